@@ -328,9 +328,40 @@ class Judge:
         examples = read_labels(labelled)
         return measure_agreement(examples, self.batch(examples, num_threads))
 
-    def verify_all(self, examples: Iterable[LabelledExample]) -> Iterator[tuple[RawJudgment, Judgment]]:
+    def fit(
+        self,
+        labelled: Any,
+        method: Literal["features", "lm", "default"] = "features",
+        *,
+        operating_point: str = "balanced",
+        num_threads: int | None = None,
+    ) -> Self:
+        """Judge labelled answers, and fit a classifier and thresholds to the replies of these prompts.
+
+        Args:
+            labelled: labels as `faith_dspy.tune` takes them, both kinds over at least two contexts each.
+            method: ``features``, the LM with lexical features (without an LM these alone); ``lm``, the LM calibrated:
+                slope, offset and threshold, nothing else; ``default``, the shipped classifier, where there is one for
+                these replies, with a slope, offset and threshold of its own.
+            operating_point: what the threshold is for, as in `faith_dspy.tune`.
+            num_threads: answers that are judged at the same time.
+
+        Returns:
+            The fitted judge; this one stays as it is. How far it agrees with people, other labels say: `agreement`.
+
+        Raises:
+            InputError: the labels, or those whose answers could be judged, are too few.
+        """
+        need("scipy", "Fitting a judge")
+        from faith_dspy.optimize.select.candidates import fit_on_labels
+
+        return fit_on_labels(self, read_labels(labelled), method, operating_point, num_threads)
+
+    def verify_all(
+        self, examples: Iterable[LabelledExample], num_threads: int | None = None
+    ) -> Iterator[tuple[RawJudgment, Judgment]]:
         """What the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
-        return self._judge_all(map(AnswerInput.of, examples), None)
+        return self._judge_all(map(AnswerInput.of, examples), num_threads)
 
     def score_answer(self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
         """The judgment on what the LMs said, by the last judge that was asked."""

@@ -11,7 +11,7 @@ from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.optimize.select.evaluate import without_lm
+from faith_dspy.optimize.select.ask import without_lm
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier
 from faith_dspy.scoring.statistics import Estimate

@@ -35,8 +35,8 @@ class TuneOptions:
         str,
         cli.option(
             "--operating-point",
-            "What the threshold is for: balanced, recall=0.9 (stop nine of ten unfaithful answers), or cost=5 (passing "
-            "an unfaithful answer is five times as bad as stopping a faithful one).",
+            "What the threshold is for: balanced, recall=0.9 (catch nine of ten unfaithful answers), or cost=5 "
+            "(passing an unfaithful answer is five times as bad as failing a faithful one).",
             "POINT",
         ),
     ] = "balanced"
@@ -55,11 +55,12 @@ class TuneOptions:
         Literal["agreement", "cheapest"],
         cli.option(
             "--prefer",
-            "Export the cheapest within one standard error of the best (agreement), or within two (cheapest).",
+            "Export the best, or a cheaper one that is shown not to be worse (agreement); or the cheapest within one "
+            "standard error of the best (cheapest).",
             "agreement|cheapest",
         ),
     ] = "agreement"
-    seed: Annotated[int, cli.option("--seed", "Seed of the split, demos and bootstrap.", "N")] = 0
+    seed: Annotated[int, cli.option("--seed", "Seed of the split, folds and optimizers.", "N")] = 0
     out: Annotated[
         Path | None, cli.option("--out", "Folder for the champion. Default: judges/NAME-OF-LABELS.", "DIR")
     ] = None
@@ -74,31 +75,34 @@ def tune(
     *,
     options: TuneOptions,
     require_better: Annotated[
-        bool, cli.option("--require-better", "Exit 1 unless the champion is shown better than the untuned judge.")
+        bool, cli.option("--require-better", "Exit 1 unless the champion is better than the untuned judge.")
     ] = False,
     details: cli.Details = False,
     as_json: cli.Json = False,
 ) -> None:
     """Tune a judge on human labels; track every variant in MLflow; export the champion.
 
-    LABELS is split by context into train, dev and test (or keeps its own parts, when each line has split=train, dev or
-    test). Prompts are compiled on train, thresholds and the champion chosen on dev, and the test part is opened once.
+    LABELS is split by context into a pool and a testset (or keeps its own, when lines have split=test beside train or
+    dev). Every candidate is cross-fitted on the pool: lexical features, the LM calibrated, both, the shipped default
+    recalibrated, a cascade. The best is exported, or a cheaper one that is shown not to be worse; the testset is opened
+    once.
 
-    quick judges up to 24 answers of dev, 120 of train and 120 of test; standard 100, 240 and 400; thorough judges all
-    and tries every variant. Where dev is large enough, variants that agree worse on a part of it are dropped.
+    quick takes up to 80 answers of the pool and 120 of the testset; standard 200 and 400; thorough takes all and tries
+    every variant. What the study will take is said before it goes on.
 
-    A limit (--minutes, --calls, --tokens, --dollars) ends the study with the best variant so far: what its test costs
-    is kept back. Without one, quick starts no third variant after 4 minutes, standard after 60.
+    A limit (--minutes, --calls, --tokens, --dollars) stops the study. Every reply is kept: run it again with a higher
+    limit, and it goes on where it stopped. Without one, quick starts no third variant after 4 minutes, standard after
+    60.
 
-    --variants plan.toml declares variants of any options, optimizers, LMs and seeds, sizes and limits;
+    --variants plan.toml declares variants of any options, optimizers and LMs, sizes and limits;
     `python -m pydoc faith_dspy.optimize.plan` shows one.
 
-    The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is shown
-    better than chance and not worse than a judge that costs less; and there is no champion yet, or it is shown better
-    than its own untuned judge and not worse than the present champion. `faith-dspy study rollback` undoes it.
+    The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is better
+    than chance and not worse than a judge that costs less; and there is no champion yet, or it is better than its own
+    untuned judge and not worse than the present champion. `faith-dspy study rollback` undoes it.
 
-    With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 dev answers, up to 21 judgments each. A
-    champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.
+    With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 answers of the pool, up to 21 judgments
+    each. A champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.
 
     A study that was stopped, by Ctrl-C or worse, continues where it stopped when the same command is run again: every
     reply of the LM is kept.
@@ -106,16 +110,14 @@ def tune(
     Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
     """
     from faith_dspy import optimize
-    from faith_dspy.optimize.results import CHEAPER
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run in MLflow, too
     result = optimize.tune(labels, **{name: value for name, value in vars(options).items() if value is not None})
     print_study(result, details, as_json)
     if not as_json:
-        champion = CHEAPER.get(result.champion, result.champion)
-        stopped = "" if result.finished else "Stopped early: the champion is the best of what was finished.\n"
+        stopped = "" if result.finished else "Stopped early: the champion is the best of what was asked.\n"
         typer.echo(
-            f"\n{stopped}{result.registered}\nThe champion, {champion}, is in {result.judge_dir}. "
+            f"\n{stopped}{result.registered}\nThe champion, {result.champion}, is in {result.judge_dir}. "
             f"Everything: faith-dspy study show {result.judge_dir} --details\n"
             f"On MLflow's pages: {pages(result.page, options.tracking_uri)}"
         )

@@ -51,12 +51,15 @@ class Asked(NamedTuple):
 
 
 def verify(
-    judge: Judge, examples: Iterable[LabelledExample], advance: Callable[[int], None] = lambda _: None
+    judge: Judge,
+    examples: Iterable[LabelledExample],
+    advance: Callable[[int], None] = lambda _: None,
+    num_threads: int | None = None,
 ) -> list[JudgedAnswer]:
     """Judge each answer, those over one context one after another so that the LM's prefix cache stays warm."""
     ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
     judged = []
-    for example, (raw, judgment) in zip(ordered, judge.verify_all(ordered), strict=True):
+    for example, (raw, judgment) in zip(ordered, judge.verify_all(ordered, num_threads), strict=True):
         judged.append(JudgedAnswer.of(example, raw, judgment))
         advance(1)
     return judged

@@ -6,15 +6,16 @@ No LM is asked here: everything is made of replies that are there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import InputError
+from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.fitting import FittedClassifier, assign_folds, fit_classifier, recalibrate
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
+from faith_dspy.optimize.data.splits import with_sources
 from faith_dspy.optimize.results import LEXICAL, JudgedAnswer, JudgeResult
-from faith_dspy.optimize.select.ask import Replies, price, usable, without_lm
+from faith_dspy.optimize.select.ask import Replies, price, usable, verify, without_lm
 from faith_dspy.schema import LabelledExample, Unscored, Usage
 from faith_dspy.scoring.agreement import measure_agreement
 from faith_dspy.scoring.classifier import LOGIT_LIMIT, Classifier, default_classifier, to_logit, to_probability
@@ -27,6 +28,9 @@ none; ``features``: with the lexical features, or these alone where no LM is ask
 with a slope, offset and threshold of its own."""
 SHARE = 0.5
 """Share of the answers that a cascade escalates: those that the lexical judge is least sure of."""
+
+
+_Judge = TypeVar("_Judge", bound=Judge)
 
 
 class FittedJudge(NamedTuple):
@@ -151,6 +155,27 @@ def fit_judge(
         names = lm if method == "lm" else [*lm, *CLASSIFIER_FEATURES]
         fitted = fit_classifier(known, names, fold_of, operating_point, default)
     return FittedJudge(judge.copy(classifier=fitted.classifier), _cross_fitted(answers, fitted))
+
+
+def fit_on_labels(
+    judge: _Judge,
+    examples: Sequence[LabelledExample],
+    method: Method,
+    operating_point: str,
+    num_threads: int | None = None,
+) -> _Judge:
+    """What `Judge.fit` does."""
+    if judge.escalate_to is not None:
+        raise ConfigError("a cascade is fitted by a study; fit each of its two judges by itself.")
+    if method == "default" and default_classifier(judge.lm_name, judge.config) is None:
+        raise ConfigError(f"there is no default classifier for {judge.lm_name} with these options; fit 'features'.")
+    if method == "lm" and not judge.asks_lm:
+        raise ConfigError("this judge asks no LM; fit 'features'.")
+    labelled = with_sources([e for e in examples if e.label is not None])
+    fold_of = pool_folds(labelled, 0)
+    answers = verify(judge, labelled, num_threads=num_threads)
+    fitted = fit_judge(judge, answers, method, fold_of, OperatingPoint.parse(operating_point))
+    return judge.copy(classifier=fitted.judge.classifier, manifest={})
 
 
 def _cross_fitted(answers: Sequence[JudgedAnswer], fitted: FittedClassifier) -> list[JudgedAnswer]:

@@ -25,7 +25,8 @@ from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.optimize.select.evaluate import fit, held_out_folds, usable, without_lm
+from faith_dspy.optimize.select.ask import usable, without_lm
+from faith_dspy.optimize.select.candidates import pool_folds
 from faith_dspy.report.tables import estimate, number, points
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import Classifier
@@ -87,6 +88,12 @@ class Judged(NamedTuple):
     """By an answer's id."""
 
 
+def fitted(answers: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier | None = None) -> Classifier:
+    """The classifier that a study fits on these answers."""
+    fold_of = pool_folds([a.example for a in answers], SEED)
+    return fit_classifier(usable(answers), names, fold_of, prior=prior).classifier
+
+
 def systems(family: Family) -> Judged:
     """Every judge of `SHOWN`; what is fitted to the family's own labels is cross-fitted by context.
 
@@ -100,12 +107,16 @@ def systems(family: Family) -> Judged:
         "default judge": [a.by(default) for a in family.sentences],
     }
     fold_of = {}
-    for k, (known, held) in enumerate(held_out_folds(family.sentences, SEED)):
+    fold_of_source = pool_folds([a.example for a in family.sentences], SEED)
+    for k in sorted(set(fold_of_source.values())):
+        known, held = (
+            [a for a in family.sentences if (fold_of_source[a.source] == k) is side] for side in (False, True)
+        )
         fold_of |= {a.id: k for a in held}
         unasked, unasked_held = (without_lm(a.example for a in side) for side in (known, held))
-        alone = fit_classifier(usable(known), ["lm"], seed=SEED).classifier
-        champion = fit(bare, known, SEED, prior=family.priors["both"]).classifier
-        lexical = fit(no_lm, unasked, SEED, prior=family.priors["lexical"]).classifier
+        alone = fitted(known, ["lm"])
+        champion = fitted(known, ["lm", *CLASSIFIER_FEATURES], family.priors["both"])
+        lexical = fitted(unasked, CLASSIFIER_FEATURES, family.priors["lexical"])
         for name, judge, answers in (
             ("LM calibrated", bare.copy(classifier=alone), held),
             ("lexical baseline", no_lm.copy(classifier=lexical), unasked_held),
@@ -290,11 +301,10 @@ def learning(known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classif
             classifier = prior
             if n:
                 try:
-                    fitted = fit_classifier(pool[:n] if n > 0 else pool, names, prior=prior, seed=SEED)
+                    classifier = fitted(pool[:n] if n > 0 else pool, names, prior)
                 except InputError:  # one label only
                     found.setdefault(n, []).append([math.nan] * len(METRICS))
                     continue
-                classifier = fitted.classifier
             p = np.array([classifier.probability(e.features) for e in test], dtype=np.float64)
             values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
             found.setdefault(n, []).append([float(values[m][0]) for m in METRICS.values()])

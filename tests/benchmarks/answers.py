@@ -25,7 +25,7 @@ class AnswerSet(NamedTuple):
 def read_set(path: Path, n: int) -> AnswerSet:
     """The set at ``path`` with ``n`` answers of its test part."""
     splits = split(read_labels(path), seed=SEED)
-    everything = [*splits.train, *splits.dev, *splits.test]
+    everything = [*splits.pool, *splits.test]
     return AnswerSet(path.stem, label_set_hash(everything), choose(splits.test, n))
 
 

@@ -19,14 +19,22 @@ import numpy as np
 
 from faith_dspy import Judge
 from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers
-from faith_dspy.optimize.classifier.logistic import class_weights
+from faith_dspy.optimize.classifier.logistic import class_weights, fit, probabilities_of
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.optimize.select.evaluate import usable, without_lm
+from faith_dspy.optimize.select.ask import usable, without_lm
 from faith_dspy.optimize.stress import PERTURBATIONS
 from faith_dspy.report.tables import estimate, number
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.scoring.classifier import AGGREGATES, DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier
+from faith_dspy.scoring.classifier import (
+    AGGREGATES,
+    DEFAULT_FILE,
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+    aggregates,
+    direction,
+)
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .public_labels import read, read_replies, table, write
@@ -68,7 +76,7 @@ class Default:
         self.families = np.array([family for family, rows in self.judged.items() for _ in rows])
         self.data = ClassifierData([a for rows in self.judged.values() for a in rows], names)
         self.data.source = "answers"  # which all sets have
-        self.data.directions = [LM_PRIOR if n == "lm" else d for n, d in zip(names, self.data.directions, strict=True)]
+        self.directions = [LM_PRIOR if n == "lm" else float(direction(n)) for n in names]
 
     def fit(self, left_out: str | None = None) -> Classifier:
         """Families weigh alike, and in each of them both labels. Learns from the answers' labels, which all sets have.
@@ -82,15 +90,22 @@ class Default:
             mine = self.families == family
             weights[mine] = class_weights(data.y[mine]) / mine.sum()
         weights *= len(at) / weights.sum()
-        statement = data.fit_statements(at, width=WIDTH, weights=weights[at])
-        x = data.answer_features(statement.logits(data.x))
-        answer = data.fit_answers(x, at, width=WIDTH, weights=weights[at])
+        options = {"width": WIDTH, "weights": weights[at]}
+        statement = data.fit_statements(at, directions=self.directions, **options)
+        x = self.answer_features(statement.logits(data.x))
+        answer = fit(x[at], data.y[at], [direction(n) for n in AGGREGATES], **options)
         return Classifier(
             statement=StatementClassifier(**_rounded(numbers(statement, data.names))),
             answer=AnswerClassifier(**_rounded(numbers(answer, AGGREGATES))),
             threshold=0.5,
             fitted_to="default",
         )
+
+    def answer_features(self, logits: np.ndarray) -> np.ndarray:
+        """The answer classifier's features, shape (answers, `AGGREGATES`), from log-odds of each row."""
+        ends = np.searchsorted(self.data.owner, np.arange(1, len(self.data.y)))  # rows lie answer by answer
+        per_answer = [aggregates(p.tolist()) for p in np.split(probabilities_of(logits), ends)]
+        return np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in per_answer])
 
 
 def measured(

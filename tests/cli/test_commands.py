@@ -269,7 +269,8 @@ def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
     assert out.startswith("In three lines")
     assert out.endswith(f"On MLflow's pages: faith-dspy ui, then {page}\n")
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
-    assert "failed: the champion is not shown to be better" in cli("tune", "labels.jsonl", "--require-better")[2]
+    said = cli("tune", "labels.jsonl", "--require-better")[2]
+    assert "failed: the champion against the untuned judge: inconclusive" in said
     assert pages(page, "sqlite:///a.db") == f"faith-dspy ui --tracking-uri sqlite:///a.db, then {page}"
     assert pages("https://mlflow.example/#/1", "https://mlflow.example") == "https://mlflow.example/#/1"
 

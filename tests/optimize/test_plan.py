@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from faith_dspy.config import Granularity
+from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize import plan as planning
-from faith_dspy.optimize.plan import BUDGETS, Options
+from faith_dspy.optimize.plan import BUDGETS, Options, Variant
 
 
 @pytest.fixture
@@ -22,19 +22,28 @@ def plan(tmp_path):
     return make
 
 
-def test_a_budget_tries_its_own_variants_the_untuned_judge_first(plan):
-    """Whatever is asked for, the untuned judge is among them; nothing is limited that nobody limited."""
+def test_a_budget_tries_what_suits_the_lm_the_untuned_judge_first(plan):
+    """The embedded LM writes slowly: no reasoning, no lists of verdicts. Whatever is asked for, the untuned judge is
+    among it; nothing is limited that nobody limited."""
     made = plan(budget="standard")
-    assert tuple(v.name for v in made.variants) == BUDGETS["standard"].variants
-    assert made.variants[0].name == "answer"
+    assert [v.name for v in made.variants] == ["answer", "sentence", "sentence-few-shot"]
     assert made.limits == Limits()
+    hosted = plan(lm="openai/gpt-4o-mini").variants
+    assert [v.name for v in hosted] == ["answer", "answer-reasoning", "joint", "sentence", "sentence-graded"]
+    shapes = [(v.config.reasoning, v.config.verification, v.config.verdicts) for v in hosted[1:]]
+    assert shapes == [
+        ("before", "each", "binary"),
+        ("none", "joint", "binary"),
+        ("none", "each", "binary"),
+        ("none", "each", "graded"),
+    ]
     assert [v.name for v in plan(variants=["sentence", "answer"]).variants] == ["answer", "sentence"]
 
 
 def test_a_file_declares_options_optimizer_sizes_effort_and_limits(plan):
     """What it does not say comes from its budget; limits given on the command line go before the file's."""
     text = """budget = "standard"
-        sizes.dev = 33
+        sizes.pool = 33
         effort.demos = 3
         limits = {calls = 500, minutes = 2}
         variants = [{name = "careful", granularity = "answer", instruction = "every_detail", optimizer = "bootstrap"}]
@@ -43,17 +52,25 @@ def test_a_file_declares_options_optimizer_sizes_effort_and_limits(plan):
     careful = made.variants[1]
     assert (careful.config.granularity, careful.config.instruction) == (Granularity.ANSWER, "every_detail")
     assert careful.optimizer == "bootstrap"
-    assert (made.budget.dev, made.budget.train) == (33, BUDGETS["standard"].train)
+    assert (made.budget.pool, made.budget.test) == (33, BUDGETS["standard"].test)
     assert (made.budget.effort.demos, made.budget.effort.compare_on) == (3, BUDGETS["standard"].effort.compare_on)
     assert made.limits == Limits(calls=7, seconds=120)
 
 
-def test_a_variant_is_tried_with_each_of_its_lms_and_seeds(plan):
-    """Two LMs and the file's two seeds are four variants, each with a name of its own."""
-    made = plan('seeds = [0, 7]\n[[variants]]\nname = "sentence-few-shot"\nlm = ["openai/a", "openai/b"]\n')
-    assert [(v.name, v.lm, v.seed) for v in made.variants[1:]] == [
-        (f"sentence-few-shot@openai/{lm}#{seed}", f"openai/{lm}", seed) for lm in "ab" for seed in (0, 7)
-    ]
+def test_a_variant_may_have_an_lm_and_a_seed_of_its_own(plan):
+    """One that exists, and one of one's own that differs by nothing but the LM; as an object it is the same."""
+    text = """[[variants]]
+        name = "sentence-few-shot"
+        seed = 7
+        [[variants]]
+        name = "mini"
+        lm = "openai/gpt-4o-mini"
+        """
+    few_shot, mini = plan(text).variants[1:]
+    assert (few_shot.optimizer, few_shot.seed, few_shot.lm) == ("labelled", 7, None)
+    assert (mini.lm, mini.config) == ("openai/gpt-4o-mini", JudgeConfig())
+    (_, same) = plan(variants=[Variant(name="mini", config=JudgeConfig(), lm="openai/gpt-4o-mini")]).variants
+    assert same == mini
 
 
 ONE = "\n[[variants]]\nname = 'sentence'"
@@ -64,15 +81,14 @@ ONE = "\n[[variants]]\nname = 'sentence'"
     [
         ("variants = 3 4", "expected a TOML file"),
         ("budget = 'quick'", "variants"),
-        ("[[variants]]\nname = 'nope'", "one of answer"),
         ("[[variants]]\nname = 'x'\ngranularity = 'word'", "granularity"),
         ("[[variants]]\nname = 'x'\noptimizer = 'magic'", "bootstrap"),
         ("[[variants]]\ngranularity = 'answer'", "variants.0.name: is missing"),
-        (f"{ONE}\ngranularity = 'answer'", "another name"),
+        (f"{ONE}\ngranularity = 'answer'", "with granularity, another name"),
         (f"{ONE}{ONE}", "two variants"),
-        (f"{ONE}\nseed = 'one'", "variants.0.seed.0: expected a valid integer"),
+        (f"{ONE}\nseed = 'one'", "variants.0.seed: expected a valid integer"),
         (f"budget = 'nope'{ONE}", "'quick', 'standard' or 'thorough'"),
-        (f"[sizes]\ndev = 0{ONE}", "sizes.dev"),
+        (f"[sizes]\npool = 0{ONE}", "sizes.pool"),
         (f"[limit]\ncalls = 1{ONE}", "Sections are"),
     ],
 )
@@ -88,6 +104,8 @@ def test_what_is_not_there_is_named(plan, tmp_path):
         plan(variants=tmp_path / "no.toml")
     with pytest.raises(ConfigError, match=r"'nope'; .*sentence-few-shot.*NAME\.toml"):
         plan(variants=["nope"])
+    with pytest.raises(ConfigError, match="two variants are called 'sentence'"):
+        plan(variants="sentence,sentence")
 
 
 def test_variants_are_a_list_a_text_or_a_file():

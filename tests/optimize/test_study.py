@@ -26,14 +26,17 @@ from faith_dspy.scoring.statistics import wilson
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     """It knows the labels it was tuned on, so that `agree` on them is told apart from agreement with people."""
     result, _, server, folder = recorded
-    names = ["lexical-baseline", "answer", "sentence", "sentence-few-shot", "sentence-gepa", "untuned", "default-judge"]
-    assert [v.name for v in result.variants][:7] == names
-    assert result.variants[7].name.startswith("lexical, then ")
-    others = ["untuned", "default-judge", "lexical-baseline", "length-baseline"]
+    names = [v.name for v in result.variants]
+    assert names[:2] == ["lexical-baseline", "lexical, default"]
+    for variant in ("answer", "sentence", "sentence-few-shot"):
+        assert {variant, f"{variant}, LM calibrated", f"lexical, then {variant}"} <= {*names}
+    others = ["lm-calibrated", "lexical-baseline", "untuned", "length-baseline"]
     assert [t.name for t in result.test] == ["champion", *others]
     assert all(t.agreement.n == 12 for t in result.test)
+    assert result.opened == 1
+    assert result.notes[0].startswith("Chosen on 24 answers over 8 sources: ")
     note = result.variant("sentence-gepa").note  # one line, for the tables: DSPy's error has many
-    assert ("cannot run here" in note, "\n" in note, note.endswith(".")) == (True, False, False)
+    assert ("label more" in note, "\n" in note, note.endswith(".")) == (True, False, False)
     judge, examples = load_judge(folder / "judge", api_base=server.base), read_labels(folder / "cities.jsonl")
     assert judge.manifest["label_set_hash"] == label_set_hash(examples)
     for row in result.tested("champion").rows:
@@ -43,13 +46,65 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
 
 
 def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(recorded):
-    """No test context reaches the LM before promotion, and only champion and untuned ever see them."""
+    """No test context reaches the LM before the choice, and only the champion and its baselines ever see them."""
     opened = {what: n for what, n in recorded.view.tasks.items() if what.endswith(": test")}
-    assert set(opened) == {f"{recorded.result.champion}: test", "answer: test"}
+    assert 1 <= len(opened) <= 3
     first = min(opened.values())
     asked = [r["messages"][-1]["content"] for r in recorded.server.requests]
     assert not any(f"of {city}" in text for text in asked[:first] for city in CITIES[2::3])
     assert any(f"of {city}" in text for text in asked[first:] for city in CITIES[2::3])
+
+
+def test_a_study_says_what_it_will_take_before_it_goes_on(recorded):
+    """After five answers: 24 of the pool take one, two and two calls, 12 of the test three at most, at 40 tokens read
+    and 5 written."""
+    (said,) = [line for line in recorded.view.lines if line.startswith("The study will take")]
+    calls = 24 * (1 + 2 + 2 + 2) + 12 * 3
+    assert f"about {calls} LM calls, {45 * calls:,} tokens" in said
+
+
+def test_what_a_prompt_has_learned_from_is_left_out_where_it_is_measured(recorded):
+    """No answer over the context of a demo is among the variant's; the others are measured on all of the pool."""
+    few_shot, plain = (recorded.result.variant(name) for name in ("sentence-few-shot", "sentence"))
+    demos = few_shot.prompts["verify"]["demos"]
+    contexts = {tuple(d["context"]) for d in demos}
+    assert demos
+    assert not contexts & {tuple(c.text for c in a.example.context) for a in few_shot.answers}
+    assert len(plain.rows) == 24 > len(few_shot.rows)
+
+
+def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
+    """An ordinary case: verdicts alone are calibrated, chosen by, exported and loaded."""
+    server = chat_server(says=knowing)
+    server.tells = False
+    result = quick_study(tmp_path, server, "sentence", swapped=True)
+    assert result.tested("lm-calibrated").agreement.coverage == 1.0
+    assert result.tested("champion").agreement.balanced_accuracy.value > 0.7
+    assert load_judge(tmp_path / "judge", api_base=server.base).classifier.fitted_to == "labels"
+
+
+def test_a_good_lm_wins_by_its_answers(tmp_path, chat_server):
+    """Words tell nothing apart here and the LM does: a judge that asks it is exported, whatever it costs."""
+
+    def good(asked):
+        false = "mayor died" in asked["messages"][-1]["content"].partition("Statement:")[2]
+        p = 0.1 if false else 0.9
+        return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+    result = quick_study(tmp_path, chat_server(says=good), "sentence", swapped=True)
+    assert result.tested("champion").lm_share == 1.0
+    assert result.tested("champion").agreement.balanced_accuracy.value == 1.0
+    assert result.tested("lexical-baseline").agreement.balanced_accuracy.value < 0.7
+
+
+def test_an_lm_that_dies_halfway_ends_the_study_in_one_sentence(tmp_path, chat_server):
+    """What was answered is kept."""
+    server = chat_server(
+        says=lambda asked: knowing(asked) if len(server.requests) < 20 else {"status": 500, "text": "x"}
+    )
+    with pytest.raises(LMUnavailableError, match=r"calls in a row failed.*what was answered is kept\.") as raised:
+        quick_study(tmp_path, server, "sentence")
+    assert "\n" not in str(raised.value)
 
 
 def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, monkeypatch, chat_server):
@@ -65,12 +120,12 @@ def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, monkeypatch, c
     result = run(tmp_path / "...jsonl", options, view, tracker=Record)
     assert "Too few for a test part: agreement will be cross-fitted" in view.lines[0]
     assert result.variant("sentence-few-shot").status == "skipped"
-    assert result.split["used"] == {"train": 0, "dev": 12, "test": 0}
+    assert result.split["used"] == {"pool": 12, "test": 0}
     (ids,) = {tuple(r.id for r in t.rows) for t in result.test}
     assert sorted(ids) == sorted(f"{i}-0" for i in range(12))
-    assert result.notes[-1].startswith("A first impression, not a test: 12 labels are too few")
-    assert {c.verdict for c in result.comparisons.values()} == {"not shown better"}
-    assert result.learning_curve == ()
+    assert any(note.startswith("A first impression, not a test: 12 labels are too few") for note in result.notes)
+    assert {c.verdict for c in result.comparisons.values()} == {"inconclusive"}
+    assert result.opened is None
     statements = result.tested("lexical-baseline").levels.statements
     assert (statements.n, statements.coverage) == (24, 1.0)
     assert result.judge_dir == "judges/judge"
@@ -97,26 +152,28 @@ def test_what_cannot_be_a_study_is_refused(tmp_path, chat_server):
         run(path, Options(out=tmp_path / "j"), Quiet(), test=path, tracker=Record)
     with pytest.raises(ConfigError, match=r"budget: expected 'quick', 'standard' or 'thorough' \(got 'nope'\)"):
         tune(path, budget="nope")
-    with pytest.raises(InputError, match="raise the limit"):
-        quick_study(tmp_path, chat_server(says=knowing), calls=3)
+    one_label = [{"context": [f"c{i}"], "answer": "a", "faithful": True} for i in range(40)]
+    with pytest.raises(InputError, match="40 faithful and 0 unfaithful"):
+        run(one_label, Options(out=tmp_path / "j"), Quiet(), tracker=Record)
+    with pytest.raises(InputError, match=r"recall=0\.99: got 12 unfaithful answers to fit on, expected at least 99"):
+        quick_study(tmp_path, chat_server(says=knowing), operating_point="recall=0.99")
+    with pytest.raises(ConfigError, match="two variants are called 'sentence'"):
+        quick_study(tmp_path, chat_server(says=knowing), "sentence", "sentence")
 
 
-def test_a_limit_leaves_the_last_variant_and_train_out_before_it_cuts_the_test(tmp_path, chat_server):
-    """Of 80 calls, 48 are for trying: answer and sentence take 36, and few-shot's 24 do not fit.
-
-    The test of sentence and untuned takes 36 more, so that hardly any are left for train, which would take 24.
-    """
+def test_a_limit_stops_the_study_and_a_higher_one_goes_on_where_it_stopped(tmp_path, chat_server):
+    """Of 60 calls the first variant takes 24; the next run pays for the rest alone."""
     server = chat_server(says=knowing)
-    result = quick_study(tmp_path, server, "sentence", "sentence-few-shot", swapped=True, calls=80)
-    assert len(server.requests) <= 80
-    left_out = result.variant("sentence-few-shot")
-    assert (left_out.status, "80 calls" in left_out.note) == ("skipped", True)
-    assert result.tested("champion").agreement.n == 12
-    assert "of train" in result.notes[0]
+    with pytest.raises(LimitReachedError, match=r"limit of 60 calls is reached, after 1 variant of 2\. .*higher limit"):
+        quick_study(tmp_path, server, "sentence", swapped=True, calls=60)
+    assert not (tmp_path / "judge" / "judge.json").exists()
+    assert len(server.requests) <= 60
+    result = quick_study(tmp_path, server, "sentence", swapped=True, calls=200)
+    assert result.replayed >= 50
 
 
 def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, monkeypatch):
-    """It is put under stress on dev alone, tested and exported all the same; a run that was not finished fails, too.
+    """It is put under stress on the pool alone, tested and exported all the same; a run not finished fails, too.
 
     What its threshold, which is not for balanced accuracy, reaches on test is said.
     """
@@ -132,12 +189,12 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
     monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
     server = chat_server(says=knowing)
     result = quick_study(tmp_path, server, "answer", max_flips=0.25, operating_point="cost=3")
-    assert asked == [{"dev"}]
+    assert asked == [{"train", "dev"}]
     (why,) = result.held_back
     assert why == "injection: orders: flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
     assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
     found = result.tested("champion").agreement
-    assert any("cost=3" in n and f"stops {found.recall_unfaithful.value:.0%}" in n for n in result.notes)
+    assert any("cost=3" in n and f"catches {found.recall_unfaithful.value:.0%}" in n for n in result.notes)
     assert (tmp_path / "judge" / "judge.json").is_file()
 
     def cut_short(*_, **__):
@@ -145,7 +202,7 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
 
     monkeypatch.setattr("faith_dspy.optimize.study.stress", cut_short)
     result = quick_study(tmp_path, server, "answer", max_flips=1.0)
-    assert result.held_back == ("the stress run on dev was not finished: the limit of 60 calls is reached.",)
+    assert result.held_back == ("the stress run on the pool was not finished: the limit of 60 calls is reached.",)
     assert result.flip_rate is None
 
 
@@ -165,7 +222,8 @@ def test_a_study_of_a_decision_model(tmp_path, monkeypatch):
         result = quick_study(tmp_path, server, *names, swapped=True, lm="typesafe/jev-latest")
     assert "granularity='statement' needs an LM that writes" in result.variant("statement").note
     assert "is only asked a question" in result.variant("sentence-few-shot").note
-    fitted, untuned = (result.variant(name).agreement.balanced_accuracy.value for name in ("sentence", "untuned"))
+    fitted = result.variant("sentence").agreement.balanced_accuracy.value
+    untuned = result.tested("untuned").agreement.balanced_accuracy.value
     assert (fitted > 0.8, untuned) == (True, 0.5)
 
 
@@ -195,13 +253,13 @@ def test_whatever_changes_the_outcome_changes_the_id():
 
     rows = [{"id": f"{i}", "context": [f"c{i}"], "answer": "a", "faithful": i % 2 == 0} for i in range(14)]
     examples = [parse_example(row) for row in rows]
-    parts = train, dev, test = examples[:6], examples[6:10], examples[10:]
+    parts = pool, test = examples[:10], examples[10:]
     lm, budget = LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd"), BUDGETS["quick"]
     variants = answer, sentence = VARIANTS["answer"], VARIANTS["sentence"]
     config = sentence.config.model_copy(update={"criteria": "Dates count."})
     others = [
-        {"parts": ([parse_example(rows[0] | {"faithful": False}), *train[1:]], dev, test)},
-        {"parts": (train[:5], [*dev, train[5]], test)},
+        {"parts": ([parse_example(rows[0] | {"faithful": False}), *pool[1:]], test)},
+        {"parts": (pool[:9], [*test, pool[9]])},
         *({"lm": lm.model_copy(update={field: "other"})} for field in ("name", "sha256", "api_base_hash")),
         {"budget": BUDGETS["standard"]},
         {"variants": [answer]},

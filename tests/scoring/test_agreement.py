@@ -105,10 +105,30 @@ def test_intervals_depend_on_sources_alone():
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
+def test_a_perfect_recall_has_an_interval():
+    """Right about all 6 faithful and 4 unfaithful answers: by Wilson from .61 and .51 on; the mean of both from
+    1 - √(.39² + .49²) / 2 = .69 on."""
+    a = measure(LABELS, LABELS, SCORES)
+    lows = (a.recall_faithful.low, a.recall_unfaithful.low, a.balanced_accuracy.low)
+    assert lows == pytest.approx((0.610, 0.510, 0.687), abs=0.001)
+    assert a.balanced_accuracy.high == 1.0
+    together = measure(LABELS * 5, LABELS * 5, SCORES * 5, groups=[str(i % 10) for i in range(50)])
+    assert together.recall_faithful.low == pytest.approx(0.610, abs=0.001)  # sources count, not answers
+
+
+def test_few_sources_of_a_label_widen_the_interval():
+    """Of 40 sources two hold all the unfaithful answers: t has one degree of freedom."""
+    labels = [i < 36 for i in range(40)]
+    predictions = [i % 9 > 0 if y else i % 2 == 0 for i, y in enumerate(labels)]
+    wide = measure(labels, predictions, [None] * 40, groups=[f"{min(i, 36 + i % 2)}" for i in range(40)])
+    narrow = measure(labels, predictions, [None] * 40)
+    assert (wide.least_sources, narrow.least_sources) == (2, 4)
+    assert (
+        wide.recall_faithful.high - wide.recall_faithful.low > narrow.recall_faithful.high - narrow.recall_faithful.low
+    )
+
+
 def test_no_interval_where_the_data_carry_none():
-    perfect = measure(LABELS, LABELS, SCORES).balanced_accuracy
-    assert (perfect.value, perfect.low) == (1.0, None)
-    assert "label more" in (perfect.why or "")
     assert measure(LABELS, PREDICTIONS, SCORES, groups=["one"] * 10).auroc.low is None
 
 

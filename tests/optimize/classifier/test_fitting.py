@@ -6,10 +6,12 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.classifier.fitting import ClassifierData, fit_classifier, grouped_folds
+from faith_dspy.optimize.classifier import fitting
+from faith_dspy.optimize.classifier.fitting import ClassifierData, assign_folds, recalibrate, weights_of
 from faith_dspy.optimize.classifier.logistic import Fit, fit, platt_scaling, soft_minimum
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.optimize.select.evaluate import by_length, without_lm
+from faith_dspy.optimize.select.ask import without_lm
+from faith_dspy.optimize.select.testset import by_length
 from faith_dspy.schema import Judgment, RawJudgment
 from faith_dspy.scoring.classifier import to_logit
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
@@ -45,6 +47,12 @@ def simulate(n, seed, *, lm=0.0, statement_labels=True, base=0.85, per_group=3):
     return out
 
 
+def fit_classifier(answers, names, **more):
+    """Fitted with folds by source."""
+    fold_of = assign_folds([a.label for a in answers], [a.source for a in answers], 0)
+    return fitting.fit_classifier(answers, names, fold_of, **more)
+
+
 def auroc(examples, probabilities):
     """Share of (faithful, unfaithful) pairs in the right order."""
     pairs = list(zip(examples, [0.5 if p is None else p for p in probabilities], strict=True))
@@ -63,8 +71,18 @@ def test_learns_from_either_kind_of_label(statement_labels):
     train = simulate(120, 1, statement_labels=statement_labels)
     assert unseen_auroc(train, CLASSIFIER_FEATURES, simulate(400, 2)) > 0.8
     assert ClassifierData(train, CLASSIFIER_FEATURES).source == ("statements" if statement_labels else "answers")
-    rate = np.mean([x for a in train for x in a.labels]) if statement_labels else 0.5
-    assert fit_classifier(train, CLASSIFIER_FEATURES).classifier.statement_threshold == pytest.approx(rate)
+    classifier = fit_classifier(train, CLASSIFIER_FEATURES).classifier
+    rate = np.mean([x for a in train for x in a.labels]) if statement_labels else classifier.threshold
+    assert classifier.statement_threshold == pytest.approx(rate)
+
+
+def test_without_labels_of_statements_an_answer_passes_where_all_of_its_statements_do():
+    """One slope, offset and threshold for both."""
+    train = simulate(120, 1, lm=1.0, statement_labels=False)
+    classifier = fit_classifier(train, NAMES).classifier
+    for a in train:
+        supported = [p >= classifier.statement_threshold for p in classifier.statement_probabilities(a.features)]
+        assert (classifier.probability(a.features) >= classifier.threshold) == all(supported)
 
 
 def test_signs_hold():
@@ -96,7 +114,8 @@ def test_twenty_answers_do_not_overfit():
 def test_no_answer_is_judged_by_what_its_own_labels_taught():
     """All statements of an answer labelled otherwise: within its fold, log-odds keep their proportions."""
     known = simulate(60, 9, per_group=1)
-    fold = grouped_folds([a.label for a in known], [a.source for a in known], 0)[0]
+    fold_of = assign_folds([a.label for a in known], [a.source for a in known], 0)
+    fold = [i for i, a in enumerate(known) if fold_of[a.source] == 0]
     own = known[fold[0]]
     turned = [answer(a.features, a.label, a.source, [not x for x in a.labels]) if a is own else a for a in known]
 
@@ -127,13 +146,12 @@ def test_length_is_not_smuggled_in():
     assert auroc(found, [a.probability for a in found]) > 0.95
 
 
-def test_no_group_on_both_sides():
-    """Folds hold every index once and split no group."""
+def test_every_source_has_one_fold_and_every_fold_both_labels():
     examples = simulate(60, 9)
-    groups = [e.source for e in examples]
-    folds = grouped_folds([e.label for e in examples], groups, 0)
-    assert (len(folds), sorted(i for fold in folds for i in fold)) == (5, list(range(60)))
-    assert sum(len({groups[i] for i in fold}) for fold in folds) == len(set(groups))
+    fold_of = assign_folds([e.label for e in examples], [e.source for e in examples], 0)
+    assert set(fold_of) == {e.source for e in examples}
+    for k in range(5):
+        assert {e.label for e in examples if fold_of[e.source] == k} == {True, False}
 
 
 def test_one_class_is_refused():
@@ -180,14 +198,57 @@ def test_platt_scaling_finds_the_shift():
     assert 1 / (1 + math.exp(-platt_scaling(np.zeros(4), np.ones(4))[1])) == pytest.approx(5 / 6, abs=1e-3)
 
 
-def test_the_lm_has_the_prior_weight_of_three_lexical_features():
-    """3 for the LM; 1 for lexical features, in their direction: they repeat each other, and would outvote it."""
-    rows = [answer([{"lm": 1.0, "novel_run": 1.0}], True, "g")]
-    assert ClassifierData(rows, ("lm", "novel_run", "admits_gap")).directions == [3, -1, 1]
+@pytest.mark.parametrize("true", [0.5, 1.0, 2.5])
+def test_platt_scaling_finds_the_slope(true):
+    """Labels drawn at ``true · z + .5`` of 4,000 log-odds: that slope and offset come back."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 2, 4000)
+    y = (rng.random(4000) < 1 / (1 + np.exp(-(true * z + 0.5)))).astype(float)
+    assert platt_scaling(z, y) == (pytest.approx(true, rel=0.1), pytest.approx(0.5, abs=0.15))
+
+
+def test_an_lm_that_separates_is_not_held_at_the_weight_of_one_that_does_not():
+    """Its weight has a prior of its own width: with 60 labels it is several times what words weigh together, and with
+    that of a poor LM no more than they do."""
+    good, poor = (fit_classifier(simulate(60, 21, lm=lm, statement_labels=False), NAMES) for lm in (2.5, 0.05))
+    weight, others = good.classifier.statement.weights[0], good.classifier.statement.weights[1:]
+    assert weight > 3 * sum(map(abs, others))
+    assert poor.classifier.statement.weights[0] < sum(map(abs, poor.classifier.statement.weights[1:]))
+
+
+def test_the_lm_calibrated_ranks_as_the_lm_does():
+    """Slope, offset and threshold are all that is fitted: unseen answers keep the order of their weakest log-odds."""
+    train, unseen = simulate(60, 22, lm=1.0), simulate(100, 23, lm=1.0)
+    classifier = fit_classifier(train, ("lm",)).classifier
+    weakest = [min(f["lm"] for f in a.features) for a in unseen]
+    assert auroc(unseen, [classifier.probability(a.features) for a in unseen]) == pytest.approx(
+        auroc(unseen, weakest), abs=0.01
+    )
+
+
+def test_a_recalibrated_classifier_keeps_its_weights():
+    """Only slope, offset and threshold are new: that of labels of which three in four are faithful."""
+    fitted = fit_classifier(simulate(200, 24), CLASSIFIER_FEATURES).classifier
+    shipped = fitted.model_copy(update={"fitted_to": "default", "threshold": 0.9})
+    other = simulate(80, 25, base=0.97, statement_labels=False)
+    anew = recalibrate(shipped, other).classifier
+    assert (anew.statement, anew.fitted_to) == (shipped.statement, "labels")
+    assert anew.threshold == pytest.approx(np.mean([a.label for a in other]))
+    ranks = [[c.probability(a.features) for a in other] for c in (shipped, anew)]
+    assert auroc(other, ranks[1]) == pytest.approx(auroc(other, ranks[0]), abs=0.02)
+
+
+def test_a_prior_has_weights_of_the_features_that_it_uses():
+    """Those of others are unknown."""
+    classifier = fit_classifier(simulate(60, 26), CLASSIFIER_FEATURES).classifier
+    prior = weights_of(classifier, NAMES)
+    assert np.isnan(prior.weights[0])
+    assert prior.weights[1:].tolist() == list(classifier.statement.weights)
+    assert weights_of(None, NAMES) is None
 
 
 def test_weights_of_other_labels_are_a_prior():
-    """A few labels leave them nearly as they are, many do not; without any they are the classifier."""
+    """A few labels leave them nearly as they are, many do not."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 2))
     prior = Fit(np.zeros(2), np.array([1.0, 3.0]), np.array([2.0, -6.0]), 0.0)
@@ -196,4 +257,3 @@ def test_weights_of_other_labels_are_a_prior():
     assert few.weights / few.scales == pytest.approx(prior.weights / prior.scales, abs=0.5)
     assert many.weights[0] / many.scales[0] == pytest.approx(2, abs=0.5)
     assert -0.8 < many.weights[1] <= 0
-    assert fit(x[:0], y[:0], [1, -1], width=0.4, prior=prior) is prior

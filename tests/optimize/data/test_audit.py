@@ -25,7 +25,7 @@ def test_an_audit_counts_and_shows_the_split():
     """Hard cases: 132 answers, half faithful, 33 contexts, its own parts."""
     found = audit_labels(path_of("hard_cases"))
     assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
-    assert found["split"] == {"train": 44, "dev": 44, "test": 44}
+    assert found["split"] == {"pool": 88, "test": 44}
     assert found["labels_at_odds"] == 0
     # 1.96 · √(1/12 · (1/22 + 1/22)) = .1706; 132 · ((.1706/.11)² − 1) = 186, said as 190
     assert found["enough"] == {
@@ -40,7 +40,7 @@ def test_what_labels_are_enough_for(audited):
     """Six of each label are cross-fitted, and what a test takes is said; four cannot be tuned on; a test part is small
     below the figure from which a study no longer warns."""
     enough = audited([{}] * 12)["enough"]
-    assert enough["to test"].startswith("no: a test takes 8 answers of each label over 6 sources each")
+    assert enough["to test"].startswith("no: a test takes 8 answers of each label over 4 sources each")
     assert enough["to show"].endswith("no gain yet; it takes 10 sources in the test part, these have 0.")
     assert audited([{}] * 4)["enough"]["to tune"].startswith("no: got 4 sources")
     for answers, said in ((7, "hardly, 7 answers"), (100, "yes, 100 answers")):

@@ -1,4 +1,6 @@
 import random
+import time
+from collections import Counter
 
 import pytest
 
@@ -33,20 +35,17 @@ def sources(examples):
 
 def where(splits):
     """The part of each id."""
-    return {e.id: part for part in ("train", "dev", "test") for e in getattr(splits, part)}
+    return {e.id: part for part in ("pool", "test") for e in getattr(splits, part)}
 
 
 @pytest.mark.parametrize(
     ("examples", "shares"),
     [
-        ([make(i) for i in range(300)], {"train": 0.40, "dev": 0.25, "test": 0.35}),
-        # A separate test file leaves train and dev, eight to five.
-        ([make(i) for i in range(260)], {"train": 8 / 13, "dev": 5 / 13}),
+        ([make(i) for i in range(300)], {"pool": 0.65, "test": 0.35}),
         # Four sources hold 30 answers each, sixty hold one or two.
-        (
-            [make(i, text(i % 4 if i < 120 else 100 + i % 60)) for i in range(220)],
-            {"train": 0.40, "dev": 0.25, "test": 0.35},
-        ),
+        ([make(i, text(i % 4 if i < 120 else 100 + i % 60)) for i in range(220)], {"pool": 0.65, "test": 0.35}),
+        # A separate test file leaves the pool alone.
+        ([make(i) for i in range(30)], {"pool": 1.0}),
     ],
 )
 def test_parts_meet_the_shares_with_both_classes(examples, shares):
@@ -65,8 +64,8 @@ def test_no_group_and_no_context_in_two_parts():
     """Groups of uneven size stay whole, whether they come from `group` or from the context."""
     s = split([make(i, context=text(i % 30), group=f"g{i % 30 // 2}" if i % 2 else None) for i in range(240)])
     for key in ("group", "context_key"):
-        train, dev, test = ({getattr(e, key) for e in part} - {None} for part in s[:3])
-        assert train & dev == train & test == dev & test == set()
+        pool, test = ({getattr(e, key) for e in part} - {None} for part in s[:2])
+        assert pool & test == set()
 
 
 BASE = text(1, 200)
@@ -115,9 +114,8 @@ def test_every_part_that_is_fitted_or_measured_has_two_sources_of_each_label(n):
     for seed in range(20):
         flip = random.Random(seed)
         s = split([make(i, text(i % n), faithful=flip.random() < 0.5) for i in range(40)], seed=seed)
-        for part in filter(None, s[:3]):
+        for part in filter(None, s[:2]):
             assert all(len({e.group_key for e in part if e.label is label}) >= 2 for label in (True, False))
-        assert bool(s.train) is bool(s.test)
 
 
 def test_the_order_of_the_lines_does_not_matter_and_the_seed_does():
@@ -126,17 +124,17 @@ def test_the_order_of_the_lines_does_not_matter_and_the_seed_does():
     first = split(examples, seed=1)
     assert where(first) == where(split(random.Random(0).sample(examples, 180), seed=1))
     assert where(first) != where(split(examples, seed=2))
-    assert [e.id for e in first.train] == [e.id for e in examples if where(first)[e.id] == "train"]
+    assert [e.id for e in first.pool] == [e.id for e in examples if where(first)[e.id] == "pool"]
 
 
 @pytest.mark.parametrize(
     ("examples", "parts"),
     [
-        ([make(i, faithful=i % 25 > 0) for i in range(200)], ["train", "dev", "test"]),  # eight unfaithful answers
-        ([make(i, text(i % 6), faithful=i % 4 < 2) for i in range(48)], ["train", "dev", "test"]),  # six groups
-        ([make(i, text(i % 5)) for i in range(60)], ["dev"]),  # five groups
-        ([make(i, faithful=i > 6) for i in range(60)], ["dev"]),  # seven unfaithful
-        ([make(i) for i in range(10)], ["dev"]),
+        ([make(i, faithful=i % 25 > 0) for i in range(200)], ["pool", "test"]),  # eight unfaithful answers
+        ([make(i, text(i % 4), faithful=i % 8 < 4) for i in range(48)], ["pool", "test"]),  # four sources
+        ([make(i, text(i % 3), faithful=i % 6 < 3) for i in range(60)], ["pool"]),  # three sources
+        ([make(i, faithful=i > 6) for i in range(60)], ["pool"]),  # seven unfaithful
+        ([make(i) for i in range(10)], ["pool"]),
     ],
 )
 def test_few_labels_have_no_test_part(examples, parts):
@@ -161,16 +159,17 @@ def test_too_few_labels_say_how_many_it_takes(examples, said):
 
 
 def test_fixed_parts_are_kept():
-    """When all three parts occur in the labels file, every example goes where it says; two of them fix nothing. What
-    has no label is in no part."""
-    parts = ["train", "dev", "test"]
-    s = split([make(i, split=parts[i // 3 % 3]) for i in range(30)])
+    """Where a labels file has a test beside train or dev, every example goes where it says: train and dev are the pool.
+    A test alone fixes nothing. What has no label is in no part."""
+    parts = {"train": "pool", "dev": "pool", "test": "test"}
+    names = list(parts)
+    s = split([make(i, split=names[i // 3 % 3]) for i in range(30)])
     assert s.report["fixed"]
-    assert all(part == parts[int(i[1:]) // 3 % 3] for i, part in where(s).items())
+    assert all(part == parts[names[int(i[1:]) // 3 % 3]] for i, part in where(s).items())
     unlabelled = make(99).model_copy(update={"faithful": None})
-    anew = split([unlabelled, *(make(i, split=["dev", "test"][i % 2]) for i in range(60))])
+    anew = split([unlabelled, *(make(i, split="test") for i in range(60))])
     assert (anew.report["fixed"], anew.report["unlabelled"], "e99" in where(anew)) == (False, 1, False)
-    assert anew.train
+    assert anew.pool
 
 
 FIXED = [make(i, split=["train", "dev", "test"][i // 3 % 3]) for i in range(30)]
@@ -181,14 +180,13 @@ FIXED = [make(i, split=["train", "dev", "test"][i // 3 % 3]) for i in range(30)]
     [
         ([*FIXED, make(99)], "'e99' with None"),
         ([*FIXED, make(99, text(0), split="test")], r"'e99' and 'e0' \(same context\)"),
-        ([*FIXED, make(99, text(0), split="dev")], r"'e99' and 'e0' \(same context\)"),
         (
             [e for e in FIXED if e.split != "test" or e.faithful],
-            "split 'test': faithful answers over 6 sources, unfaithful ones over 0; expected at least 1",
+            "split test: faithful answers over 6 sources, unfaithful ones over 0; expected at least 1",
         ),
         (
-            [e for e in FIXED if e.split != "dev" or e.faithful or e.id == "e3"],
-            "split 'dev': .*unfaithful ones over 1; expected at least 2",
+            [e for e in FIXED if e.split == "test" or e.faithful or e.id == "e3"],
+            "split train and dev: .*unfaithful ones over 1; expected at least 2",
         ),
     ],
 )
@@ -217,12 +215,14 @@ def rows(*ids, **more):
 
 def test_a_study_begins_by_saying_how_its_labels_are_split():
     """Parts of the file that are not used are named; of few labels all are used; a test file is checked."""
-    limits = ([99, 9, 99], 9999, 0)
+    limits = ([9, 99], 9999, 0)
     anew = read_parts(rows(*range(36), split="train"), None, *limits)
-    assert "the file's own split (train) is not train, dev and test" in anew.sentence
+    assert "the file's own split (train) has no test beside train or dev" in anew.sentence
     assert "own split" not in read_parts(rows(*range(36)), None, *limits).sentence
-    assert sum(anew.report["used"].values()) == 36 - max(0, len(anew.splits.dev) - 9)
-    assert read_parts(rows(*range(12)), None, *limits).report["used"] == {"train": 0, "dev": 12, "test": 0}
+    assert anew.report["used"] == {"pool": 9, "test": len(anew.splits.test)}
+    few = read_parts(rows(*range(12)), None, [99, 99], 9999, 0)
+    assert few.report["used"] == {"pool": 12, "test": 0}
+    assert few.cross_fitted
     with pytest.raises(InputError, match="unfaithful ones over 0; expected at least 1"):
         read_parts(rows(*range(36)), rows(*range(100, 110, 2)), *limits)
 
@@ -236,6 +236,22 @@ def test_a_small_sample_holds_both_labels_in_three_groups():
         assert min(map(len, groups.values())) >= 3
         assert len(drawn) < len(part)
     assert len(sample(part[:18], 12, 10**6, 0)) == 18  # there is no more to take
-    # A context's three words count once, an answer's two each time: eight answers of one, and the next context's first.
-    by_words = [make(10 * i + j, f"a b c{i}", answer="a b", faithful=j % 2 == 0) for i in range(40) for j in range(8)]
-    assert len(sample(by_words, 10**6, 19 * 5, 0)) == 8 * 5
+    # Three words of a context, the first time, and two of an answer: eight answers, one of each of eight sources.
+    by_words = [make(10 * i + j, f"a b c{i}", answer="a b", faithful=j % 2 == 0) for i in range(8) for j in range(8)]
+    drawn = sample(by_words, 10**6, 8 * 5 - 1, 0)
+    assert len(drawn) == len({e.group_key for e in drawn}) == 8
+
+
+def test_a_sample_has_one_answer_of_each_source_before_the_second_of_any():
+    """Of ten sources with six answers each: 24 are two of each and a third of four."""
+    part = [make(10 * i + j, f"c{i}", faithful=j % 2 == 0) for i in range(10) for j in range(6)]
+    turns = Counter(e.group_key for e in sample(part, 24, 10**6, 3))
+    assert sorted(turns.values()) == [2] * 6 + [3] * 4
+
+
+def test_a_sample_of_twenty_thousand_takes_no_minutes():
+    """Ten times the answers take about ten times as long, not a hundred."""
+    part = [make(i, f"c{i % 9000}", faithful=i % 2 == 0) for i in range(20_000)]
+    started = time.process_time()
+    assert len(sample(part, 10**6, 10**9, 0)) == 20_000
+    assert time.process_time() - started < 10

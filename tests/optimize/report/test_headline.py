@@ -2,12 +2,10 @@ import re
 
 import pytest
 from made import agreement, rows, study
-from rich.console import Console
 from test_readme import README, blocks
 
 from faith_dspy.optimize.report.headline import Measured, not_shown, three_lines
-from faith_dspy.optimize.results import CHEAPER, Comparison, Difference
-from faith_dspy.report.tables import terminal
+from faith_dspy.optimize.results import CALIBRATED, CHEAPER, LENGTH, LEXICAL, UNTUNED, Comparison, Difference
 from faith_dspy.scoring.statistics import Estimate
 
 HALF = [True] * 20 + [False] * 20
@@ -18,34 +16,41 @@ def right(n):
     return rows([0.9] * n + [0.1] * (20 - n) + [0.1] * n + [0.9] * (20 - n), HALF)
 
 
-def compared(verdict, value=0.1, more=None):
+def compared(verdict, value=0.1, more=None, sources=None):
     """A difference of so much, with an interval of ±.05."""
     d = Difference(value=value, low=value - 0.05, high=value + 0.05)
-    return Comparison(n=40, sources=40, balanced_accuracy=d, auroc=d, verdict=verdict, more_labels=more, sentence="")
+    fields = {"n": 40, "sources": 40, "balanced_accuracy": d, "auroc": d, "verdict": verdict, "sentence": ""}
+    return Comparison(**fields, more_labels=more, more_sources=sources)
+
+
+BETTER = {name: compared("better") for name in (*CHEAPER, LENGTH)}
+PRICES = {"champion": "$0.40 for 1,000 answers", **dict.fromkeys(CHEAPER, "$0.30 for 1,000 answers"), LEXICAL: "free"}
 
 
 def told(**changes):
     """The three lines of a judge that is good, unless something is changed."""
-    both = {"untuned": compared("better"), "lexical-baseline": compared("better")}
-    return three_lines(Measured(agreement(right(18)), both, "judges/mine")._replace(**changes)).notes
+    measured = Measured(agreement(right(18)), BETTER, "judges/mine", prices=PRICES)
+    return three_lines(measured._replace(**changes)).notes
 
 
 def test_three_lines_say_how_far_what_was_gained_and_what_next():
-    """Agreement with interval and n, the gain over both judges it is compared with, and the command to use it. A
-    difference whose interval holds 0 is no gain."""
-    agrees, gained, next_ = told()
+    """Agreement with interval and n, the gain over what it is compared with, and the command to use it. A difference
+    whose interval holds 0 is inconclusive."""
+    agrees, gained, next_ = told(chosen=" Chosen on 80 answers over 30 sources.")
     assert re.fullmatch(
         r"Agreement: balanced accuracy \.90 \[\.\d\d, (\.\d\d|1\.00)\] on 40 test answers over 40 sources"
-        r" \(chance is \.50\)\. Few answers: read the interval, not the figure\.",
+        r" \(chance is \.50\)\. Few answers: read the interval, not the figure\."
+        r" Chosen on 80 answers over 30 sources\.",
         agrees,
     )
-    over = "+10.0 [+5.0, +15.0] points over"
-    assert gained == f"Gain: {over} the untuned judge; {over} the lexical baseline (no LM)."
-    assert next_ == "Next: use it: faith-dspy judge ANSWERS.jsonl --judge judges/mine"
-    both = {"untuned": compared("not shown better"), "lexical-baseline": compared("worse", -0.1)}
-    gained = told(comparisons=both)[1]
-    assert "over the untuned judge, not shown; " in gained
-    assert "(no LM), worse." in gained
+    over = "+10.0 [+5.0, +15.0] over"
+    assert gained == (
+        f"Gain: in points, {over} the LM calibrated; {over} the lexical baseline (no LM); {over} the untuned judge."
+    )
+    assert next_ == "Next: use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine"
+    gained = told(comparisons={UNTUNED: compared("inconclusive"), LEXICAL: compared("worse", -0.1)})[1]
+    assert "over the untuned judge, inconclusive." in gained
+    assert "(no LM), worse;" in gained
     assert "not tuned" in told(comparisons={})[1]
 
 
@@ -55,29 +60,53 @@ ON_ONE_LABEL = agreement(rows([0.9] * 40, [True] * 40))
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"untuned": compared("worse", -0.1)}, "label more answers to tune on; until then keep the untuned judge."),
+        # Whoever is ahead of the champion and costs no more is to be taken, shown or not.
         (
-            {"untuned": compared("better"), "lexical-baseline": compared("worse", -0.1)},
-            "label more answers to tune on; until then keep the lexical baseline (no LM).",
+            {UNTUNED: compared("worse", -0.1)},
+            "take the untuned judge ($0.30 for 1,000 answers), 10.0 points ahead on the test: Judge(lm, granularity=",
         ),
         (
-            {"untuned": compared("not shown better", 0.02, 133)},
-            "label about 130 more answers to test on; until then keep the cheaper one, this judge or the untuned one.",
+            {LEXICAL: compared("inconclusive", -0.087, 30, 12)},
+            'take the lexical baseline (no LM) (free), 8.7 points ahead on the test: Judge("none").fit(labels). '
+            "Inconclusive: about 30 more answers over about 10 more contexts would decide a difference of 8.7 points.",
         ),
-        ({"untuned": compared("not shown better", 0.0)}, "keep the cheaper one, this judge or the untuned one."),
-        ({}, "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"),
-        # And from what it agrees on.
+        (
+            {CALIBRATED: compared("inconclusive", -0.01)},
+            "take the LM calibrated ($0.30 for 1,000 answers), 1.0 points ahead on the test: "
+            'Judge(lm).fit(labels, "lm"). Inconclusive.',
+        ),
+        # A lead over what is free that may be luck: both are named with their price.
+        (
+            {LEXICAL: compared("inconclusive", 0.03, 200, 90)},
+            "use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine; or the lexical "
+            'baseline (no LM), free: Judge("none").fit(labels). Inconclusive: about 200 more answers over about 90 ',
+        ),
+        ({LENGTH: compared("inconclusive", -0.02)}, "label more answers, to tune and to test: counting words agrees"),
+    ],
+)
+def test_the_advice_never_speaks_against_the_figures(changes, said):
+    assert told(comparisons=BETTER | changes)[2].startswith(f"Next: {said}")
+
+
+def test_a_judge_that_costs_more_is_no_rival():
+    """The champion without an LM is behind an LM: it stays, for what is ahead is not free."""
+    figures = BETTER | {CALIBRATED: compared("inconclusive", -0.02)}
+    found = told(comparisons=figures, prices={"champion": "free", LEXICAL: "free"}, asks_lm=False)[2]
+    assert found.startswith("Next: use it (free), your labels need no LM: faith-dspy judge")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"comparisons": {}}, "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"),
         ({"seen": 40}, "label other answers to measure it on: 40 of 40 answers had a part in the study"),
         ({"agreement": ON_ONE_LABEL}, "label more answers of both kinds"),
         ({"agreement": agreement(right(8))}, "label more answers like these and tune on them; until then do not use"),
         # .55 ± .165: 40 · ((.165 / .05)² − 1) = 396
         ({"agreement": agreement(right(11))}, "label about 400 more answers to test on: it is not shown better than"),
-        ({"asks_lm": False}, "use it, your labels need no LM: faith-dspy judge"),
     ],
 )
 def test_the_next_step_follows_from_what_is_shown(changes, said):
-    if not changes.keys() - CHEAPER.keys():
-        changes = {"comparisons": changes}
     assert told(**changes)[2].startswith(f"Next: {said}")
 
 
@@ -94,7 +123,7 @@ def by_source(sources):
         (right(8), right(0), "not shown better than chance"),
         (right(18), right(18), "not shown better than its own untuned judge"),
         (right(18), right(0), ""),
-        (right(20), right(0), ""),  # which has no interval
+        (right(20), right(0), ""),
         (by_source(9), by_source(9), "not shown better than chance"),  # whatever its interval
         (by_source(10), by_source(10), "not shown better than its own untuned judge"),
     ],
@@ -104,22 +133,28 @@ def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
     assert not_shown(study(champion, untuned)) == said
 
 
-def test_the_readme_shows_them_as_they_are_printed(capsys):
-    """Three lines made of the README's figures are those it shows, as a terminal of 80 columns breaks them."""
+def test_the_readme_shows_them_as_they_are_printed():
+    """Three lines made of the README's figures are those it shows."""
     shown = next(block for block in blocks(README) if block.startswith("In three lines"))
     words = " ".join(shown.split())
     counts = r"on (\d+) test answers(?:, (\d+) of them scored,)? over (\d+) sources"
     n, scored, sources = re.search(counts, words).groups()
-    accuracy, *gains = (
-        dict(zip(("value", "low", "high"), map(float, found), strict=True))
-        for found in re.findall(r"([-+.\d]+) \[([-+.\d]+), ([-+.\d]+)\]", words)
+    chosen = re.search(r" Chosen on \d+ answers over \d+ sources\.", words).group()
+    accuracy = dict(zip(("value", "low", "high"), map(float, _figures(words.partition("Gain:")[0])[0]), strict=True))
+    read = {"n": int(n), "scored": int(scored or n), "sources": int(sources), "least_sources": int(sources)}
+    comparisons = {LENGTH: compared("better")}
+    for part in words.partition("in points, ")[2].partition(" Next:")[0].split("; "):
+        (name,) = (name for name, called in CHEAPER.items() if f"over {called}" in part)
+        figures = (float(x) / 100 for x in _figures(part)[0])
+        difference = Difference(**dict(zip(("value", "low", "high"), figures, strict=True)))
+        verdict = next((v for v in ("inconclusive", "worse") if v in part), "better")
+        comparisons[name] = compared(verdict).model_copy(update={"balanced_accuracy": difference})
+    measured = agreement(right(18)).model_copy(update={**read, "balanced_accuracy": Estimate(**accuracy)})
+    lines = three_lines(Measured(measured, comparisons, "judges/quickstart", chosen=chosen)).notes
+    assert words.partition("Agreement:")[2].partition(" Next:")[0].strip(" •").replace(" • ", " ") == (
+        " ".join(lines[:2]).removeprefix("Agreement:").strip()
     )
-    read = {"n": int(n), "scored": int(scored or n), "sources": int(sources), "balanced_accuracy": Estimate(**accuracy)}
-    comparisons = {}
-    for name, gain in zip([n for n, called in CHEAPER.items() if f"points over {called}" in words], gains, strict=True):
-        verdict, share = "better" if gain["low"] > 0 else "not shown better", {k: v / 100 for k, v in gain.items()}
-        comparisons[name] = compared(verdict).model_copy(update={"balanced_accuracy": Difference(**share)})
-    measured = agreement(right(18)).model_copy(update=read)
-    lines = three_lines(Measured(measured, comparisons, words.split()[-1], asks_lm="need no LM" not in words))
-    Console(width=80).print(terminal([lines]))
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == shown.splitlines()
+
+
+def _figures(text):
+    return re.findall(r"([-+.\d]+) \[([-+.\d]+), ([-+.\d]+)\]", text)

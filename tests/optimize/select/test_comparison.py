@@ -6,6 +6,7 @@ import pytest
 
 from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.select import comparison
+from faith_dspy.report.tables import roughly
 
 
 class Side(NamedTuple):
@@ -77,8 +78,8 @@ def test_unscored_counts_as_wrong_for_the_judge_that_left_it():
 def test_a_judge_against_itself_does_not_differ():
     c = compare(LABELS * 2, A * 2, A * 2)
     assert (c.balanced_accuracy.value, c.balanced_accuracy.low) == (0.0, 0.0)
-    assert (c.verdict, c.more_labels) == ("not shown better", None)
-    assert "no number of labels" in c.sentence
+    assert (c.verdict, c.more_labels) == ("inconclusive", None)
+    assert c.p_value == 1.0
 
 
 def test_swapping_the_judges_turns_everything_round():
@@ -90,37 +91,54 @@ def test_swapping_the_judges_turns_everything_round():
     assert ab.sentence.startswith("the champion is better than the lexical baseline: balanced accuracy +")
     assert ab.sentence.endswith(") on 300 answers over 300 sources.")
     chosen = compare(labels, a, b, tested=False)
-    assert (chosen.verdict, chosen.more_labels) == ("not shown better", None)
-    assert "it takes a test part" in chosen.sentence
+    assert (chosen.verdict, chosen.more_labels) == ("inconclusive", None)
+    assert "that the judge was chosen on" in chosen.sentence
 
 
 def test_labels_needed_follow_from_the_interval():
     """It shrinks with the root of the labels: with the same answers so often, A is shown better."""
     labels, a, b = sides(100, 0.78, 0.78)
     c = compare(labels, a, b)
-    assert (c.verdict, c.more_labels is not None) == ("not shown better", True)
-    assert compare(labels, b, a).verdict == "not shown better"
-    assert "more answers to test on have an even chance to tell" in c.sentence
+    assert (c.verdict, c.more_labels is not None) == ("inconclusive", True)
+    assert compare(labels, b, a).verdict == "inconclusive"
+    assert f"more answers over {roughly(c.more_sources)} more contexts" in c.sentence
     times = math.ceil((100 + c.more_labels) / 100) + 1
     assert compare(labels * times, a * times, b * times).verdict == "better"
 
 
-@pytest.mark.parametrize(("sources", "verdict"), [(9, "not shown better"), (10, "better")])
+@pytest.mark.parametrize(("sources", "verdict"), [(9, "inconclusive"), (10, "better")])
 def test_few_sources_show_nothing(sources, verdict):
     """Not even of a judge that is right on all against one that is wrong on all."""
     labels = [True, False] * sources
     wrong = [not y for y in labels]
     c = compare(labels, Side(labels, labels), Side(wrong, wrong), [str(i // 2) for i in range(2 * sources)])
     assert (c.sources, c.verdict) == (sources, verdict)
-    assert ("it takes a test part of 10 sources to show one" in c.sentence) is (sources == 9)
+    assert ("it takes 10 sources of either label to decide" in c.sentence) is (sources == 9)
+
+
+def test_the_sources_of_the_rarer_label_count():
+    """Of 40 sources nine have an unfaithful answer: whatever the interval, nothing is significant."""
+    labels = [i >= 9 for i in range(40)]
+    wrong = [not y for y in labels]
+    assert compare(labels, Side(labels, labels), Side(wrong, wrong)).verdict == "inconclusive"
+
+
+def test_sign_flips_by_hand():
+    """Five sources that all speak for A: of the 32 ways to flip them two are as far apart, p = 1/16; a judge does not
+    differ from itself."""
+    labels = [True, False] * 5
+    sources = [f"{i // 2}" for i in range(10)]
+    right, wrong = Side(labels, [None] * 10), Side([not y for y in labels], [None] * 10)
+    assert compare(labels, right, wrong, sources).p_value == pytest.approx(2 / 32)
+    assert compare(labels, right, right, sources).p_value == 1.0
 
 
 def test_what_cannot_be_compared_gives_a_reason():
     """One class, one source or no scores: None with the reason, and never a verdict."""
     one_class = compare([True] * 8, A, B)
-    assert (one_class.balanced_accuracy.value, one_class.verdict) == (None, "not shown better")
+    assert (one_class.balanced_accuracy.value, one_class.verdict) == (None, "inconclusive")
     assert "all answers have the same label" in one_class.sentence
     no_scores = compare(LABELS, A, B._replace(scores=[None] * 8))
     assert (no_scores.auroc.why, no_scores.balanced_accuracy.value) == ("B gives no scores", pytest.approx(0.375))
     one_source = compare(LABELS, A, B, ["one"] * 8)
-    assert (one_source.balanced_accuracy.low, one_source.verdict) == (None, "not shown better")
+    assert (one_source.balanced_accuracy.low, one_source.verdict) == (None, "inconclusive")

@@ -43,9 +43,9 @@ def test_who_takes_the_alias(champion, untuned, present, promoted, reason):
     assert found.reason.startswith(reason)
 
 
-@pytest.mark.parametrize("cheaper", ["default-judge", "lexical-baseline"])
+@pytest.mark.parametrize("cheaper", ["lm-calibrated", "lexical-baseline"])
 def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper):
-    """Not even the first: the default judge needs no labels, the lexical baseline no LM."""
+    """Not even the first: the LM calibrated needs no features, the lexical baseline no LM."""
     result = study(OFTEN, WRONG, test=[judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)])
     found = decide_promotion(result, None, first=True)
     assert (found.promoted, found.reason.startswith("it is worse than the ")) == (False, True)

@@ -1,0 +1,156 @@
+import numpy as np
+import pytest
+from test_escalation import CLEAR, OPEN, WORDS
+
+from faith_dspy import Judge
+from faith_dspy.errors import ConfigError, InputError
+from faith_dspy.io.labels import parse_example
+from faith_dspy.judge import NO_LM
+from faith_dspy.optimize.classifier.operating_point import BALANCED
+from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.optimize.select.ask import Replies, usable, verify, without_lm
+from faith_dspy.optimize.select.candidates import (
+    FittedJudge,
+    as_asked,
+    candidates,
+    cascade,
+    fit_judge,
+    pool_folds,
+)
+from faith_dspy.optimize.select.choose import choose
+from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, Unscored, Verdict
+
+COLOURS = ("blue", "green", "red", "white", "black")
+
+
+def examples(n, *, known_words=0.8, prefix="k", seed=0):
+    """One answer a context, half of them unfaithful; of those ``known_words`` have a word that the context lacks, and
+    of the faithful ones the rest."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(n):
+        text, faithful = f"The {prefix}{i} kettle is {COLOURS[i % 5]}.", i % 2 == 0
+        novel = (rng.random() < known_words) != faithful
+        said = text.replace(COLOURS[i % 5], "made of porcelain") if novel else text
+        row = {"id": f"{prefix}{i}", "context": [text, "It holds a litre."], "answer": said, "faithful": faithful}
+        rows.append(parse_example(row))
+    return rows
+
+
+def replies(labelled, *, separation, shift=0.0, tells=True, seed=1):
+    """What an LM says that tells faithful answers from others by so many standard deviations of its log-odds."""
+    rng = np.random.default_rng(seed)
+    answers = []
+    for e in labelled:
+        logit = float(np.clip(1.5 * (separation * (e.label - 0.5) + rng.normal()) + shift, -6, 6))
+        verdict = Verdict.FULLY_SUPPORTED if logit >= 0 else Verdict.NOT_SUPPORTED
+        said = {"logit": 2.0 if logit >= 0 else -2.0}
+        if tells:
+            said = {"logit": logit, "probability": 1 / (1 + np.exp(-logit))}
+        raw = RawJudgment(raw_verdicts=(RawVerdict(text=e.answer, sentence_index=0, verdict=verdict, **said),))
+        answers.append(JudgedAnswer.of(e, raw, Judgment(score=1.0, faithful=logit >= 0)))
+    return Replies(Judge("openai/known", classifier=None), answers, {"name": "sentence", "description": "by sentence"})
+
+
+def accuracy(judge, answers):
+    """Balanced accuracy of the fitted judge on new answers."""
+    right = {True: [], False: []}
+    for a in answers:
+        right[a.label].append(a.by(judge).predicted == a.label)
+    return sum(map(np.mean, right.values())) / 2
+
+
+@pytest.mark.parametrize(
+    ("separation", "shift", "tells"),
+    [(2.7, 0.0, True), (2.7, 3.0, True), (2.7, 0.0, False), (1.7, 0.0, True), (0.5, 0.0, True)],
+    ids=["strong", "badly placed", "verdicts alone", "medium", "weak"],
+)
+def test_a_champion_is_no_worse_than_its_lm_or_what_is_free(separation, shift, tells):
+    """LMs of AUROC .97, .88 and .65, the strong one also badly placed at .5 and without log-probabilities, with 24
+    labels: the mean over six draws."""
+    new = examples(200, prefix="t", seed=99)
+    unasked = without_lm(new)
+    gains = []
+    for draw in range(6):
+        pool = examples(24, seed=draw)
+        asked = replies(pool, separation=separation, shift=shift, tells=tells, seed=draw)
+        made = candidates({"sentence": asked}, pool, 0, BALANCED)
+        by_lm = replies(new, separation=separation, shift=shift, tells=tells, seed=100 + draw).answers
+        named = {c.result.name: c for c in made}
+        rivals = (choose(made, "agreement").champion, named["sentence, LM calibrated"], named["lexical-baseline"])
+        champion, calibrated, lexical = (
+            accuracy(c.judge, [as_asked(c.judge, a) for a in by_lm] if c.replies else unasked) for c in rivals
+        )
+        gains.append([champion - calibrated, champion - lexical])
+    assert np.mean(gains, axis=0).min() > -0.01
+
+
+def test_all_candidates_are_judges_with_thresholds_of_these_labels():
+    """Lexical and default without an LM; the LM calibrated, with features, and the cascade. Nothing is exported with a
+    threshold made for other traffic."""
+    pool = examples(40)
+    made = candidates({"sentence": replies(pool, separation=1.7)}, pool, 0, BALANCED)
+    assert [c.result.name for c in made] == [
+        "lexical-baseline", "lexical, default", "sentence, LM calibrated", "sentence", "lexical, then sentence",
+    ]  # fmt: skip
+    for c in made:
+        assert {judge.classifier.fitted_to for judge in c.judge.chain} == {"labels"}
+        assert {judge.classifier.threshold for judge in c.judge.chain} == {0.5}
+    (lm,) = [c for c in made if c.method == "lm"]
+    assert lm.judge.classifier.statement.names == ("lm",)
+
+
+def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
+    """Only an answer with all of its statements judged shows what a classifier has to learn; the others stay
+    unscored."""
+    judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
+    said = ["It is blue. It is red.", "It is blue. It is lost.", "It is lost.", "Hello!"]
+    rows = [{"id": str(i), "context": ["A kettle."], "answer": a, "faithful": False} for i, a in enumerate(said)]
+    seen = verify(judge, map(parse_example, rows))
+    assert [a.id for a in usable(seen)] == ["0"]
+    known = without_lm(examples(12))
+    fold_of = {**pool_folds([a.example for a in known], 0), seen[2].source: 0}
+    fitted = fit_judge(Judge(NO_LM), [*known, seen[2]], "features", fold_of)
+    assert fitted.answers[-1].judgment.unscored is Unscored.LM_FAILED
+
+
+def test_a_cascade_judges_as_it_was_measured(judge_at):
+    """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
+    row = {"context": ["The kettle is blue."], "faithful": True}
+    labelled = [parse_example(row | {"id": a, "answer": a}) for a in (CLEAR, OPEN)]
+    judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0)
+    seen = verify(judge, labelled)
+    probabilities = {CLEAR: 0.9, OPEN: 0.5}
+    lexical = [
+        a.model_copy(update={"judgment": a.judgment.model_copy(update={"probability": probabilities[a.id]})})
+        for a in without_lm(labelled)
+    ]
+    lm = FittedJudge(judge.copy(classifier=WORDS), seen)
+    first = cascade(FittedJudge(Judge(NO_LM, classifier=WORDS), lexical), lm).judge
+    assert first.config.abstention == 0.0
+    low, high = first.classifier.review_range
+    assert low < 0.5 < high < 0.9
+    asked = len(server.requests)
+    expected = {a.id: as_asked(first, a) for a in seen}
+    assert len(server.requests) == asked
+    assert {i: a.raw.usage.calls for i, a in expected.items()} == {CLEAR: 0, OPEN: 1}
+    for again in verify(first, labelled):
+        assert again.row == expected[again.id].row
+        assert again.features == expected[again.id].features
+
+
+def test_a_judge_is_fitted_on_labels():
+    """`Judge.fit` gives a judge with thresholds of these labels and leaves the first one as it is; what it cannot fit
+    it says."""
+    judge, labelled = Judge(NO_LM), examples(40, known_words=1.0)
+    fitted = judge.fit(labelled)
+    assert judge.classifier.fitted_to == "default"
+    assert (fitted.classifier.fitted_to, fitted.classifier.threshold) == ("labels", 0.5)
+    assert fitted.agreement(examples(20, known_words=1.0, prefix="t")).answers.balanced_accuracy.value == 1.0
+    assert judge.fit(labelled, "default").classifier.statement == judge.classifier.statement
+    with pytest.raises(InputError, match="unfaithful ones in 0"):
+        judge.fit([e for e in labelled if e.label])
+    with pytest.raises(ConfigError, match="asks no LM"):
+        judge.fit(labelled, "lm")
+    with pytest.raises(ConfigError, match="no default classifier"):
+        Judge("openai/x").fit(labelled, "default")
