@@ -59,7 +59,7 @@ def agree(
     from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.report.tables import Table, agreement_tables, disagreements, disagreements_table
-    from faith_dspy.scoring.statistics import SHOWN_FROM
+    from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
     if html is not None:
         check_writable(html)
@@ -130,8 +130,9 @@ def agree(
         write_html((({**dict(e), "faithful": e.label}, j) for e, j in wrong), html, title=title, judge=judge_name)
     if run is not None:
         run.log(report)
-    if minimum is not None and (sources := drift.rarer_sources(rows)) < SHOWN_FROM:
-        cli.say(f"--min rests on {counted(sources, 'source')} of the rarer label; from {SHOWN_FROM} on it is reliable.")
+    if minimum is not None and (sources := drift.rarer_sources(rows)) < SIGNIFICANT_FROM:
+        rests = f"--min rests on {counted(sources, 'source')} of the rarer label"
+        cli.say(f"{rests}; from {SIGNIFICANT_FROM} on it is reliable.")
     cli.fail(report.alarms)
 
 

@@ -66,7 +66,7 @@ def test_a_study_says_what_it_will_take_before_it_goes_on(recorded):
 def test_what_a_prompt_has_learned_from_is_left_out_where_it_is_measured(recorded):
     """No answer over the context of a demo is among the variant's; the others are measured on all of the pool."""
     few_shot, plain = (recorded.result.variant(name) for name in ("sentence-few-shot", "sentence"))
-    demos = few_shot.prompts["verify"]["demos"]
+    (demos,) = (prompt["demos"] for prompt in few_shot.prompts.values())
     contexts = {tuple(d["context"]) for d in demos}
     assert demos
     assert not contexts & {tuple(c.text for c in a.example.context) for a in few_shot.answers}
@@ -79,7 +79,7 @@ def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
     server.tells = False
     result = quick_study(tmp_path, server, "sentence", swapped=True)
     assert result.tested("lm-calibrated").agreement.coverage == 1.0
-    assert result.tested("champion").agreement.balanced_accuracy.value > 0.7
+    assert result.tested("champion").agreement.balanced_accuracy.value > 0.6
     assert load_judge(tmp_path / "judge", api_base=server.base).classifier.fitted_to == "labels"
 
 
