@@ -195,7 +195,7 @@ def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
 def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(tuned, exported, caplog):
     """After they change neither it nor what was measured with it is used or saved, and the judge says so, once; a
     classifier fitted to the new ones is."""
-    judge, server = tuned
+    _, server = tuned
     loaded = load_judge(exported, api_base=server.base, api_key="none")
     assert loaded(context=CONTEXT, answer=ANSWER).probability is not None
     predict = loaded.program.verify.predict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -112,7 +113,8 @@ def without_markers(text: str) -> str:
 
 def without_citations(text: str) -> str:
     """Strip citations (`CITATION`)."""
-    return CITATION.sub(" ", text)
+    stripped: str = CITATION.sub(" ", text)
+    return stripped
 
 
 def without_markup(text: str) -> str:
@@ -123,7 +125,8 @@ def without_markup(text: str) -> str:
             return ""
         return match["text"] if match["text"] is not None else "\n" if match["block"] != "|" else " "
 
-    return _MARKUP.sub(shown, html.unescape(text))
+    visible_text: str = _MARKUP.sub(shown, html.unescape(text))
+    return visible_text
 
 
 def comparable(text: str) -> str:
@@ -170,7 +173,7 @@ def tokenize(text: str, language: str) -> list[Token]:
     return _with_units(tokens, text, language)
 
 
-def content_tokens(tokens: list[Token]) -> list[Token]:
+def content_tokens(tokens: Sequence[Token]) -> list[Token]:
     """Return those that carry content."""
     return [t for t in tokens if t.kind != "function"]
 

@@ -1,0 +1,91 @@
+"""Tuning LMs of known strength: a strong one is never tuned down, a weak one is lifted, labels alone are enough."""
+
+from contextlib import closing
+from statistics import mean
+
+import pytest
+from recorded import Quiet, Record
+
+from faith_dspy import load_judge
+from faith_dspy.optimize.plan import Options
+from faith_dspy.optimize.select.ask import verify
+from faith_dspy.optimize.study import run
+from tests.benchmarks.known_lm import BADLY_PLACED, KnownLM
+from tests.benchmarks.known_lms import Strength, draw, lm_calibrated, measured, one, replies_of, synthetic
+from tests.benchmarks.studied import unasked_answers, with_sources
+
+STRONG, WEAK = (Strength(f"{auroc}", "openai/gpt-4o-mini", auroc, 0.0, True) for auroc in (0.97, 0.65))
+
+
+@pytest.fixture(scope="module")
+def towns():
+    """Answers that words tell apart in half of the cases, over 60 sources."""
+    return with_sources(synthetic(sources=60))
+
+
+@pytest.fixture(scope="module")
+def unasked(towns):
+    return unasked_answers(towns)
+
+
+def studies(lm, towns, unasked, labels, draws=4):
+    """Rows of the bench: what champion, LM and words reach on the answers of other sources."""
+    with closing(lm.serve(towns)) as server:
+        replies = replies_of(server, lm.model, towns, unasked)
+    return [one(replies, unasked["sentence"], *draw(towns, labels, seed)) for seed in range(draws)]
+
+
+def gain(rows, other):
+    """Points of balanced accuracy by which the champion is ahead, in the mean over draws."""
+    return 100 * mean(row["champion"]["balanced_accuracy"] - row[other]["balanced_accuracy"] for row in rows)
+
+
+@pytest.mark.parametrize("labels", [24, 60])
+@pytest.mark.parametrize("told", [{}, {"offset": BADLY_PLACED}, {"probabilities": False}], ids=str)
+def test_a_strong_lm_is_never_tuned_down(labels, told, towns, unasked):
+    """Neither where it is badly placed at .5, nor where it tells labels only."""
+    rows = studies(STRONG._replace(**told), towns, unasked, labels)
+    assert gain(rows, "LM calibrated") > -1
+    assert gain(rows, "lexical") > 15
+
+
+def test_a_weak_lm_is_lifted_to_what_is_free(towns, unasked):
+    rows = studies(WEAK, towns, unasked, 60)
+    assert gain(rows, "LM calibrated") > 5
+    assert gain(rows, "lexical") > -1
+
+
+@pytest.mark.parametrize("probabilities", [True, False], ids=["probabilities", "labels only"])
+def test_over_http_it_says_what_the_bench_reads_off_it(probabilities, towns, unasked):
+    """In every shape of prompt that a study tries unasked."""
+    few = towns[:3]
+    lm = STRONG._replace(probabilities=probabilities, offset=BADLY_PLACED)
+    with closing(lm.serve(towns)) as server:
+        replies = replies_of(server, lm.model, few, unasked)
+        for shape, judge in replies.judges.items():
+            for asked in verify(judge, few):
+                read = replies.answers[shape][asked.id]
+                for a, b in zip(asked.raw.raw_verdicts, read.raw.raw_verdicts, strict=True):
+                    assert (a.text, a.label, a.verdict, a.level) == (b.text, b.label, b.verdict, b.level)
+                    assert a.logit == pytest.approx(b.logit)
+                    assert (a.probability is None) is not probabilities
+
+
+def test_its_weakest_statement_separates_the_labels_as_set(towns, unasked):
+    with closing(KnownLM(towns, 0.88)) as server:
+        answers = replies_of(server, "openai/gpt-4o-mini", towns, unasked).answers["sentence"].values()
+    assert measured(answers, lm_calibrated(answers, answers))["auroc"] == pytest.approx(0.88, abs=0.05)
+
+
+def test_a_study_of_an_lm_that_tells_labels_only(towns, tmp_path):
+    """From labels to an exported judge that passes and fails others' answers, about as well as its LM can."""
+    pool, test = ([e for e in towns if e.id in ids] for ids in draw(towns, 40, 0))
+    with closing(KnownLM(towns, 0.97, probabilities=False)) as server:
+        endpoint = {"api_base": server.base, "api_key": "none"}
+        options = Options(lm="openai/gpt-4o-mini", variants="sentence", out=tmp_path / "judge", **endpoint)
+        result = run(pool, options, Quiet(), test=test[:60], tracker=Record)
+        assert not any(request.get("temperature") for request in server.requests)
+        judge = load_judge(tmp_path / "judge", **endpoint)
+        judged = verify(judge, test[60:80])
+    assert result.tested("champion").agreement.balanced_accuracy.value > 0.8
+    assert sum(a.predicted == a.label for a in judged) >= 15
