@@ -23,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, ConfigError, faults, need, without_secrets
-from faith_dspy.io.files import check_folder, owned, write_files
+from faith_dspy.io.files import check_folder, write_files
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
@@ -141,12 +141,11 @@ def save_judge(
     if study is not None:
         contents[folder / "study.json"] = study
     check_folder(folder)
-    with owned(folder):
-        write_files(contents)
-        for older in [path for path in exported_files(folder / _NEXT) if path not in contents]:
-            older.unlink()
-            with suppress(OSError):  # something else lies in it
-                older.parent.rmdir()
+    write_files(contents)
+    for older in [path for path in exported_files(folder / _NEXT) if path not in contents]:
+        older.unlink()
+        with suppress(OSError):  # something else lies in it
+            older.parent.rmdir()
 
 
 def exported_files(folder: Path) -> Iterator[Path]:

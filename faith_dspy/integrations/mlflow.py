@@ -157,7 +157,7 @@ def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | No
     """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
 
     The answer is the output, the question the input. The context is what ``inputs``, ``expected`` or ``outputs`` name
-    as such; if none does, what `records` finds in the trace, else the earlier messages in ``inputs["messages"]``.
+    as such; if none does, what `records` finds in the trace, else what ``inputs["messages"]`` holds.
     """
     parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
     named = next((p[k] for p in parts for k in NAMES["context"] if isinstance(p.get(k), str | list | tuple)), None)

@@ -1,7 +1,7 @@
-"""Writing files: whole or not at all, and by one process at a time.
+"""Writing files: whole or not at all; what takes long, by one process at a time.
 
-A file is written beside its place under a hidden name, synced and renamed, so that a kill or a full disk leaves the one
-that was there.
+A file is written beside its place under a hidden name of its own, synced and renamed, so that a kill, a full disk or a
+second writer leaves one that is whole.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
+from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
 from faith_dspy.errors import InputError
-
-_TURN = 10.0
-"""Seconds to wait for another process that writes the same file."""
 
 
 def write_files(contents: Mapping[Path, str | bytes]) -> None:
@@ -51,16 +49,15 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
                 yield handle
             return
         place.parent.mkdir(parents=True, exist_ok=True)
-        with owned(path, _TURN):
-            new = place.with_name(f".{place.name}.tmp")
-            try:
-                with new.open("wb") as handle:
-                    yield handle
-                if place.exists():
-                    shutil.copymode(place, new)
-                new.replace(place)
-            finally:
-                new.unlink(missing_ok=True)
+        new = place.with_name(f".{place.name}.{uuid4().hex}.tmp")
+        try:
+            with new.open("xb") as handle:
+                yield handle
+            if place.exists():
+                shutil.copymode(place, new)
+            new.replace(place)
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as exc:
         raise cannot_write(path, exc) from exc
 

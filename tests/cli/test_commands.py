@@ -326,7 +326,7 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
         ("--judge nowhere", "nowhere/judge.json: cannot be read .*A judge is a folder with judge.json"),
         ("{at} --judge judge --set cite=true", "--set cite=true is for a judge that is not loaded"),
         ("{at} --set verdicts", "'verdicts': expected option=value, e.g. verdicts=graded"),
-        ("{at} --set verdict=graded", "verdict: there is no such field.*abstention, ask_about, cite"),
+        ("{at} --set verdict=graded", "verdict: there is no such field.*abstention, ask_about, citations_from, cite"),
         ("{at} --set granularity=word", "'statement', 'sentence' or 'answer' .*got 'word'"),
         ("{at} --set cite=true --set cite=false", "'cite=false': expected .*, each option once"),
         ("{at} --set verdict_scores={{1", "is no JSON"),

@@ -68,5 +68,5 @@ def registry(tmp_path_factory):
     client_of(uri).create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
     store = connect(uri)
     run = store.client.create_run(store.experiment_id).info.run_id
-    register(store, run, study(rows([0.9, 0.1] * 6), judge_dir=str(folder / "judge")), "faithfulness")
+    register(store, run, study(rows([0.9, 0.1] * 12), judge_dir=str(folder / "judge")), "faithfulness")
     return uri
