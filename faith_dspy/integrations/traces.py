@@ -77,8 +77,9 @@ def record_of_spans(trace_id: str, read: Callable[[], Iterable[Span]]) -> dict[s
     unscored.
 
     Question and answer are input and output of the root span or, where that has none, of the last span in which a
-    model replied. The context is what came before the answer: retrieved documents, tool results, and the messages
-    that model was given, without the assistant's own words. Messages that mostly repeat documents and results are left out, as those are chunks already.
+    model replied. The context is what came before the answer: retrieved documents, tool results, and the messages that
+    model was given, without the assistant's own words. Messages that mostly repeat documents and results are left out,
+    as those are chunks already.
     Each chunk's ``source`` names its span or turn.
     """
     try:

@@ -164,8 +164,8 @@ def trace():
 
 
 def test_record(trace, judge_at):
-    """Root inputs and outputs are question and answer; documents, tool results and what users said the context, not what
-    the assistant said earlier. Read back from JSON it is the same; what is no trace is refused."""
+    """Root inputs and outputs are question and answer; documents, tool results and what users said the context, not
+    what the assistant said earlier. Read back from JSON it is the same; what is no trace is refused."""
     (record,) = records([mlflow.entities.Trace.from_json(trace.to_json())])
     assert [record] == records(trace)
     assert (record["id"], record["question"], record["answer"]) == (trace.info.trace_id, QUESTION, ANSWER)
