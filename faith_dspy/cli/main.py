@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from faith_dspy.cli import agree, judge, labels, tune
-from faith_dspy.cli.options import SETTINGS, Json, drop_stdout, print_json, say
+from faith_dspy.cli.options import SETTINGS, Json, drop_stdout, print_json, print_on_any_terminal, say
 from faith_dspy.errors import FaithDspyError
 
 _STOPPED = 130
@@ -82,6 +82,7 @@ app.add_typer(model, name="model")
 
 def main() -> None:
     """Run the command line. Errors raised on purpose, and a full disk, end in one message and exit code 2."""
+    print_on_any_terminal()
     try:
         try:
             app(prog_name="faith-dspy")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import inspect
+import io
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, is_dataclass
 from functools import partial
@@ -121,6 +124,26 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def drop_stdout() -> None:
     """Discard what is still to be written to standard output: Python would try again, and fail, when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+_PLAIN = str.maketrans("✓✗←→…–−·“”’", "+x<>.--|'''")
+"""What stands for our own signs where the terminal has none, each as wide."""
+
+
+def print_on_any_terminal() -> None:
+    """Let standard output and error take any text: a sign that their encoding lacks is a plain one, else ``\\u….``, as
+    JSON has it."""
+    codecs.register_error("faith_dspy", _in_plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="faith_dspy")
+
+
+def _in_plain(exc: UnicodeError) -> tuple[str, int]:
+    if not isinstance(exc, UnicodeEncodeError):
+        raise exc
+    lacking = exc.object[exc.start : exc.end].translate(_PLAIN)
+    return json.dumps(lacking)[1:-1], exc.end
 
 
 def print_result(as_json: bool, document: Any, tables: Iterable[Table]) -> None:

@@ -3,6 +3,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from faith_dspy import load_judge
 from faith_dspy.cli.judge import KINDS, RECORDED
 from faith_dspy.export import Reference
@@ -35,6 +37,17 @@ def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path):
     assert "faith-dspy demo" in (tmp_path / "demo.html").read_text(encoding="utf-8")
     records = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [set(r) for r in records] == [{"question", "context", "answer"}] * 3
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_it_is_read_on_any_terminal(tmp_path, encoding):
+    """A sign that a terminal lacks is shown by one that it has."""
+    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-c", "import sys; sys.argv[1:] = ['demo']; from faith_dspy.cli import main; main()"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, b"")
+    signs = ("✓", "✗", "← [3]") if encoding == "utf-8" else ("  +  ", "  x  ", "< [3]")
+    assert all(sign in done.stdout.decode(encoding) for sign in signs)
 
 
 def test_the_recorded_judge_is_sure_of_its_answers():
