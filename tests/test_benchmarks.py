@@ -13,7 +13,6 @@ from faith_dspy.optimize.data.splits import split
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import without_lm
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 from tests.benchmarks import agreement, compare, public_labels, report
@@ -126,26 +125,6 @@ def test_auroc_is_of_answers_of_one_fold():
     found = agreement.answer_draws(judged, {"0": 0, "1": 0, "2": 1, "3": 1})
     assert (found["balanced_accuracy"][0], found["auroc"][0]) == (0.5, 1.0)
     assert agreement.answer_draws(judged, dict.fromkeys("0123", 0))["auroc"][0] == 0.75
-
-
-def test_the_curve_begins_with_what_nothing_was_fitted_to():
-    """0 labels: the prior itself, on a third of the contexts; here it is always right. All: the other two thirds."""
-    known = []
-    for i in range(36):
-        row = {"id": f"{i}", "context": [f"Kettle {i}."], "answer": "It is red.", "faithful": i % 2 == 0}
-        made = JudgedAnswer.of(parse_example(row), RawJudgment(), Judgment(score=0.0))
-        known.append(made.model_copy(update={"features": ({"novel_run": float(i % 2)},), "labels": (None,)}))
-    one = {"means": (0.5,), "scales": (0.5,), "intercept": 0.0}
-    prior = Classifier(
-        statement={"names": ("novel_run",), "weights": (-2.0,), **one},
-        answer=AnswerClassifier(names=("weakest",), weights=(1.0,), means=(0.0,), scales=(1.0,), intercept=0.0),
-        threshold=0.5,
-    )
-    found = agreement.learning(known, ["novel_run"], prior)
-    assert found.keys() == {0, 10, -1}
-    rows = agreement.curve_rows("kettles", [found])
-    assert [row[1] for row in rows] == ["0", "10", "all"]
-    assert rows[0] == ("kettles", "0", "1.00 [1.00, 1.00]", "1.00 [1.00, 1.00]")
 
 
 def say(asked):

@@ -390,8 +390,9 @@ def label_probabilities(
     if token is None or not _is_distribution([logprob for _, logprob in token.alternatives]):
         return label, None
     if label is not None and not sampled:
-        likeliest, _ = max(token.alternatives, key=lambda alternative: alternative[1])
-        if _begun_label(likeliest, labels) not in (None, label):
+        highest = max(logprob for _, logprob in token.alternatives)
+        likeliest = {_begun_label(text, labels) for text, logprob in token.alternatives if logprob == highest}
+        if not likeliest & {None, label}:  # of equals either may be written
             return None, None
     mass = dict.fromkeys(labels, 0.0)
     for text, logprob in token.alternatives:
@@ -405,7 +406,8 @@ def label_probabilities(
         is_about_labels = mass[label] > 0 and _begun_label(token.text, labels) == label
     if not is_about_labels:
         return label, None  # these are the alternatives to something else
-    return max(mass, key=mass.__getitem__), {name: m / total for name, m in mass.items()}
+    counts = max(mass, key=lambda name: (mass[name], name == label))
+    return counts, {name: m / total for name, m in mass.items()}
 
 
 def _begun_label(token: str, labels: Sequence[str]) -> str | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from faith_dspy import Judge
-from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.results import JudgedAnswer
@@ -41,8 +39,6 @@ Draws = np.ndarray[Any, np.dtype[np.float64]]
 REPLIES = HERE / "results" / "agreement.jsonl"
 CARD = HERE / "AGREEMENT.md"
 SEED = 0
-SIZES, DRAWS = (10, 25, 50, 100, 200), 10
-"""Numbers of labels on the learning curve, and draws of each."""
 KEPT = "openai/kept"
 """A judge's LM, which is never asked: its replies are there."""
 PARTS = ("LM calibrated", "lexical baseline", "default judge")
@@ -283,47 +279,6 @@ def parts_table(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mappi
     )
 
 
-def learning(known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier) -> dict[int, list[list[float]]]:
-    """Agreement of classifiers fitted to 0 (the default's), 10, 25, … and all labels, on a third that is held out.
-
-    `DRAWS` times by number of labels: a random third of the contexts is held out, and labels drawn from the rest;
-    ``-1``: all. ``names``: the features; ``prior``: the default classifier.
-    """
-    found: dict[int, list[list[float]]] = {}
-    contexts = sorted({e.source for e in known})
-    for draw in range(DRAWS):
-        rng = random.Random(draw)
-        held = set(rng.sample(contexts, len(contexts) // 3))
-        test, pool = [e for e in known if e.source in held], [e for e in known if e.source not in held]
-        rng.shuffle(pool)
-        labels = np.array([e.label for e in test])
-        for n in (0, *(n for n in SIZES if n < len(pool)), -1):
-            classifier = prior
-            if n:
-                try:
-                    classifier = fitted(pool[:n] if n > 0 else pool, names, prior)
-                except InputError:  # one label only
-                    found.setdefault(n, []).append([math.nan] * len(METRICS))
-                    continue
-            p = np.array([classifier.probability(e.features) for e in test], dtype=np.float64)
-            values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
-            found.setdefault(n, []).append([float(values[m][0]) for m in METRICS.values()])
-    return found
-
-
-def curve_rows(title: str, families: Sequence[Mapping[int, list[list[float]]]]) -> list[tuple[str, ...]]:
-    """By number of labels both metrics, each the mean over families, with 95 % of the draws."""
-    rows = []
-    for n in sorted(set.intersection(*map(set, families)), key=lambda n: (n < 0, n)):
-        values = np.nanmean([f[n] for f in families], axis=0)  # (draws, metrics)
-        low, high = np.nanquantile(values, [0.025, 0.975], axis=0)
-        spread = [
-            Estimate(value=v, low=a, high=b) for v, a, b in zip(np.nanmean(values, axis=0), low, high, strict=True)
-        ]
-        rows.append((title, "all" if n < 0 else str(n), *map(estimate, spread)))
-    return rows
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Ask what is asked for, or make the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -355,19 +310,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     tables = [*answer_tables(draws, n, levels), parts_table(draws, n), *level_tables(levels)]
     print(*tables, sep="\n", flush=True)
-    enough = [f for f in asked if n[f] >= ENOUGH]
-    long = [f for f in enough if 2 * len(unasked[f]) > 3 * SIZES[-1]]
-    curves = [
-        *curve_rows(
-            f"No LM, all answers of {len(long)} sets",
-            [learning(usable(unasked[f]), CLASSIFIER_FEATURES, asked[f].priors["lexical"]) for f in long],
-        ),
-        *curve_rows(
-            f"The embedded LM, the sample of {len(enough)} sets",
-            [learning(asked[f].sentences, ["lm", *CLASSIFIER_FEATURES], asked[f].priors["both"]) for f in enough],
-        ),
-    ]
-    tables.append(table("Learning curve", ("", "labels", *METRICS), curves))
     write(CARD, tables)
 
 

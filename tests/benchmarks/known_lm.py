@@ -127,7 +127,8 @@ class KnownLM(ChatServer):
         try:
             if "[[ ## statements ## ]]" in request:
                 return self._joint_reply(prompt, request)
-            return self._single_reply(request, len(messages) // 2)
+            turns = [message for message in messages if message["role"] != "system"]
+            return self._single_reply(request, len(turns) // 2)
         except LookupError as exc:
             return {"status": 500, "text": str(exc)}
 

@@ -70,9 +70,9 @@ class Strength(NamedTuple):
     offset: float
     probabilities: bool
 
-    def serve(self, examples: Sequence[LabelledExample]) -> KnownLM:
-        """Start its endpoint, which knows these answers."""
-        return KnownLM(examples, self.auroc, offset=self.offset, probabilities=self.probabilities)
+    def serve(self, examples: Sequence[LabelledExample], seed: int = 0) -> KnownLM:
+        """Start its endpoint, which knows these answers; ``seed``: of its noise."""
+        return KnownLM(examples, self.auroc, offset=self.offset, probabilities=self.probabilities, seed=seed)
 
 
 def strengths() -> list[Strength]:
@@ -254,8 +254,9 @@ def run(log: Log, sets: Mapping[str, Sequence[LabelledExample]], draws: range, l
     """Study every draw that the log does not have, LM by LM."""
     lexical = {name: unasked_answers(examples) for name, examples in sets.items()}
     for lm in lms:
-        replies: dict[str, Replies] = {}
         for seed in draws:
+            # Another LM of the same strength each time: else the luck of one would be in all draws.
+            replies: dict[str, Replies] = {}
             for labels in SIZES:
                 key = {"lm": lm.name, "labels": labels, "draw": seed}
                 if log.has(**key):
@@ -263,7 +264,7 @@ def run(log: Log, sets: Mapping[str, Sequence[LabelledExample]], draws: range, l
                 large = sorted(name for name in sets if len(sets[name]) >= labels + MIN_TEST)
                 name = large[seed % len(large)]
                 if name not in replies:
-                    with closing(lm.serve(sets[name])) as server:
+                    with closing(lm.serve(sets[name], seed)) as server:
                         replies[name] = replies_of(server, lm.model, sets[name], lexical[name])
                 pool, test = draw(sets[name], labels, seed)
                 row = one(replies[name], lexical[name]["sentence"], pool, test)

@@ -251,7 +251,7 @@ def test_study_compare(cli, tmp_path):
         (tmp_path / f"judge{seed}").mkdir()
         (tmp_path / f"judge{seed}" / "study.json").write_text(found.model_dump_json())
     code, out, _ = cli("study", "compare", "judge0", "judge1")
-    assert (code, "study 1 is" in out.casefold()) == (0, True)
+    assert (code, "study 1 against study 2: inconclusive" in out.casefold()) == (0, True)
     found = json.loads(cli("study", "compare", "judge0", "judge1", "--json")[1])
     assert ([s["study_id"] for s in found["studies"]], len(found["pairs"])) == (["s0", "s1"], 1)
     refused(cli("study", "compare", "judge0"), "at least two studies")
@@ -270,7 +270,7 @@ def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
     assert out.endswith(f"On MLflow's pages: faith-dspy ui, then {page}\n")
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
     said = cli("tune", "labels.jsonl", "--require-better")[2]
-    assert "failed: the champion against the untuned judge: inconclusive" in said
+    assert "failed: the champion against untuned: inconclusive" in said
     assert pages(page, "sqlite:///a.db") == f"faith-dspy ui --tracking-uri sqlite:///a.db, then {page}"
     assert pages("https://mlflow.example/#/1", "https://mlflow.example") == "https://mlflow.example/#/1"
 

@@ -55,7 +55,7 @@ def test_worse_than_the_last_report():
 def test_a_slow_decline_is_found():
     """Each step is too small to tell from the last report, but not from the first."""
     found = report([0.4] * 6 + GOOD[6:], earlier=[report(GOOD), report([0.4] * 5 + GOOD[5:])])
-    assert {c.since: c.comparison.verdict for c in found.changes} == {"last": "not shown better", "first": "worse"}
+    assert {c.since: c.comparison.verdict for c in found.changes} == {"last": "inconclusive", "first": "worse"}
     assert [a.partition(" (")[0] for a in found.alarms] == ["worse than the first report"]
     with pytest.raises(InputError, match="other labels"):
         drift_report(LABELLED[1:], judgments(GOOD[1:]), "v1", earlier=[report(GOOD)])

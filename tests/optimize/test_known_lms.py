@@ -28,11 +28,18 @@ def unasked(towns):
     return unasked_answers(towns)
 
 
-def studies(lm, towns, unasked, labels, draws=4):
-    """Rows of the bench: what champion, LM and words reach on the answers of other sources."""
-    with closing(lm.serve(towns)) as server:
-        replies = replies_of(server, lm.model, towns, unasked)
-    return [one(replies, unasked["sentence"], *draw(towns, labels, seed)) for seed in range(draws)]
+def studies(lm, towns, unasked, *sizes):
+    """By number of labels, rows of the bench: what champion, LM and words reach on the answers of other sources.
+
+    Another LM each draw. Of a draw the difference varies by 3 points: ten draws tell -1 from +1.
+    """
+    rows = {labels: [] for labels in sizes}
+    for seed in range(10):
+        with closing(lm.serve(towns, seed)) as server:
+            replies = replies_of(server, lm.model, towns, unasked)
+        for labels in sizes:
+            rows[labels].append(one(replies, unasked["sentence"], *draw(towns, labels, seed)))
+    return rows
 
 
 def gain(rows, other):
@@ -40,17 +47,16 @@ def gain(rows, other):
     return 100 * mean(row["champion"]["balanced_accuracy"] - row[other]["balanced_accuracy"] for row in rows)
 
 
-@pytest.mark.parametrize("labels", [24, 60])
 @pytest.mark.parametrize("told", [{}, {"offset": BADLY_PLACED}, {"probabilities": False}], ids=str)
-def test_a_strong_lm_is_never_tuned_down(labels, told, towns, unasked):
+def test_a_strong_lm_is_never_tuned_down(told, towns, unasked):
     """Neither where it is badly placed at .5, nor where it tells labels only."""
-    rows = studies(STRONG._replace(**told), towns, unasked, labels)
-    assert gain(rows, "LM calibrated") > -1
-    assert gain(rows, "lexical") > 15
+    for rows in studies(STRONG._replace(**told), towns, unasked, 24, 60).values():
+        assert gain(rows, "LM calibrated") > -1
+        assert gain(rows, "lexical") > 15
 
 
 def test_a_weak_lm_is_lifted_to_what_is_free(towns, unasked):
-    rows = studies(WEAK, towns, unasked, 60)
+    rows = studies(WEAK, towns, unasked, 60)[60]
     assert gain(rows, "LM calibrated") > 5
     assert gain(rows, "lexical") > -1
 
@@ -72,9 +78,13 @@ def test_over_http_it_says_what_the_bench_reads_off_it(probabilities, towns, una
 
 
 def test_its_weakest_statement_separates_the_labels_as_set(towns, unasked):
-    with closing(KnownLM(towns, 0.88)) as server:
-        answers = replies_of(server, "openai/gpt-4o-mini", towns, unasked).answers["sentence"].values()
-    assert measured(answers, lm_calibrated(answers, answers))["auroc"] == pytest.approx(0.88, abs=0.05)
+    """In the mean over its seeds: answers of one source share some of the noise."""
+    reached = []
+    for seed in range(6):
+        with closing(KnownLM(towns, 0.88, seed=seed)) as server:
+            answers = replies_of(server, "openai/gpt-4o-mini", towns, unasked).answers["sentence"].values()
+        reached.append(measured(answers, lm_calibrated(answers, answers))["auroc"])
+    assert mean(reached) == pytest.approx(0.88, abs=0.03)
 
 
 def test_a_study_of_an_lm_that_tells_labels_only(towns, tmp_path):

@@ -119,6 +119,13 @@ def test_a_label_that_contradicts_its_text():
     assert verdict("No", against).label == "No"
 
 
+def test_of_two_equally_likely_labels_the_written_one_counts():
+    """Whichever is listed first: neither speaks against the other."""
+    even = {"Yes": 0.5, "No": 0.5}
+    assert [verdict(label, even).label for label in ("Yes", "No")] == ["Yes", "No"]
+    assert verdict("No", even).probability == pytest.approx(0.5)
+
+
 def test_alternatives_to_something_else():
     """Of “**Yes**” the first token is no label: what might have stood there says nothing about the label."""
     found = verdict("Yes", {"**": 0.9, "No": 0.06, "Yes": 0.04}, "**")

@@ -78,9 +78,9 @@ def test_every_variant_is_a_run_under_the_studys(logged):
     accuracy = measured.agreement.balanced_accuracy
     assert run.data.metrics["dev/balanced_accuracy"] == pytest.approx(accuracy.value, abs=1e-4)
     assert run.data.metrics["dev/balanced_accuracy_low"] == pytest.approx(accuracy.low, abs=1e-4)
-    assert run.data.metrics["cost/computed_tokens"] == measured.usage.computed_tokens / 12
+    assert run.data.metrics["cost/computed_tokens"] == measured.usage.computed_tokens / 24
     assert run.data.params["granularity"] == "sentence"
-    assert len(json.loads(logged.read("result.json", run.info.run_id))["rows"]) == 12
+    assert len(json.loads(logged.read("result.json", run.info.run_id))["rows"]) == 24
     stars = [n for n, r in runs.items() if r.data.tags.get("champion") == "true" and r.info.run_name.startswith("★ ")]
     assert stars == [logged.result.champion]
     skipped = runs["sentence-gepa"]
