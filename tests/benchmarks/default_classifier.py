@@ -1,9 +1,13 @@
-"""Fit the default classifier anew, and measure it with each set's family left out.
+"""Fit the default classifiers anew, and measure them with each set's family left out.
 
-``python -m tests.benchmarks.default_classifier LABELS… [--replies FILE] [--write]``
+``python -m tests.benchmarks.default_classifier LABELS… [--rows FILE… --log-odds FILE] [--write]``
 
-``--replies`` is what `tests.benchmarks.agreement` kept of the LM. ``--write`` replaces the numbers, and the tables of
-``DEFAULT.md``.
+``none`` is fitted to labelled answers and, with less weight, to faithful ones of them that were changed. ``local`` and
+``local:raw`` are fitted to ``--rows``, statements of answers with the answers' labels as `tests.benchmarks.teach.data`
+writes them, and to the embedded model's log-odds of them, taught and untaught (`tests.benchmarks.teach.train`). What is
+expected beforehand is the sum of both judges' log-odds; labels move the weights from there.
+
+``--write`` replaces the numbers, and the tables of ``DEFAULT.md``.
 """
 
 from __future__ import annotations
@@ -14,17 +18,18 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from faith_dspy import Judge
-from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers
+from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers, weights_of
 from faith_dspy.optimize.classifier.logistic import class_weights, fit, probabilities_of
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
 from faith_dspy.optimize.stress import PERTURBATIONS
 from faith_dspy.report.tables import estimate, number
-from faith_dspy.schema import LabelledExample
+from faith_dspy.schema import Chunk, LabelledExample, RawJudgment, Verdict
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import (
     AGGREGATES,
@@ -34,22 +39,32 @@ from faith_dspy.scoring.classifier import (
     StatementClassifier,
     aggregates,
     direction,
+    to_logit,
+    to_probability,
 )
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
-from .public_labels import read, read_replies, table, write
+from .public_labels import read, table, write
 
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
 ENOUGH = 20
 """Answers of a family to learn from it, and to count in the mean; a smaller one is only measured."""
 METRICS = {"balanced accuracy": "balanced_accuracy", "AUROC": "auroc"}
-WIDTH = 0.1
-"""Standard deviation of the prior on each weight (`optimize/LOG.md`)."""
-LM_PRIOR = 8
-"""Prior weight of the LM, in lexical features. With that of a user's own labels, 3, words outvoted the LM where they
-have nothing to say: where single words were changed (`optimize/LOG.md`)."""
+WIDTH, SUM_WIDTH = 0.1, 0.05
+"""Standard deviation of the prior on each weight: around small weights, and around the sum (`optimize/LOG.md`)."""
+RELATED = {
+    "begin": ("begin_wow", "begin_cmu", "begin_tc", "swapped_begin"),
+    "expertqa": ("expertqa_claims", "expertqa", "expertqa_long", "expertqa_answers", "swapped_expertqa"),
+    "mtrag": ("mtrag_human_eval", "mtrag", "swapped_mtrag"),
+    "qags": ("qags_cnndm", "qags_xsum", "swapped_qags"),
+    "dialogue": ("dialfact", "swapped_dialogue"),
+}
+"""Families over the same contexts or by the same people: they are left out together."""
+HOME_OF = {family: home for home, families in RELATED.items() for family in families}
 PERTURBED = ", perturbed"
 CHANGED = ("number", "name", "negation")
+PERTURBED_SHARE = 0.3
+"""Weight of a perturbed family beside one of real answers."""
 MOST_PERTURBED = 100
 """Faithful answers of a family that are perturbed."""
 
@@ -68,32 +83,43 @@ def perturbed(rows: Sequence[LabelledExample]) -> list[LabelledExample]:
     return [*faithful, *examples]
 
 
+def home(family: str) -> str:
+    """The name under which a family is left out."""
+    family = family.removesuffix(PERTURBED)
+    return HOME_OF.get(family, family)
+
+
 class Default:
     """Fits default classifiers on families of judged answers: features are computed once."""
 
-    def __init__(self, judged: dict[str, list[JudgedAnswer]], names: Sequence[str]) -> None:
+    def __init__(self, judged: Mapping[str, Sequence[JudgedAnswer]], names: Sequence[str]) -> None:
         self.judged = {f: known for f, rows in judged.items() if len(known := usable(rows)) >= ENOUGH}
         self.families = np.array([family for family, rows in self.judged.items() for _ in rows])
         self.data = ClassifierData([a for rows in self.judged.values() for a in rows], names)
         self.data.source = "answers"  # which all sets have
-        self.directions = [LM_PRIOR if n == "lm" else float(direction(n)) for n in names]
+        self.directions = [float(direction(n)) for n in names]
 
-    def fit(self, left_out: str | None = None) -> Classifier:
-        """Families weigh alike, and in each of them both labels. Learns from the answers' labels, which all sets have.
+    def fit(self, left_out: str | None = None, lexical: Classifier | None = None) -> Classifier:
+        """Fit on the families that are not ``left_out``, nor related to it; all weigh alike, and in each both labels.
 
-        Its threshold is .5 of a probability at even chances.
+        It learns from the answers' labels, which all sets have. ``lexical`` is the classifier whose log-odds are
+        expected to be added to the LM's. The threshold is .5 of a probability at even chances.
         """
-        out = {left_out, f"{left_out}{PERTURBED}"}
-        data, at = self.data, np.flatnonzero([family not in out for family in self.families])
+        out = left_out and home(left_out)
+        data, at = self.data, np.flatnonzero([home(family) != out for family in self.families])
         weights = np.zeros(len(data.y))
         for family in {*self.families[at]}:
             mine = self.families == family
-            weights[mine] = class_weights(data.y[mine]) / mine.sum()
+            share = PERTURBED_SHARE if family.endswith(PERTURBED) else 1.0
+            weights[mine] = share * class_weights(data.y[mine]) / mine.sum()
         weights *= len(at) / weights.sum()
-        options = {"width": WIDTH, "weights": weights[at]}
-        statement = data.fit_statements(at, directions=self.directions, **options)
+        options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
+        prior = weights_of(lexical, data.names) if lexical else None
+        if prior is not None:
+            prior.weights[data.names.index("lm")] = 1.0  # per log-odd: its scale there is 1
+        statement = data.fit_statements(at, directions=self.directions, prior=prior, **options)
         x = self.answer_features(statement.logits(data.x))
-        answer = fit(x[at], data.y[at], [direction(n) for n in AGGREGATES], **options)
+        answer = fit(x[at], data.y[at], [direction(n) for n in AGGREGATES], width=WIDTH, weights=weights[at])
         return Classifier(
             statement=StatementClassifier(**_rounded(numbers(statement, data.names))),
             answer=AnswerClassifier(**_rounded(numbers(answer, AGGREGATES))),
@@ -129,7 +155,8 @@ def agreement_table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
         for level in (a.answers, a.statements):
             found = [getattr(level, metric) for metric in METRICS.values()] if level else []
             for i, e in enumerate(found if a.answers.n >= ENOUGH else [], len(cells) + 1):
-                values.setdefault(i, []).append(e.value)
+                if e.value is not None:
+                    values.setdefault(i, []).append(e.value)
             cells += [str(level.n), *map(estimate, found)] if level else ["–"] * 3
         rows.append(cells)
     means = [number(float(np.mean(values[i]))) if i in values else "" for i in range(1, len(columns))]
@@ -143,39 +170,96 @@ def _rounded(fields: dict[str, object]) -> dict[str, object]:
     return {k: tuple(map(short, v)) if isinstance(v, tuple) else short(v) for k, v in fields.items()}
 
 
+def read_rows(paths: Sequence[Path], log_odds: Path, which: str) -> dict[str, list[JudgedAnswer]]:
+    """Answers by family, put together from rows of statements, with the embedded model's verdict on each.
+
+    ``which`` is ``raw`` or ``taught``, an array of the file of log-odds.
+    """
+    measured_rows = np.load(log_odds)
+    answers: dict[tuple[str, str], list[tuple[dict[str, Any], float]]] = {}
+    for path in paths:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        here = measured_rows["parts"] == path.stem
+        for place, logit in zip(measured_rows["rows"][here], measured_rows[which][here], strict=True):
+            row = rows[place]
+            answers.setdefault((row["family"], row["answer_id"]), []).append((row, float(logit)))
+    judge = Judge("local", granularity="sentence", classifier=None)
+    families: dict[str, list[JudgedAnswer]] = {}
+    for (family, name), statements in answers.items():
+        families.setdefault(family, []).append(_judged(name, statements, judge))
+    return families
+
+
+def _judged(name: str, statements: Sequence[tuple[dict[str, Any], float]], judge: Judge) -> JudgedAnswer:
+    """One answer: its sentences one after the other, each with its verdict."""
+    sentences, verdicts, start = [], [], 0
+    for index, (row, log_odds) in enumerate(statements):
+        text = row["statement"]
+        sentences.append({"index": index, "text": text, "start": start, "end": start + len(text)})
+        start += len(text) + 1
+        logit = to_logit(to_probability(log_odds))
+        said = {"label": "Yes", "verdict": Verdict.FULLY_SUPPORTED, "level": 1.0}
+        if logit < 0:
+            said = {"label": "No", "verdict": Verdict.NOT_SUPPORTED, "level": 0.0}
+        about = {"text": text, "sentence_index": index, "logit": logit, "probability": to_probability(logit)}
+        verdicts.append({**about, **said})
+    first = statements[0][0]
+    example = LabelledExample(
+        id=name,
+        question=first["question"],
+        context=tuple(Chunk(id=i, text=text) for i, text in enumerate(first["context"])),
+        answer=" ".join(row["statement"] for row, _ in statements),
+        faithful=bool(first["answer_label"]),
+    )
+    raw = RawJudgment.model_validate({"sentences": sentences, "raw_verdicts": verdicts})
+    return JudgedAnswer.of(example, raw, judge.score_answer(raw, example.context, example.question))
+
+
+def with_lm(
+    name: str, judged: dict[str, list[JudgedAnswer]], lexical: Default
+) -> tuple[dict[str, Classifier], list[str]]:
+    """The classifier of an embedded model, and its tables: the model alone, words alone, both."""
+    unasked = {f: without_lm(a.example for a in rows) for f, rows in judged.items()}
+    both = Default(judged, ["lm", *CLASSIFIER_FEATURES])
+    words = {f: lexical.fit(f) for f in judged}
+    fitted = {f: both.fit(f, lexical=words[f]) for f in judged}
+    alone = measured(judged, "openai/kept", dict.fromkeys(judged))
+    tables = [
+        agreement_table(f"`{name}` alone: its weakest sentence", alone),
+        agreement_table(f"The same answers: lexical features alone (`{name}`)", measured(unasked, "none", words)),
+        agreement_table(f"The same answers: `{name}` with both", measured(judged, "openai/kept", fitted)),
+    ]
+    return {name: both.fit(lexical=lexical.fit())}, tables
+
+
 def main() -> None:
     """Fit, measure, print; and write what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("labels", nargs="+", type=Path)
-    parser.add_argument("--replies", type=Path)
+    parser.add_argument("--rows", nargs="+", type=Path, default=[])
+    parser.add_argument("--log-odds", type=Path)
+    parser.add_argument("--families", nargs="+", help="of the rows; default: all")
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    examples = read(given.labels)
+    options = parser.parse_args()
+    examples = read(options.labels)
     print({family: dict(Counter(e.label for e in rows)) for family, rows in examples.items()})
     judged = {f: without_lm(rows) for f, rows in examples.items()}
     changed = {f"{f}{PERTURBED}": without_lm(perturbed(rows)) for f, rows in examples.items()}
     lexical = Default(judged | changed, CLASSIFIER_FEATURES)
-    found = measured(judged, "none", {f: lexical.fit(f) for f in judged})
-    tables = [agreement_table("Lexical features alone, no LM", found)]
-    left_out = {f: lexical.fit(f.removesuffix(PERTURBED)) for f in changed}
+    agreement = measured(judged, "none", {f: lexical.fit(f) for f in judged})
+    tables = [agreement_table("Lexical features alone, no LM", agreement)]
+    left_out = {f: lexical.fit(f) for f in changed}
     tables.append(agreement_table("The same: faithful answers, perturbed", measured(changed, "none", left_out)))
     fitted = {"none": lexical.fit()}
-    if given.replies:
-        asked = {f: list(read_replies(given.replies, rows, "sentence").values()) for f, rows in examples.items()}
-        unasked = {f: without_lm(e.example for e in rows) for f, rows in asked.items()}
-        both = Default(asked, ["lm", *CLASSIFIER_FEATURES])
-        fitted |= {"local": both.fit()}
-        tables += [
-            agreement_table(
-                "A sample of them: the embedded LM alone", measured(asked, "openai/kept", dict.fromkeys(asked))
-            ),
-            agreement_table(
-                "The same: lexical features alone", measured(unasked, "none", {f: lexical.fit(f) for f in asked})
-            ),
-            agreement_table("The same: both", measured(asked, "openai/kept", {f: both.fit(f) for f in asked})),
-        ]
+    if options.log_odds:
+        for name, which in (("local", "taught"), ("local:raw", "raw")):
+            rows = read_rows(options.rows, options.log_odds, which)
+            rows = {f: answers for f, answers in rows.items() if not options.families or f in options.families}
+            classifier, more = with_lm(name, rows, lexical)
+            fitted |= classifier
+            tables += more
     print(*tables, sep="\n", flush=True)
-    if given.write:
+    if options.write:
         write(HOME / "DEFAULT.md", tables)
         shipped = {name: classifier.model_dump(mode="json") for name, classifier in fitted.items()}
         (HOME / DEFAULT_FILE).write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
