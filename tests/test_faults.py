@@ -56,7 +56,7 @@ FAULTS = {
     "refusal": _choice({"content": None, "refusal": "I can't help with that."}),
     "content filter": _choice({"content": ""}, finish_reason="content_filter"),
     "wrong chunk ids": lambda label: f"{label} [7, 99999999999, -1]",
-    "other words": "Supported.",
+    "other words": "That depends on the lamp.",
     "other languages": "Oui, c'est étayé par le contexte. 是的。",
     "thoughts cut off": "<think>Yes, because",
     "thoughts first": lambda label: f"<think>No … wait. Verdict: No</think>\n\n{label}",

@@ -265,7 +265,7 @@ def test_clients():
     named = instructor.Instructor(client=client, create=client.chat.completions.create, model="tiny")
     for told in (named, llm_factory("tiny", client=openai.AsyncOpenAI(**at))):
         judge = judge_of({}, told)
-        assert (judge.lm_name, judge.lm.kwargs["api_base"]) == ("openai/tiny", "http://127.0.0.1:9/v1/")
+        assert (judge.lm_name, judge.lm.kwargs["api_base"]) == ("openai/tiny", "http://127.0.0.1:9/v1")
     for mute in (Mute(), client, instructor.from_openai(client), instructor.from_openai(client, model="tiny")):
         with pytest.raises(ConfigError, match=f"{type(mute).__name__} does not tell which model it asks; name it"):
             judge_of({}, mute)

@@ -134,7 +134,7 @@ CHUNKS = {
     "GenAI": (
         GEN_AI,
         [
-            *[(DOCUMENTS[0], "tool policy"), SYSTEM, ("Hello.", "user"), ("How can I help?", "assistant")],
+            *[(DOCUMENTS[0], "tool policy"), SYSTEM, ("Hello.", "user")],
             (QUESTION, "user"),
         ],
     ),

@@ -126,7 +126,7 @@ def test_a_model_of_ones_own():
 
 
 def test_an_agent_without_tools(replies, dspy_lm):
-    """It is judged by what was said before; where that states nothing, the reason says so."""
+    """Where nothing but the question was there before it, no LM is asked, and the reason says so."""
     said = "Paris is the capital of France."
     turns = {"user": "What is the capital of France?", "assistant": said}
     messages = [{"role": role, "content": [{"text": text}]} for role, text in turns.items()]
@@ -134,7 +134,7 @@ def test_an_agent_without_tools(replies, dspy_lm):
     case = EvaluationData(input="?", actual_output=said, actual_trajectory=messages)
     (found,) = FaithfulnessEvaluator(dspy_lm(server)).evaluate(case)
     assert found.reason.endswith("\nNobody stated anything before it, and no tool was used.")
-    assert "[0] What is the capital of France?" in server.requests[0]["messages"][-1]["content"]
+    assert server.requests == []
 
 
 def test_unscored(recorded):
@@ -161,8 +161,8 @@ def test_unscored(recorded):
 
 
 def test_what_an_agent_did(ran, judge_at):
-    """Its session, its spans and its messages are a record a turn: answers against all that was said or found before,
-    each chunk with its turn. Arguments of tool calls are no evidence."""
+    """Its session, its spans and its messages are a record a turn: answers against all that users said or tools found
+    before, each chunk with its turn. Arguments of tool calls, and what the agent said itself, are no evidence."""
     exporter, session, agent = ran
     first, second = records(session)
     assert (first["question"], first["answer"].strip()) == ("Do you sell software?", ANSWER)
@@ -170,7 +170,7 @@ def test_what_an_agent_did(ran, judge_at):
         {"text": "Do you sell software?", "source": "turn 0: user"},
         {"text": FOUND, "source": "turn 1: tool search_docs"},
     ]
-    turns = ["0: user", "1: tool search_docs", "2: assistant", "3: user", "4: tool search_docs"]
+    turns = ["0: user", "1: tool search_docs", "3: user", "4: tool search_docs"]
     assert second["question"] == "Is opened software refunded?"
     assert [c["source"] for c in second["context"]] == [f"turn {turn}" for turn in turns]
     spans = otel.records(exporter)
@@ -182,7 +182,7 @@ def test_what_an_agent_did(ran, judge_at):
     assert [c["source"].partition(": ")[2] for c in spans[0]["context"]] == ["tool search_docs", "system", "user"]
     judge, server = judge_at()
     assert judge(conversation=agent.messages).statements[0].text == ANSWER
-    assert f"[4] {FOUND}" in server.requests[0]["messages"][-1]["content"]
+    assert f"[3] {FOUND}" in server.requests[0]["messages"][-1]["content"]
 
 
 LEVELS = {
