@@ -48,7 +48,7 @@ MOST = 100
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _PARENT = "mlflow.parentRunId"
 _OPENED = "faith_dspy.test_hash"
-_STATUS = {"done": "FINISHED", "dropped": "FINISHED", "skipped": "KILLED"}
+_STATUS = {"done": "FINISHED", "skipped": "KILLED"}
 Metrics = dict[str, float | None]
 log = logging.getLogger(__name__)
 
