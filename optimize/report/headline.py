@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from faith_dspy.errors import counted
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.results import CALIBRATED, CHEAPER, LENGTH, LEXICAL, UNTUNED, Comparison, costs
-from faith_dspy.report.tables import NONE, Table, estimate, few, points, roughly
+from faith_dspy.optimize.select.comparison import ALPHA
+from faith_dspy.report.tables import NONE, Table, estimate, few, number, points, roughly
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, Estimate
 
@@ -181,6 +182,10 @@ def _gained(m: Measured) -> str:
 
 
 def _said(c: Comparison) -> str:
+    d = c.balanced_accuracy
+    excludes_0 = d.low is not None and d.high is not None and not d.low <= 0 <= d.high
+    if c.verdict == "inconclusive" and excludes_0 and c.p_value is not None and c.p_value > ALPHA:
+        return f", inconclusive by permutation (p = {number(c.p_value)})"
     return "" if c.verdict == "better" else f", {c.verdict}"
 
 

@@ -220,7 +220,7 @@ def _forecast(planned: Plan, parts: Parts, options: Options) -> str:
     dollars = price(judge, usage)
     minutes = share * usage.seconds / judge.default_threads / 60
     cost = "" if dollars is None else f", ${share * dollars:,.2f}"
-    took = f", {max(1, round(minutes)):,} minutes" if minutes else ""
+    took = f", {counted(max(1, round(minutes)), 'minute')}" if minutes else ""
     return f"The study will take about {calls:,} LM calls, {round(tokens):,} tokens{cost}{took}, beside optimizers."
 
 

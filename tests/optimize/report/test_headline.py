@@ -51,6 +51,8 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next():
     gained = told(comparisons={UNTUNED: compared("inconclusive"), LEXICAL: compared("worse", -0.1)})[1]
     assert "over the untuned judge, inconclusive." in gained
     assert "(no LM), worse;" in gained
+    by_sign = compared("inconclusive").model_copy(update={"p_value": 0.07})
+    assert "over the untuned judge, inconclusive by permutation (p = .07)." in told(comparisons={UNTUNED: by_sign})[1]
     assert "not tuned" in told(comparisons={})[1]
 
 
