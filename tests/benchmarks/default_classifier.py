@@ -63,7 +63,7 @@ RELATED = {
 HOME_OF = {family: home for home, families in RELATED.items() for family in families}
 PERTURBED = ", perturbed"
 CHANGED = ("number", "name", "negation")
-PERTURBED_SHARE = 0.3
+PERTURBED_SHARE = 0.03
 """Weight of a perturbed family beside one of real answers."""
 MOST_PERTURBED = 100
 """Faithful answers of a family that are perturbed."""
@@ -239,6 +239,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=Path, default=[])
     parser.add_argument("--log-odds", type=Path)
     parser.add_argument("--families", nargs="+", help="of the rows; default: all")
+    parser.add_argument(
+        "--only", nargs="+", default=["none", "local", "local:raw"], help="classifiers that are written"
+    )
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     examples = read(options.labels)
@@ -261,7 +264,8 @@ def main() -> None:
     print(*tables, sep="\n", flush=True)
     if options.write:
         write(HOME / "DEFAULT.md", tables)
-        shipped = {name: classifier.model_dump(mode="json") for name, classifier in fitted.items()}
+        shipped = json.loads((HOME / DEFAULT_FILE).read_text(encoding="utf-8"))
+        shipped |= {name: fitted[name].model_dump(mode="json") for name in options.only if name in fitted}
         (HOME / DEFAULT_FILE).write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 
 
