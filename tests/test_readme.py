@@ -125,6 +125,6 @@ def test_every_interval_stands_on_a_page_of_evidence():
         found = re.findall(r"([-+−]?\d*\.?\d+) \[([-+−]?\d*\.?\d+), ([-+−]?\d*\.?\d+)\]", text.replace("\n", " "))
         return {tuple(float(number.replace("−", "-")) for number in numbers) for numbers in found}
 
-    pages = ("tests/benchmarks/AGREEMENT.md", "tests/benchmarks/README.md", "optimize/LOG.md")
+    pages = ("AGREEMENT.md", "README.md", "TEACHING.md", "../../optimize/LOG.md")
     assert len(figures(README)) > 10
-    assert figures(README) <= set().union(*(figures(text_of(page)) for page in pages))
+    assert figures(README) <= set().union(*(figures(text_of(f"tests/benchmarks/{page}")) for page in pages))
