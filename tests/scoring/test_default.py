@@ -52,7 +52,7 @@ def test_both_count(chat_server):
     judge = Judge("openai/tiny", api_base=server.base, api_key="k", classifier=classifier)
     found = [judge(context=CONTEXT, answer=text) for text in (sure, doubted, INVENTED)]
     assert found[0].probability > max(found[1].probability, found[2].probability)
-    assert (found[0].faithful, found[2].faithful) == (True, False)
+    assert (found[0].faithful, found[1].faithful) == (True, False)
     assert {j.fitted_to for j in found} == {"default"}
 
 
