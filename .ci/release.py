@@ -35,23 +35,37 @@ def run(*command: str | Path, cwd: Path = RELEASE) -> None:
 
 def address(repository: str, readme: str, version: str) -> str:
     """README with absolute links: of the version's tag, pictures as files."""
-    readme = re.sub(r"(!\[[^\]]*\]\()(?!https?:|#)", rf"\1{repository}/raw/v{version}/", readme)
-    return re.sub(r"((?<!!)\[[^\]]*\]\()(?!https?:|#)", rf"\1{repository}/blob/v{version}/", readme)
+    readme = re.sub(
+        r"(!\[[^\]]*\]\()(?!https?:|#)", rf"\1{repository}/raw/v{version}/", readme
+    )
+    return re.sub(
+        r"((?<!!)\[[^\]]*\]\()(?!https?:|#)",
+        rf"\1{repository}/blob/v{version}/",
+        readme,
+    )
 
 
 def main(repository: str) -> None:
     """Build, check, install, judge."""
     subprocess.run(["rm", "-rf", RELEASE], check=True)
     SOURCE.mkdir(parents=True)
-    archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True).stdout
+    archive = subprocess.run(
+        ["git", "archive", "HEAD"], check=True, capture_output=True
+    ).stdout
     subprocess.run(["tar", "-x"], cwd=SOURCE, input=archive, check=True)
     project, readme = SOURCE / "pyproject.toml", SOURCE / "README.md"
     if repository:
         version = tomllib.loads(project.read_text())["project"]["version"]
         readme.write_text(address(repository, readme.read_text(), version))
-        urls = {"Source": "", "Changelog": f"/blob/v{version}/CHANGELOG.md", "Issues": "/issues"}
+        urls = {
+            "Source": "",
+            "Changelog": f"/blob/v{version}/CHANGELOG.md",
+            "Issues": "/issues",
+        }
         lines = [f'{name} = "{repository}{path}"' for name, path in urls.items()]
-        project.write_text("\n".join([project.read_text(), "[project.urls]", *lines, ""]))
+        project.write_text(
+            "\n".join([project.read_text(), "[project.urls]", *lines, ""])
+        )
     run(sys.executable, "-m", "build", "--outdir", DIST, SOURCE)
     run(sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir())
     run(sys.executable, "-m", "venv", VENV)

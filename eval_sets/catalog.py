@@ -38,14 +38,18 @@ def path_of(name_or_path: str | PathLike[str]) -> Path:
     `InputError` for a name without an ending that is neither.
     """
     path, name = Path(name_or_path), str(name_or_path)
-    if (name in SETS and not path.is_file()) or (path.name == name and not path.suffix and not path.exists()):
+    if (name in SETS and not path.is_file()) or (
+        path.name == name and not path.suffix and not path.exists()
+    ):
         return folder_of(name, "no such file, and no shipped set") / f"{name}.jsonl"
     return path
 
 
 def source_of(labels: Any) -> Any:
     """`path_of` a name or path; labels in memory as a list of their rows."""
-    return path_of(labels) if isinstance(labels, str | PathLike) else list(rows_of(labels))
+    return (
+        path_of(labels) if isinstance(labels, str | PathLike) else list(rows_of(labels))
+    )
 
 
 def load(name_or_path: str | Path) -> list[LabelledExample]:

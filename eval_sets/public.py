@@ -34,12 +34,18 @@ class Files(dict[str, Path]):
     """Published name: file. One that a loader asks for and is not there is an `InputError`."""
 
     def __missing__(self, name: str) -> Path:
-        raise InputError(f"{name} is missing; it belongs to the set's published files, beside {', '.join(self)}.")
+        raise InputError(
+            f"{name} is missing; it belongs to the set's published files, beside {', '.join(self)}."
+        )
 
 
 def card_of(name: str) -> str:
     """The card of a shipped or a public set, in Markdown."""
-    return files(f"faith_dspy.eval_sets.{name}").joinpath("CARD.md").read_text(encoding="utf-8")
+    return (
+        files(f"faith_dspy.eval_sets.{name}")
+        .joinpath("CARD.md")
+        .read_text(encoding="utf-8")
+    )
 
 
 def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
@@ -62,14 +68,20 @@ def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
     if bad:
         log.warning("%s: %d rows left out, the first: %s", name, len(bad), bad[0])
     if not out:
-        raise InputError(f"{name}: no labelled answer in {', '.join(map(str, found.values()))}.")
+        raise InputError(
+            f"{name}: no labelled answer in {', '.join(map(str, found.values()))}."
+        )
     return list(out.values())
 
 
 def _find(wanted: dict[str, str], folder: Path) -> Files:
-    found = Files({name: paths[0] for name in wanted if (paths := sorted(folder.rglob(name)))})
+    found = Files(
+        {name: paths[0] for name in wanted if (paths := sorted(folder.rglob(name)))}
+    )
     if not found:
-        raise InputError(f"{folder}: none of the set's published files is there; expected {', '.join(wanted)}.")
+        raise InputError(
+            f"{folder}: none of the set's published files is there; expected {', '.join(wanted)}."
+        )
     if missing := [name for name in wanted if name not in found]:
         log.warning("%s: not there, and left out: %s", folder, ", ".join(missing))
     return found
@@ -78,7 +90,9 @@ def _find(wanted: dict[str, str], folder: Path) -> Files:
 def _download(wanted: dict[str, str]) -> Files:
     datasets = need("datasets", "Downloading a public set")
     try:
-        return Files({n: Path(p) for n, p in datasets.DownloadManager().download(wanted).items()})
+        return Files(
+            {n: Path(p) for n, p in datasets.DownloadManager().download(wanted).items()}
+        )
     except Exception as exc:  # whatever the network, the hub or a gated set raises
         where = "\n".join(wanted.values())
         raise InputError(
@@ -110,14 +124,27 @@ def read_object(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def of_spans(answer: str, spans: Iterable[tuple[int, int, str, str]]) -> list[dict[str, Any]]:
+def of_spans(
+    answer: str, spans: Iterable[tuple[int, int, str, str]]
+) -> list[dict[str, Any]]:
     """The answer's sentences as statements: one that overlaps a span (start, end, verdict, reason) has its verdict."""
     marked = list(spans)
     out: list[dict[str, Any]] = []
     for s in (s for s in sentences(answer) if carries_statement(s.text)):
-        over = [(verdict, why) for start, end, verdict, why in marked if start < s.end and s.start < end]
+        over = [
+            (verdict, why)
+            for start, end, verdict, why in marked
+            if start < s.end and s.start < end
+        ]
         verdicts = {verdict for verdict, _ in over}
-        verdict = "contradictory" if "contradictory" in verdicts else next(iter(verdicts), "fully_supported")
+        verdict = (
+            "contradictory"
+            if "contradictory" in verdicts
+            else next(iter(verdicts), "fully_supported")
+        )
         reason = "; ".join(dict.fromkeys(why for _, why in over if why))
-        out.append({"text": s.text, "verdict": verdict} | ({"reason": reason} if reason else {}))
+        out.append(
+            {"text": s.text, "verdict": verdict}
+            | ({"reason": reason} if reason else {})
+        )
     return out

@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     from faith_dspy.export import load_judge, open_judge
     from faith_dspy.judge import Judge
     from faith_dspy.optimize import tune
-    from faith_dspy.schema import Chunk, Judgment, LabelledExample, StatementVerdict, Unscored, Verdict
+    from faith_dspy.schema import (
+        Chunk,
+        Judgment,
+        LabelledExample,
+        StatementVerdict,
+        Unscored,
+        Verdict,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,12 +34,20 @@ __all__ = [
 ]
 
 # Resolved on first use, so that `import faith_dspy` and `--help` stay instant.
-_HOME = {"Judge": "judge", "JudgeConfig": "config", "load_judge": "export", "open_judge": "export", "tune": "optimize"}
+_HOME = {
+    "Judge": "judge",
+    "JudgeConfig": "config",
+    "load_judge": "export",
+    "open_judge": "export",
+    "tune": "optimize",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
     from importlib import import_module
 
     return getattr(import_module(f"faith_dspy.{_HOME.get(name, 'schema')}"), name)

@@ -30,9 +30,20 @@ WEIGHTS = {
 }
 """What each verdict adds to an answer's score."""
 
-_VERDICTS_OF = {"graded": ("graded",), "true_false_unknown": ("binary", "graded"), "five_level": ("five_level",)}
+_VERDICTS_OF = {
+    "graded": ("graded",),
+    "true_false_unknown": ("binary", "graded"),
+    "five_level": ("five_level",),
+}
 """The `JudgeConfig.verdicts` that go with an instruction; ``binary`` with any other."""
-_SCORING = {"ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "citations_from"}
+_SCORING = {
+    "ask_about",
+    "strict_mode",
+    "verdict_scores",
+    "threshold",
+    "review_range",
+    "citations_from",
+}
 _SCORING |= {"no_statements", "abstention", "max_statements"}
 
 
@@ -40,8 +51,14 @@ def _completed(given: Any, options: ValidationInfo) -> Any:
     """The weights given, by the verdicts' names in lower case, and the defaults of the others."""
     if not isinstance(given, Mapping):
         return given
-    named = {"_".join(str(name).lower().split()): weight for name, weight in given.items()}
-    strict = {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0} if options.data.get("strict_mode") else {}
+    named = {
+        "_".join(str(name).lower().split()): weight for name, weight in given.items()
+    }
+    strict = (
+        {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
+        if options.data.get("strict_mode")
+        else {}
+    )
     return WEIGHTS | strict | named
 
 
@@ -64,8 +81,19 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """``each``: one call per statement; ``joint``: all statements of the answer in one call, in JSON."""
     verdicts: Literal["binary", "graded", "five_level"] = "binary"
     """``five_level`` needs ``granularity="answer"``; the LM's level, from 0 to 1, is then the score."""
-    instruction: Literal["supported", "every_detail", "graded", "grounded", "true_false_unknown", "five_level"] = Field(
-        default_factory=lambda data: "supported" if data.get("verdicts", "binary") == "binary" else data["verdicts"]
+    instruction: Literal[
+        "supported",
+        "every_detail",
+        "graded",
+        "grounded",
+        "true_false_unknown",
+        "five_level",
+    ] = Field(
+        default_factory=lambda data: (
+            "supported"
+            if data.get("verdicts", "binary") == "binary"
+            else data["verdicts"]
+        )
     )
     """Seed prompt (`faith_dspy.program.signatures.INSTRUCTIONS`). Default: ``supported``, or that of the verdicts."""
     reasoning: Literal["none", "after", "before"] = "none"
@@ -92,8 +120,8 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Ask the LM for the shortest verbatim passage that shows it. Quotes that are in no chunk are dropped."""
     strict_mode: bool = False
     """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` names them."""
-    verdict_scores: Annotated[dict[Verdict, float], BeforeValidator(_completed)] = Field(
-        default_factory=dict, validate_default=True
+    verdict_scores: Annotated[dict[Verdict, float], BeforeValidator(_completed)] = (
+        Field(default_factory=dict, validate_default=True)
     )
     """Weight of each verdict, named in any case; the mean over all statements, clamped to [0, 1], is the score."""
     threshold: float | None = Field(default=None, ge=0, le=1)
@@ -109,7 +137,13 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """An answer with more is unscored as too long."""
 
     @field_validator(
-        "samples", "threshold", "no_statements", "abstention", "max_statements", "citations_from", mode="before"
+        "samples",
+        "threshold",
+        "no_statements",
+        "abstention",
+        "max_statements",
+        "citations_from",
+        mode="before",
     )
     @classmethod
     def _number(cls, given: Any) -> Any:
@@ -120,7 +154,10 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     @model_validator(mode="after")
     def _consistent(self) -> JudgeConfig:
         full, part, *none = map(self.verdict_scores.__getitem__, WEIGHTS)
-        if not (math.isfinite(sum(map(abs, (full, part, *none)))) and full >= part >= max(none)):
+        if not (
+            math.isfinite(sum(map(abs, (full, part, *none))))
+            and full >= part >= max(none)
+        ):
             raise ValueError(
                 "verdict_scores are finite, and full support weighs at least as much as a part, a part as none"
             )
@@ -136,7 +173,9 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
             )
         low, high = self.review_range
         if not 0 <= low <= high <= 1:
-            raise ValueError(f"review_range is [{low}, {high}], expected two probabilities, the lower one first")
+            raise ValueError(
+                f"review_range is [{low}, {high}], expected two probabilities, the lower one first"
+            )
         return self
 
     @property
@@ -169,11 +208,15 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         for setting in settings:
             name, equals, value = (part.strip() for part in setting.partition("="))
             if not equals or name in options:
-                raise ConfigError(f"{setting!r}: expected option=value, e.g. verdicts=graded, each option once.")
+                raise ConfigError(
+                    f"{setting!r}: expected option=value, e.g. verdicts=graded, each option once."
+                )
             options[name] = value
             if value[:1] in ("{", "[") or value == "null":
                 try:
                     options[name] = json.loads(value)
                 except ValueError as exc:
-                    raise ConfigError(f"{name}={value[:200]!r} is no JSON ({exc}).") from exc
+                    raise ConfigError(
+                        f"{name}={value[:200]!r} is no JSON ({exc})."
+                    ) from exc
         return options

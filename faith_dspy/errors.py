@@ -73,7 +73,9 @@ def needs(package: str, extra: str, purpose: str) -> Iterator[None]:
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] != package:
             raise
-        raise MissingExtraError({"sklearn": "scikit-learn"}.get(package, package), extra, purpose) from exc
+        raise MissingExtraError(
+            {"sklearn": "scikit-learn"}.get(package, package), extra, purpose
+        ) from exc
 
 
 def need(module: str, purpose: str, extra: str = "tune") -> Any:
@@ -95,7 +97,11 @@ def in_short(error: Exception, lm: Any = None) -> str:
         return str(error)
     text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:_READ]
     for name, value in getattr(lm, "kwargs", {}).items():
-        if ("key" in name or "token" in name) and isinstance(value, str) and len(value) >= 6:
+        if (
+            ("key" in name or "token" in name)
+            and isinstance(value, str)
+            and len(value) >= 6
+        ):
             text = text.replace(value, "***")
     return " ".join(without_secrets(text).split())[:300].rstrip(". ")
 
@@ -104,22 +110,39 @@ def faults(invalid: Any) -> str:
     """What a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``."""
     told = []
     for error in invalid.errors():
-        said = {"missing": "is missing", "extra_forbidden": "there is no such field"}.get(error["type"], error["msg"])
-        said = said.removeprefix("Value error, ").replace("Input should be ", "expected ")
-        got = "" if error["type"] == "missing" else f" (got {repr(error.get('input'))[:200]})"
-        if error["type"] != "default_factory_not_called":  # only follows from another error
-            told.append(": ".join(filter(None, (".".join(map(str, error["loc"])), said + got))))
+        said = {
+            "missing": "is missing",
+            "extra_forbidden": "there is no such field",
+        }.get(error["type"], error["msg"])
+        said = said.removeprefix("Value error, ").replace(
+            "Input should be ", "expected "
+        )
+        got = (
+            ""
+            if error["type"] == "missing"
+            else f" (got {repr(error.get('input'))[:200]})"
+        )
+        if (
+            error["type"] != "default_factory_not_called"
+        ):  # only follows from another error
+            told.append(
+                ": ".join(filter(None, (".".join(map(str, error["loc"])), said + got)))
+            )
     return "; ".join(told)
 
 
 _READ = 2_000
 """Characters of a message that are looked at; a server may echo a whole prompt."""
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSPHRASE", "_PAT")
-_USER = re.compile(r"(://)[^/\s]{0,300}@|(?<![^\s/:@'\"])[^\s/:@'\"]{1,200}:[^\s/:@]{1,200}@")
+_USER = re.compile(
+    r"(://)[^/\s]{0,300}@|(?<![^\s/:@'\"])[^\s/:@'\"]{1,200}:[^\s/:@]{1,200}@"
+)
 _ASSIGNED = re.compile(
     r"(?i)((?:(?:api[_-]?key|token|password|passphrase|secret)\\?[\"']?\s?[=:]|key=)\s?\\?[\"']?)[^\s&\"',;}]{4,}"
 )
-_TOKEN = re.compile(r"(?i)(bearer\s+|basic\s+(?=\S{8})|\b(?:sk|pk|gsk|hf|xai|ghp|github_pat)[-_])[\w*.+/=-]{4,}")
+_TOKEN = re.compile(
+    r"(?i)(bearer\s+|basic\s+(?=\S{8})|\b(?:sk|pk|gsk|hf|xai|ghp|github_pat)[-_])[\w*.+/=-]{4,}"
+)
 
 
 def without_secrets(text: str) -> str:
@@ -131,5 +154,8 @@ def without_secrets(text: str) -> str:
         if name.endswith(_SECRET_NAMES) and len(value) >= 6:
             text = text.replace(value, "***")
     for pattern in (_USER, _ASSIGNED, _TOKEN):
-        text = pattern.sub(lambda match: f"{match[1] or ''}***{'@' if match[0].endswith('@') else ''}", text)
+        text = pattern.sub(
+            lambda match: f"{match[1] or ''}***{'@' if match[0].endswith('@') else ''}",
+            text,
+        )
     return text

@@ -47,7 +47,9 @@ def portable(model: str) -> str:
     return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
 
 
-def need_address(tuned: Mapping[str, Any] | None, model: str, api_base: str | None) -> None:
+def need_address(
+    tuned: Mapping[str, Any] | None, model: str, api_base: str | None
+) -> None:
     """Refuse to ask elsewhere what was tuned at an address of the user's own; ``tuned``: the LM of an export."""
     own = tuned and tuned.get("api_base_hash") and tuned.get("model") == model
     if own and not (api_base or base_from_environment(model)):
@@ -89,12 +91,27 @@ class Reference(BaseModel):
     faithful: bool | None = None
 
     @classmethod
-    def of(cls, judge: Judge, question: str | None, context: Any, answer: str, raw_judgment: Any) -> Self:
+    def of(
+        cls,
+        judge: Judge,
+        question: str | None,
+        context: Any,
+        answer: str,
+        raw_judgment: Any,
+    ) -> Self:
         """The judgment of this judge, now."""
         chunks = as_chunks(context)
         raw = RawJudgment.model_validate(raw_judgment).without_usage()
-        found = judge.score_answer(raw, chunks, question).model_dump(include={"score", "probability", "faithful"})
-        return cls(question=question, context=[c.text for c in chunks], answer=answer, raw_judgment=raw, **found)
+        found = judge.score_answer(raw, chunks, question).model_dump(
+            include={"score", "probability", "faithful"}
+        )
+        return cls(
+            question=question,
+            context=[c.text for c in chunks],
+            answer=answer,
+            raw_judgment=raw,
+            **found,
+        )
 
 
 class Manifest(BaseModel, extra="allow"):
@@ -142,7 +159,9 @@ def save_judge(
         contents[folder / "study.json"] = study
     check_folder(folder)
     write_files(contents)
-    for older in [path for path in exported_files(folder / _NEXT) if path not in contents]:
+    for older in [
+        path for path in exported_files(folder / _NEXT) if path not in contents
+    ]:
         older.unlink()
         with suppress(OSError):  # something else lies in it
             older.parent.rmdir()
@@ -165,25 +184,39 @@ def _contents(
         following, next_sha256 = _contents(judge.escalate_to, folder / _NEXT, None)
     hashed = judge.program.prompts_hash if judge.asks_lm else None
     said = judge.manifest
-    if said.get("prompts") not in (None, hashed):  # what was measured with other prompts
+    if said.get("prompts") not in (
+        None,
+        hashed,
+    ):  # what was measured with other prompts
         said = {name: value for name, value in said.items() if name == "answer_keys"}
     # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
-    kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in said.get("reference", [])]
+    kept = [
+        (r["question"], r["context"], r["answer"], r["raw_judgment"])
+        for r in said.get("reference", [])
+    ]
     manifest = Manifest(
         config=judge.config,
         classifier=judge.classifier,
         lm=LMName(model=portable(judge.lm_name), **_identity(judge)),
         prompts=hashed,
-        versions={name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")},
+        versions={
+            name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")
+        },
         reference=[Reference.of(judge, *r) for r in reference or kept],
-        **{k: v for k, v in said.items() if k not in Manifest.model_fields or k in ("card", "answer_keys")},
+        **{
+            k: v
+            for k, v in said.items()
+            if k not in Manifest.model_fields or k in ("card", "answer_keys")
+        },
     )
     document = manifest.model_dump(mode="json")
     program = json.loads(json.dumps(_program_state(judge), default=list))
     document["sha256"] = _sha256(document, program, next_sha256)
     return {
-        folder / "judge.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
-        folder / "program.json": json.dumps(program, indent=2, ensure_ascii=False) + "\n",
+        folder / "judge.json": json.dumps(document, indent=2, ensure_ascii=False)
+        + "\n",
+        folder / "program.json": json.dumps(program, indent=2, ensure_ascii=False)
+        + "\n",
         folder / "CARD.md": card or said.get("card") or _plain_card(judge),
         **following,
     }, document["sha256"]
@@ -198,13 +231,22 @@ def _program_state(judge: Judge) -> dict[str, Any]:
     state = {}
     for name, predict in judge.program.prompts.items():
         demos = complete_demos(predict.signature, predict.demos)
-        state[name] = predict.dump_state() | {"lm": None, "traces": [], "train": [], "demos": demos}
+        state[name] = predict.dump_state() | {
+            "lm": None,
+            "traces": [],
+            "train": [],
+            "demos": demos,
+        }
     return state
 
 
-def _sha256(document: Mapping[str, Any], program: Mapping[str, Any], following: str | None) -> str:
+def _sha256(
+    document: Mapping[str, Any], program: Mapping[str, Any], following: str | None
+) -> str:
     parts = [{k: v for k, v in document.items() if k != "sha256"}, program, following]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()
 
 
 def open_judge(
@@ -237,19 +279,29 @@ def open_judge(
     """
     if isinstance(source, Judge):
         return source
-    endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
+    endpoint: dict[str, Any] = {
+        "api_base": api_base,
+        "api_key": api_key,
+        "timeout": timeout,
+    }
     endpoint["context_window"] = context_window
     name = source.strip() if isinstance(source, str) else source
     if isinstance(source, Path) or (isinstance(name, str) and not names_lm(name)):
         if options:
-            raise ConfigError(f"{source} has its own options: leave out {', '.join(options)}.")
+            raise ConfigError(
+                f"{source} has its own options: leave out {', '.join(options)}."
+            )
         return _load(source if isinstance(source, Path) else name, lm=lm, **endpoint)
     if lm is not None:
-        raise ConfigError(f"got the judge {source!r} and lm={lm!r}: one of them names the LM. Leave out the other.")
+        raise ConfigError(
+            f"got the judge {source!r} and lm={lm!r}: one of them names the LM. Leave out the other."
+        )
     return Judge("local" if name == "default" else name, **endpoint, **options)
 
 
-_BARE_MODELS = re.compile(r"(?:gpt|o\d|chatgpt|claude|gemini|mistral|command|deepseek|llama|qwen)[\w.:-]*")
+_BARE_MODELS = re.compile(
+    r"(?:gpt|o\d|chatgpt|claude|gemini|mistral|command|deepseek|llama|qwen)[\w.:-]*"
+)
 """Names of models that LiteLLM knows without a provider."""
 
 
@@ -257,7 +309,11 @@ def names_lm(name: str) -> bool:
     """Whether a string names an LM or a judge of ours, and not a place."""
     if name in (NO_LM, "local", "default") or name.startswith(("local:", "typesafe:")):
         return True
-    if name.startswith(("models:/", "runs:/")) or Path(name).is_dir() or re.match(r"[./~\\]|[A-Za-z]:\\", name):
+    if (
+        name.startswith(("models:/", "runs:/"))
+        or Path(name).is_dir()
+        or re.match(r"[./~\\]|[A-Za-z]:\\", name)
+    ):
         return False
     provider, slash, model = name.partition("/")
     if not slash:
@@ -289,7 +345,11 @@ def load_judge(
     Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced; `ConfigError` for
     ``lm="none"`` in place of an LM, or an LM for a judge that asks none. Asks no LM.
     """
-    endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
+    endpoint: dict[str, Any] = {
+        "api_base": api_base,
+        "api_key": api_key,
+        "timeout": timeout,
+    }
     endpoint["context_window"] = context_window
     if isinstance(source, str) and names_lm(source.strip()):
         return open_judge(source, lm=lm, **endpoint)
@@ -307,17 +367,31 @@ def _load(
     escalate_to: Any = None,
 ) -> Judge:
     if not isinstance(source, str | Path):
-        raise ConfigError(f"the judge is {source!r}; expected its folder, or models:/name@alias from MLflow.")
-    folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
+        raise ConfigError(
+            f"the judge is {source!r}; expected its folder, or models:/name@alias from MLflow."
+        )
+    folder = (
+        download_judge(str(source))
+        if str(source).startswith(("models:/", "runs:/"))
+        else Path(source)
+    )
     first = _read(folder.expanduser())
     exports = [export for export in (first, first.following) if export is not None]
-    asking = [export.manifest.lm for export in exports if export.manifest.lm.model != NO_LM]
+    asking = [
+        export.manifest.lm for export in exports if export.manifest.lm.model != NO_LM
+    ]
     asked = asking[0] if asking else None
     if lm is not None and (lm == NO_LM) != (asked is None):
-        made_for = f"was tuned on replies of {asked.model}" if asked else "judges by lexical features only"
+        made_for = (
+            f"was tuned on replies of {asked.model}"
+            if asked
+            else "judges by lexical features only"
+        )
         raise ConfigError(f"{folder}: {made_for}, got lm={lm!r}. Leave out lm= (--lm).")
     if escalate_to is not None and first.following is None:
-        raise ConfigError(f"{folder}: escalates to no other judge, got escalate_to={escalate_to!r}. Leave it out.")
+        raise ConfigError(
+            f"{folder}: escalates to no other judge, got escalate_to={escalate_to!r}. Leave it out."
+        )
 
     def settings_of(export: _Export) -> dict[str, Any]:
         """LM and address that the judge of an export asks."""
@@ -326,8 +400,16 @@ def _load(
         if export is first.following and escalate_to is not None:
             return {"lm": escalate_to}
         if asked and stored.model == asked.model:
-            settings = {"lm": stored.model if lm is None else lm, "api_base": api_base, "api_key": api_key}
-        elif asked and stored.api_base_hash and stored.api_base_hash == asked.api_base_hash:
+            settings = {
+                "lm": stored.model if lm is None else lm,
+                "api_base": api_base,
+                "api_key": api_key,
+            }
+        elif (
+            asked
+            and stored.api_base_hash
+            and stored.api_base_hash == asked.api_base_hash
+        ):
             settings |= {"api_base": api_base, "api_key": api_key}
         return settings | {"context_window": context_window or stored.context_window}
 
@@ -345,34 +427,54 @@ def _load(
             )
             _load_prompts(judge, export.program)
             if judge.asks_lm:
-                judge.manifest["prompts"] = export.manifest.prompts or judge.program.prompts_hash
+                judge.manifest["prompts"] = (
+                    export.manifest.prompts or judge.program.prompts_hash
+                )
                 judge.classifier = export.manifest.classifier
             _reproduce(judge, export.manifest.reference)
         except _FAULTS as exc:
             raise _altered(export.folder, exc) from exc
         now = portable(judge.lm_name), LOCAL_SHA256.get(judge.lm_name, stored.sha256)
         fitted = judge.classifier and judge.classifier.statement
-        if fitted and "lm" in fitted.names and now != (stored.model, stored.sha256 or now[1]):
+        if (
+            fitted
+            and "lm" in fitted.names
+            and now != (stored.model, stored.sha256 or now[1])
+        ):
             other = now[0] if now[0] != stored.model else "another file of it"
             how = f"was fitted to probabilities of {stored.model}, and {other} is asked"
-            log.warning("%s: %s. Unless they are the same, measure it anew: faith-dspy agree.", export.folder, how)
+            log.warning(
+                "%s: %s. Unless they are the same, measure it anew: faith-dspy agree.",
+                export.folder,
+                how,
+            )
         return judge
 
     return made(first)
 
 
 def _read(folder: Path) -> _Export:
-    document, program = (_object(folder / name) for name in ("judge.json", "program.json"))
+    document, program = (
+        _object(folder / name) for name in ("judge.json", "program.json")
+    )
     if (version := document.get("format_version")) != FORMAT_VERSION:
         raise ArtifactError(
             f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads "
             f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
         )
-    following = _read(folder / _NEXT) if (folder / _NEXT / "judge.json").is_file() else None
-    if document.get("sha256") != _sha256(document, program, following and following.manifest.sha256):
-        raise _altered(folder, ValueError("its content does not have the SHA-256 in judge.json"))
+    following = (
+        _read(folder / _NEXT) if (folder / _NEXT / "judge.json").is_file() else None
+    )
+    if document.get("sha256") != _sha256(
+        document, program, following and following.manifest.sha256
+    ):
+        raise _altered(
+            folder, ValueError("its content does not have the SHA-256 in judge.json")
+        )
     try:
-        return _Export(folder, document, Manifest.model_validate(document), program, following)
+        return _Export(
+            folder, document, Manifest.model_validate(document), program, following
+        )
     except _FAULTS as exc:
         raise _altered(folder, exc) from exc
 
@@ -406,26 +508,42 @@ def _load_prompts(judge: Judge, program: dict[str, Any]) -> None:
     """Give the program its instructions and demos, and nothing else: DSPy's own loader takes an LM and its settings."""
     predictors = judge.program.prompts if judge.asks_lm else {}
     if program.keys() != predictors.keys():
-        raise ValueError(f"program.json has the predictors {sorted(program)}, expected {sorted(predictors)}")
+        raise ValueError(
+            f"program.json has the predictors {sorted(program)}, expected {sorted(predictors)}"
+        )
     for name, predictor in predictors.items():
         prompt = _Prompt.model_validate(program[name])
         fields = predictor.signature.fields
-        demos = [{k: v for k, v in demo.items() if k in fields} for demo in prompt.demos]
+        demos = [
+            {k: v for k, v in demo.items() if k in fields} for demo in prompt.demos
+        ]
         for key, value in (pair for demo in demos for pair in demo.items()):
-            TypeAdapter(fields[key].annotation).validate_json(json.dumps(value), strict=True)
-        predictor.signature = predictor.signature.with_instructions(prompt.signature.instructions)
+            TypeAdapter(fields[key].annotation).validate_json(
+                json.dumps(value), strict=True
+            )
+        predictor.signature = predictor.signature.with_instructions(
+            prompt.signature.instructions
+        )
         predictor.demos = demos
 
 
 def _reproduce(judge: Judge, stored: Sequence[Reference]) -> None:
     """Score the stored `RawJudgment`s again; the same numbers must come out."""
     for i, before in enumerate(stored):
-        now = Reference.of(judge, before.question, before.context, before.answer, before.raw_judgment)
+        now = Reference.of(
+            judge, before.question, before.context, before.answer, before.raw_judgment
+        )
         for name in ("score", "probability", "faithful"):
             was, found = getattr(before, name), getattr(now, name)
-            near = isinstance(was, float) and isinstance(found, float) and math.isclose(was, found, abs_tol=1e-6)
+            near = (
+                isinstance(was, float)
+                and isinstance(found, float)
+                and math.isclose(was, found, abs_tol=1e-6)
+            )
             if was != found and not near:
-                raise ValueError(f"reference {i} had {name} {was!r} when it was exported and has {found!r} now")
+                raise ValueError(
+                    f"reference {i} had {name} {was!r} when it was exported and has {found!r} now"
+                )
 
 
 _FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -445,7 +563,9 @@ def _identity(judge: Judge) -> dict[str, Any]:
     known: dict[str, Any] = judge.manifest.get("lm") or {}
     if "lm" in vars(judge):
         known = identity(judge.lm).model_dump(mode="json")
-        known["capabilities"] = judge.lm.capabilities.model_dump(mode="json", exclude_defaults=True)
+        known["capabilities"] = judge.lm.capabilities.model_dump(
+            mode="json", exclude_defaults=True
+        )
     elif known.get("model") != portable(judge.lm_name):
         known = {}
     window = judge.context_window or known.get("context_window")
@@ -453,10 +573,20 @@ def _identity(judge: Judge) -> dict[str, Any]:
 
 
 def _plain_card(judge: Judge) -> str:
-    asked = f"asked of `{portable(judge.lm_name)}`" if judge.asks_lm else "by lexical features alone, no LM"
-    then = " What it is unsure of goes to the judge in `escalate_to/`." if judge.escalate_to else ""
+    asked = (
+        f"asked of `{portable(judge.lm_name)}`"
+        if judge.asks_lm
+        else "by lexical features alone, no LM"
+    )
+    then = (
+        " What it is unsure of goes to the judge in `escalate_to/`."
+        if judge.escalate_to
+        else ""
+    )
     unit = judge.config.granularity.value
-    judges = f"{describe_fit(judge.classifier).capitalize()}: {unit} by {unit}, {asked}."
+    judges = (
+        f"{describe_fit(judge.classifier).capitalize()}: {unit} by {unit}, {asked}."
+    )
     return f"# Faithfulness judge\n\n{judges} Its agreement with people has not been measured.{then}\n"
 
 
@@ -476,10 +606,16 @@ def download_judge(uri: str) -> Path:
         folder = Path(mlflow.artifacts.download_artifacts(uri))
     except Exception as exc:
         raise ArtifactError(
-            without_secrets(f"{uri}: cannot be downloaded from the MLflow store {store!r} ({exc}). ")
+            without_secrets(
+                f"{uri}: cannot be downloaded from the MLflow store {store!r} ({exc}). "
+            )
             + "If the judge is in another store, set MLFLOW_TRACKING_URI."
         ) from exc
-    found = min(folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None)
+    found = min(
+        folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None
+    )
     if found is None:
-        raise ArtifactError(f"{uri}: holds no judge.json; it was not exported by faith_dspy.")
+        raise ArtifactError(
+            f"{uri}: holds no judge.json; it was not exported by faith_dspy."
+        )
     return found.parent

@@ -14,16 +14,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError, in_short, need
+from faith_dspy.errors import (
+    ConfigError,
+    FaithDspyError,
+    LMUnavailableError,
+    in_short,
+    need,
+)
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
 from faith_dspy.lm.addresses import provider_of
 from faith_dspy.lm.make import decision_model, is_local
-from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored, digest
+from faith_dspy.schema import (
+    Chunk,
+    Judgment,
+    LabelledExample,
+    RawJudgment,
+    Unscored,
+    digest,
+)
 from faith_dspy.scoring.citations import needs_verdict
 from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit
-from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
+from faith_dspy.scoring.score import (
+    judgment_without_lm,
+    score_answer,
+    unscored,
+    unverified,
+)
 
 if TYPE_CHECKING:  # they load DSPy or numpy
     from faith_dspy.lm.metered import MeteredLM
@@ -76,14 +94,22 @@ class Judge:
         **options: Any,
     ) -> None:
         if config is not None and options:
-            raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")
+            raise ConfigError(
+                f"give either config= or single options, got both (options: {', '.join(options)})"
+            )
         if not lm or not (isinstance(lm, str) or hasattr(lm, "model")):
-            raise ConfigError(f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM.")
+            raise ConfigError(
+                f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM."
+            )
         lm = lm.strip() if isinstance(lm, str) else lm
         self.config = config or JudgeConfig.make(**options)
         self._given = lm
         self._uses_default = classifier == "default"
-        self._classifier = default_classifier(self.lm_name, self.config) if classifier == "default" else classifier
+        self._classifier = (
+            default_classifier(self.lm_name, self.config)
+            if classifier == "default"
+            else classifier
+        )
         self.fitted_prompts: str | None = None
         """Hash of the prompts that the classifier was fitted with; None: the seed's."""
         self._said_unfitted = False
@@ -96,7 +122,11 @@ class Judge:
             "context_window": context_window,
             "thinking_tokens": thinking_tokens,
         }
-        needing = [f"{k}={v!r}" for k, v in self.config.program_options.items() if v in WRITTEN.get(k, ())]
+        needing = [
+            f"{k}={v!r}"
+            for k, v in self.config.program_options.items()
+            if v in WRITTEN.get(k, ())
+        ]
         if needing and decision_model(lm):
             raise ConfigError(
                 f"{self.lm_name} answers questions with probabilities and writes no text; {needing[0]} needs an LM "
@@ -104,7 +134,11 @@ class Judge:
             )
         if not self.asks_lm:
             usual = JudgeConfig().program_options
-            odd = [f"{k}={v!r}" for k, v in self.config.program_options.items() if v != usual[k]]
+            odd = [
+                f"{k}={v!r}"
+                for k, v in self.config.program_options.items()
+                if v != usual[k]
+            ]
             if self._uses_default and self.config.threshold is not None:
                 odd.append(f"threshold={self.config.threshold}")
             if self._classifier is None or "lm" in self._classifier.statement.names:
@@ -115,10 +149,20 @@ class Judge:
                     "Leave it out, or name an LM."
                 )
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
-            settings = {"timeout": timeout, "thinking_tokens": thinking_tokens} | self._shared_address(escalate_to)
-            escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", **settings)
+            settings = {
+                "timeout": timeout,
+                "thinking_tokens": thinking_tokens,
+            } | self._shared_address(escalate_to)
+            escalate_to = Judge(
+                escalate_to,
+                config=self.config,
+                classifier=classifier and "default",
+                **settings,
+            )
         if escalate_to is not None and escalate_to.escalate_to is not None:
-            raise ConfigError("escalate_to is a judge that escalates itself; a cascade has two judges.")
+            raise ConfigError(
+                "escalate_to is a judge that escalates itself; a cascade has two judges."
+            )
         self.escalate_to: Judge | None = escalate_to
 
     def __repr__(self) -> str:
@@ -157,7 +201,9 @@ class Judge:
     @classifier.setter
     def classifier(self, classifier: Classifier | None) -> None:
         self._classifier, self._uses_default = classifier, False
-        self.fitted_prompts = self.program.prompts_hash if "program" in vars(self) else None
+        self.fitted_prompts = (
+            self.program.prompts_hash if "program" in vars(self) else None
+        )
 
     @property
     def has_changed_prompts(self) -> bool:
@@ -179,7 +225,9 @@ class Judge:
     def lm(self) -> MeteredLM:
         """The LM, made on first use. `ConfigError` if the judge asks none."""
         if not self.asks_lm:
-            raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
+            raise ConfigError(
+                "this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to."
+            )
         from faith_dspy.export import need_address
         from faith_dspy.lm.capabilities import Capabilities
         from faith_dspy.lm.make import adopt, make_lm
@@ -189,9 +237,17 @@ class Judge:
             need_address(stored, self.lm_name, self._endpoint["api_base"])
             lm = make_lm(self._given, **self._endpoint)
         else:
-            lm = adopt(self._given, **{name: self._endpoint[name] for name in ("timeout", "context_window")})
+            lm = adopt(
+                self._given,
+                **{
+                    name: self._endpoint[name] for name in ("timeout", "context_window")
+                },
+            )
         known = stored.get("capabilities")
-        is_same = stored.get("model") == self.lm_name and stored.get("api_base_hash") == lm.endpoint.salt
+        is_same = (
+            stored.get("model") == self.lm_name
+            and stored.get("api_base_hash") == lm.endpoint.salt
+        )
         if known and is_same and not lm.capabilities.answered:
             lm.capabilities = Capabilities.model_validate(known)
         return lm
@@ -221,20 +277,38 @@ class Judge:
     @property
     def lms(self) -> list[MeteredLM]:
         """The LMs of the chain, each once."""
-        return list({(j.lm.model, j.lm.endpoint): j.lm for j in self.chain if j.asks_lm}.values())
+        return list(
+            {
+                (j.lm.model, j.lm.endpoint): j.lm for j in self.chain if j.asks_lm
+            }.values()
+        )
 
     @property
     def default_threads(self) -> int:
         """`THREADS`; 1 without an LM, or with an embedded one, whose prefix cache holds one context."""
-        return THREADS if self.lms and not any(lm.endpoint.sha256 for lm in self.lms) else 1
+        return (
+            THREADS
+            if self.lms and not any(lm.endpoint.sha256 for lm in self.lms)
+            else 1
+        )
 
     @property
     def fingerprint(self) -> str:
         """Hash of all that verdicts depend on: LM, options, prompts, classifier, and those of `escalate_to`."""
         predictors = self.program.shown_prompts if self.asks_lm else []
-        classifier = self.classifier.model_dump(mode="json") if self.classifier else None
+        classifier = (
+            self.classifier.model_dump(mode="json") if self.classifier else None
+        )
         following = [self.escalate_to.fingerprint] if self.escalate_to else []
-        return digest([self.lm_name, self.config.model_dump(mode="json"), predictors, classifier, *following])
+        return digest(
+            [
+                self.lm_name,
+                self.config.model_dump(mode="json"),
+                predictors,
+                classifier,
+                *following,
+            ]
+        )
 
     def ready(self) -> list[MeteredLM]:
         """Make the programs and LMs of the whole chain, so that no two threads do; returns the LMs."""
@@ -250,7 +324,11 @@ class Judge:
             preflight(lm)
 
     def __call__(
-        self, question: str | None = None, context: Any = None, answer: str | None = None, conversation: Any = None
+        self,
+        question: str | None = None,
+        context: Any = None,
+        answer: str | None = None,
+        conversation: Any = None,
     ) -> Judgment:
         """Judge one answer.
 
@@ -260,7 +338,9 @@ class Judge:
         Raises `InputError` for input of a wrong type, and `LMUnavailableError` for an LM that never answered, because
         its address, its key or its name is wrong. Any other fault of the LM gives an unscored judgment that says why.
         """
-        return self.judge_input(AnswerInput.make(question, context, answer, conversation))[1]
+        return self.judge_input(
+            AnswerInput.make(question, context, answer, conversation)
+        )[1]
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time. Once cancelled, it
@@ -269,7 +349,9 @@ class Judge:
 
         return await awaited(partial(self, *args, **kwargs))
 
-    def batch(self, records: Any, num_threads: int | None = None, *, progress: bool = False) -> Any:
+    def batch(
+        self, records: Any, num_threads: int | None = None, *, progress: bool = False
+    ) -> Any:
         """One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with columns
         ``judge_score`` …. ``records`` may also be a file, or a single mapping.
 
@@ -278,8 +360,12 @@ class Judge:
         """
         inputs = read_inputs(records)
         first: dict[tuple[Chunk, ...], int] = {}
-        order = sorted(range(len(inputs)), key=lambda i: first.setdefault(inputs[i].chunks, i))
-        found: Iterable[Judgment] = (j for _, j in self._judge_all((inputs[i] for i in order), num_threads))
+        order = sorted(
+            range(len(inputs)), key=lambda i: first.setdefault(inputs[i].chunks, i)
+        )
+        found: Iterable[Judgment] = (
+            j for _, j in self._judge_all((inputs[i] for i in order), num_threads)
+        )
         if progress:
             from tqdm import tqdm
 
@@ -288,20 +374,29 @@ class Judge:
         try:
             judged.update(zip(order, found, strict=True))
         except LMUnavailableError as exc:
-            if not any(judgment.usage.calls or judgment.replayed.calls for judgment in judged.values()):
+            if not any(
+                judgment.usage.calls or judgment.replayed.calls
+                for judgment in judged.values()
+            ):
                 raise  # it never answered: a key, a name or an address is wrong
             dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
-            judged = {i: dead.model_copy(update={"id": inputs[i].id}) for i in order} | judged
+            judged = {
+                i: dead.model_copy(update={"id": inputs[i].id}) for i in order
+            } | judged
         ordered = [judged[i] for i in range(len(inputs))]
         return with_judgments(records, ordered) if is_table(records) else ordered
 
-    async def abatch(self, records: Any, num_threads: int | None = None) -> list[Judgment]:
+    async def abatch(
+        self, records: Any, num_threads: int | None = None
+    ) -> list[Judgment]:
         """`batch`, as `acall`."""
         from faith_dspy.lm.metered import awaited
 
         return await awaited(partial(self.batch, records, num_threads))
 
-    def stream(self, records: Any, num_threads: int | None = None) -> Generator[Judgment, None, None]:
+    def stream(
+        self, records: Any, num_threads: int | None = None
+    ) -> Generator[Judgment, None, None]:
         """Judge what `batch` takes, in its order: records (mappings with ``question``, ``context``, ``answer`` or
         ``conversation``), a file, a table. Other libraries' names and objects are understood (`AnswerInput.of`); a
         judgment has its record's ``id``.
@@ -312,11 +407,23 @@ class Judge:
         """
         if isinstance(records, str | PathLike | Mapping) or is_table(records):
             with open_records(records) as opened:
-                yield from (judgment for _, judgment in self._judge_all(map(AnswerInput.of, opened), num_threads))
+                yield from (
+                    judgment
+                    for _, judgment in self._judge_all(
+                        map(AnswerInput.of, opened), num_threads
+                    )
+                )
         else:
-            yield from (judgment for _, judgment in self._judge_all(map(AnswerInput.of, records), num_threads))
+            yield from (
+                judgment
+                for _, judgment in self._judge_all(
+                    map(AnswerInput.of, records), num_threads
+                )
+            )
 
-    def agreement(self, labelled: Any, num_threads: int | None = None) -> JudgeAgreement:
+    def agreement(
+        self, labelled: Any, num_threads: int | None = None
+    ) -> JudgeAgreement:
         """Judge labelled answers and measure the agreement with people on answers, statements and evidence.
 
         ``labelled``: labels as `faith_dspy.tune` takes them. Those that the judge was tuned on say nothing about new
@@ -355,7 +462,9 @@ class Judge:
         need("scipy", "Fitting a judge")
         from faith_dspy.optimize.select.candidates import fit_on_labels
 
-        return fit_on_labels(self, read_labels(labelled), method, operating_point, num_threads)
+        return fit_on_labels(
+            self, read_labels(labelled), method, operating_point, num_threads
+        )
 
     def verify_all(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
@@ -363,27 +472,52 @@ class Judge:
         """What the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
         return self._judge_all(map(AnswerInput.of, examples), num_threads)
 
-    def score_answer(self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
+    def score_answer(
+        self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None
+    ) -> Judgment:
         """The judgment on what the LMs said, by the last judge that was asked."""
         if raw.escalated is None or self.escalate_to is None:
             return score_answer(raw, chunks, question, self.config, self.classifier)
         judgment = self.escalate_to.score_answer(raw.escalated, chunks, question)
-        return judgment.model_copy(update={"usage": raw.usage - raw.replayed, "replayed": raw.replayed, "escalated": 1})
+        return judgment.model_copy(
+            update={
+                "usage": raw.usage - raw.replayed,
+                "replayed": raw.replayed,
+                "escalated": 1,
+            }
+        )
 
     def should_escalate(self, judgment: Judgment) -> bool:
         """Whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
         if judgment.unscored is not None:
-            return judgment.unscored in (Unscored.PARSE_FAILED, Unscored.LM_FAILED, Unscored.LANGUAGE)
-        if any(s.verdict is None or s.features.get("contradictions") for s in judgment.statements):
+            return judgment.unscored in (
+                Unscored.PARSE_FAILED,
+                Unscored.LM_FAILED,
+                Unscored.LANGUAGE,
+            )
+        if any(
+            s.verdict is None or s.features.get("contradictions")
+            for s in judgment.statements
+        ):
             return True
-        low, high = (self.classifier and self.classifier.review_range) or self.config.review_range
-        return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
+        low, high = (
+            self.classifier and self.classifier.review_range
+        ) or self.config.review_range
+        return (
+            judgment.ranking is not None
+            and bool(judgment.statements)
+            and low <= judgment.ranking < high
+        )
 
     def judge_input(self, given: AnswerInput) -> tuple[RawJudgment, Judgment]:
         """What the LMs say about one answer, and the judgment on it: every call, batch, run and study comes here."""
         if given.problem is not None:
             raw = RawJudgment()
-            return raw, unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {given.problem}", raw)
+            return raw, unscored(
+                Unscored.PARSE_FAILED,
+                f"the record cannot be read: {given.problem}",
+                raw,
+            )
         if early := judgment_without_lm(given.chunks, given.answer, self.config):
             return RawJudgment(sentences=early.sentences), early
         raw = self.ask(given)
@@ -393,25 +527,45 @@ class Judge:
             judgment = self.score_answer(raw, given.chunks, given.question)
         if self.escalate_to is not None and self.should_escalate(judgment):
             following, _ = self.escalate_to.judge_input(given)
-            spent = {"usage": raw.usage + following.usage, "replayed": raw.replayed + following.replayed}
+            spent = {
+                "usage": raw.usage + following.usage,
+                "replayed": raw.replayed + following.replayed,
+            }
             raw = raw.model_copy(update={"escalated": following, **spent})
             judgment = self.score_answer(raw, given.chunks, given.question)
         return raw, judgment
 
-    def _ask_about_citations(self, raw: RawJudgment, judgment: Judgment, given: AnswerInput) -> RawJudgment:
+    def _ask_about_citations(
+        self, raw: RawJudgment, judgment: Judgment, given: AnswerInput
+    ) -> RawJudgment:
         """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone."""
         verdicts, usage, replayed = [], raw.usage, raw.replayed
         by_id = {chunk.id: chunk for chunk in given.chunks}
-        for verdict, statement in zip(raw.raw_verdicts, judgment.statements, strict=True):
+        for verdict, statement in zip(
+            raw.raw_verdicts, judgment.statements, strict=True
+        ):
             if needs_verdict(statement):
                 cited = tuple(by_id[i] for i in statement.cited_chunk_ids)
-                alone = self.ask(AnswerInput(given.question, cited, statement.text), split=False)
+                alone = self.ask(
+                    AnswerInput(given.question, cited, statement.text), split=False
+                )
                 usage, replayed = usage + alone.usage, replayed + alone.replayed
-                supported = [v.verdict is not None and v.verdict.is_supported for v in alone.raw_verdicts]
+                supported = [
+                    v.verdict is not None and v.verdict.is_supported
+                    for v in alone.raw_verdicts
+                ]
                 if not any(v.verdict is None for v in alone.raw_verdicts):
-                    verdict = verdict.model_copy(update={"cited_support": bool(supported) and all(supported)})
+                    verdict = verdict.model_copy(
+                        update={"cited_support": bool(supported) and all(supported)}
+                    )
             verdicts.append(verdict)
-        return raw.model_copy(update={"raw_verdicts": tuple(verdicts), "usage": usage, "replayed": replayed})
+        return raw.model_copy(
+            update={
+                "raw_verdicts": tuple(verdicts),
+                "usage": usage,
+                "replayed": replayed,
+            }
+        )
 
     def ask(self, given: AnswerInput, *, split: bool = True) -> RawJudgment:
         """What the LM of this judge says about one answer; without ``split`` about each of its sentences as written."""
@@ -423,19 +577,30 @@ class Judge:
         if not split and program.extract is not None:
             program = copy(program)
             program.extract = None
-        with metered(lm=self.lm, trace=None) as meter:  # a trace would keep 10,000 contexts
+        with metered(
+            lm=self.lm, trace=None
+        ) as meter:  # a trace would keep 10,000 contexts
             prediction = program(
-                context=given.chunks, answer=given.answer, question=given.question, ask_about=self.config.ask_about
+                context=given.chunks,
+                answer=given.answer,
+                question=given.question,
+                ask_about=self.config.ask_about,
             )
-        return RawJudgment(**prediction, usage=meter.usage, replayed=meter.usage - meter.paid)
+        return RawJudgment(
+            **prediction, usage=meter.usage, replayed=meter.usage - meter.paid
+        )
 
     def _judge_all(
         self, inputs: Iterable[AnswerInput], num_threads: int | None
     ) -> Iterator[tuple[RawJudgment, Judgment]]:
         from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
 
-        if num_threads is not None and (type(num_threads) is not int or num_threads < 1):
-            raise ConfigError(f"num_threads is {num_threads!r}, expected a whole number from 1, or None.")
+        if num_threads is not None and (
+            type(num_threads) is not int or num_threads < 1
+        ):
+            raise ConfigError(
+                f"num_threads is {num_threads!r}, expected a whole number from 1, or None."
+            )
         self.ready()  # before any thread; an option that it refuses is no fault of a record
         meter = Meter(max_failures=MAX_FAILURES)
 
@@ -475,12 +640,17 @@ class Judge:
 
         The program is shared, too, unless the new config asks something else: then its prompts are the seed's.
         """
-        kept: dict[str, Any] = {name: getattr(self, name) for name in ("config", "manifest", "escalate_to")}
+        kept: dict[str, Any] = {
+            name: getattr(self, name) for name in ("config", "manifest", "escalate_to")
+        }
         kept["classifier"] = "default" if self._uses_default else self._classifier
         new = type(self)(self._given, **self._endpoint, **(kept | changes))
         if "lm" in vars(self):
             new.lm = self.lm
-        if "program" in vars(self) and new.config.program_options == self.config.program_options:
+        if (
+            "program" in vars(self)
+            and new.config.program_options == self.config.program_options
+        ):
             new.program = self.program
             new.fitted_prompts = self.fitted_prompts
             if changes.get("classifier", "default") != "default":

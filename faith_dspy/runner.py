@@ -56,7 +56,9 @@ class Tally:
         return self.scored + sum(self.unscored.values())
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.unscored.most_common())
+        reasons = ", ".join(
+            f"{n:,} {reason}" for reason, n in self.unscored.most_common()
+        )
         u = self.usage
         parts = [
             f"{self.rows:,} judged: {self.scored:,} scored, {self.rows - self.scored:,} unscored"
@@ -64,7 +66,11 @@ class Tally:
             *([f"{self.resumed:,} of them by an earlier run"] if self.resumed else []),
             f"{counted(u.calls, 'call')}, {counted(u.prompt_tokens, 'prompt token')} ({u.cached_tokens:,} cached), "
             f"{counted(u.output_tokens, 'completion token')}",
-            *([f"{counted(self.replayed.calls, 'reply')} from the cache"] if self.replayed.calls else []),
+            *(
+                [f"{counted(self.replayed.calls, 'reply')} from the cache"]
+                if self.replayed.calls
+                else []
+            ),
             f"{self.seconds:.1f} s",
         ]
         return " · ".join(parts)
@@ -78,7 +84,9 @@ class Tally:
             self.why = self.why or judgment.detail or ""
         self.unreadable += record.problem is not None
         if show and len(self.shown) < MAX_SHOWN:
-            self.shown.append(({"id": record.place} if record.problem else record.row, judgment))
+            self.shown.append(
+                ({"id": record.place} if record.problem else record.row, judgment)
+            )
 
 
 def run(
@@ -123,10 +131,14 @@ def run(
         first = next(records, None)
         if first is None:
             if not tally.rows:
-                raise InputError(f"{source}: has no records. Expected answers with their context, one a row or a line.")
+                raise InputError(
+                    f"{source}: has no records. Expected answers with their context, one a row or a line."
+                )
             return tally
         judge.preflight()
-        pairs, ahead = tee((record, AnswerInput.of(record)) for record in chain([first], records))
+        pairs, ahead = tee(
+            (record, AnswerInput.of(record)) for record in chain([first], records)
+        )
         handle = stack.enter_context(_rows_of(out, end))
         with closing(judge.stream((given for _, given in ahead), threads)) as judgments:
             for (record, given), judgment in zip(pairs, judgments, strict=True):
@@ -143,7 +155,9 @@ def run(
     return tally
 
 
-def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator[tuple[Record, Judgment, int]]:
+def finished(
+    out: Path, records: Iterator[Record], fingerprint: str
+) -> Iterator[tuple[Record, Judgment, int]]:
     """The rows an output file already holds and where they end, in bytes; their records are taken from ``records``.
 
     A last row without a line end was cut off: it is left out, and its record not taken. Raises `InputError` when a row
@@ -161,11 +175,21 @@ def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator
             record = next(records, None)
             try:
                 fields = read_json(line)
-                if record is None or not isinstance(fields, dict) or fields.get("record") != record.key:
-                    raise ValueError(f"is not the judgment of record {number} of the input")
+                if (
+                    record is None
+                    or not isinstance(fields, dict)
+                    or fields.get("record") != record.key
+                ):
+                    raise ValueError(
+                        f"is not the judgment of record {number} of the input"
+                    )
                 if fields.get("judge") != fingerprint:
-                    raise ValueError("was judged by another judge or with other options")
-                judgment = Judgment.model_validate({k: v for k, v in fields.items() if k in Judgment.model_fields})
+                    raise ValueError(
+                        "was judged by another judge or with other options"
+                    )
+                judgment = Judgment.model_validate(
+                    {k: v for k, v in fields.items() if k in Judgment.model_fields}
+                )
             except ValueError as exc:
                 why = faults(exc) if isinstance(exc, ValidationError) else str(exc)
                 raise InputError(
@@ -184,16 +208,24 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
     """
     import dspy
 
-    dspy.configure_cache(enable_disk_cache=dspy.cache.enable_disk_cache, memory_max_entries=entries)
+    dspy.configure_cache(
+        enable_disk_cache=dspy.cache.enable_disk_cache, memory_max_entries=entries
+    )
 
 
-def _line(record: Record, given: AnswerInput, judgment: Judgment, fingerprint: str) -> bytes:
-    fields = judgment.to_dict() | judgment.model_dump(mode="json", include={"sentences"})
+def _line(
+    record: Record, given: AnswerInput, judgment: Judgment, fingerprint: str
+) -> bytes:
+    fields = judgment.to_dict() | judgment.model_dump(
+        mode="json", include={"sentences"}
+    )
     answer = None if given.problem else given.answer
     own = fields.pop("id")
     row = {"id": own} if own is not None else {}
     row |= {"line": record.line, "question": given.question, "answer": answer}
-    text = json.dumps(row | {"record": record.key, "judge": fingerprint} | fields, ensure_ascii=False)
+    text = json.dumps(
+        row | {"record": record.key, "judge": fingerprint} | fields, ensure_ascii=False
+    )
     return text.encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
 
 

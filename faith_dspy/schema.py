@@ -141,7 +141,10 @@ class Usage(_Frozen):
 
     def _with(self, other: Usage, sign: int) -> Usage:
         pairs = {name: (value, vars(other)[name]) for name, value in vars(self).items()}
-        added: dict[str, Any] = {k: None if None in pair else pair[0] + sign * pair[1] for k, pair in pairs.items()}
+        added: dict[str, Any] = {
+            k: None if None in pair else pair[0] + sign * pair[1]
+            for k, pair in pairs.items()
+        }
         return Usage(**added)
 
 
@@ -205,22 +208,33 @@ class Judgment(_Frozen):
     @model_validator(mode="after")
     def _scored_or_says_why(self) -> Judgment:
         if (self.score is None) != (self.unscored is not None):
-            raise ValueError(f"score={self.score!r} does not go with unscored={self.unscored!r}: give exactly one")
-        if self.unscored is not None and any(v is not None for v in (self.faithful, self.probability, self.level)):
-            raise ValueError("an unscored judgment has no faithful, probability or level")
+            raise ValueError(
+                f"score={self.score!r} does not go with unscored={self.unscored!r}: give exactly one"
+            )
+        if self.unscored is not None and any(
+            v is not None for v in (self.faithful, self.probability, self.level)
+        ):
+            raise ValueError(
+                "an unscored judgment has no faithful, probability or level"
+            )
         return self
 
     def to_dict(self) -> dict[str, Any]:
         """Its public fields as plain JSON values, the same keys whether scored or not: what rows, frames, pages and
         adapters show of it. Left out are the answer's sentences and the features behind each confidence."""
-        fields = self.model_dump(mode="json", exclude={"sentences": True, "statements": {"__all__": {"features"}}})
+        fields = self.model_dump(
+            mode="json",
+            exclude={"sentences": True, "statements": {"__all__": {"features"}}},
+        )
         return fields | {"verdict_counts": self.verdict_counts}
 
     @property
     def verdict_counts(self) -> dict[str, int]:
         """Statements per verdict, every verdict a key; those without one count as ``unjudged``."""
         counts = dict.fromkeys((*(v.value for v in Verdict), "unjudged"), 0)
-        return counts | Counter(s.verdict.value if s.verdict else "unjudged" for s in self.statements)
+        return counts | Counter(
+            s.verdict.value if s.verdict else "unjudged" for s in self.statements
+        )
 
     @property
     def supported(self) -> int:
@@ -233,14 +247,20 @@ class Judgment(_Frozen):
         if self.score is None or self.probability is not None:
             return self.probability
         known = [s.confidence for s in self.statements if s.confidence is not None]
-        lacking = [s for s in self.statements if s.confidence is None and not s.is_supported]
+        lacking = [
+            s for s in self.statements if s.confidence is None and not s.is_supported
+        ]
         return min(known) if known and not lacking else self.score
 
     def __repr__(self) -> str:
         from faith_dspy.report.judgment import supported, verdict_line
 
         told, statements = verdict_line(self), supported(self)
-        return f"Judgment({told})" if statements in told else f"Judgment({told}, {statements})"
+        return (
+            f"Judgment({told})"
+            if statements in told
+            else f"Judgment({told}, {statements})"
+        )
 
     __str__ = __repr__
 
@@ -358,5 +378,7 @@ class LabelledExample(_Frozen):
 
 def digest(value: Any) -> str:
     """Sixteen hex digits of the SHA-256 of ``value`` as canonical JSON."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = json.dumps(
+        value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:16]

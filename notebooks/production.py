@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 CHAMPION = "models:/faithfulness@champion"
 QUESTION = "How long may I return a lamp?"
-CONTEXT = ["Lamps can be returned within 30 days, with the receipt.", "Sale items are exchanged only."]
-ANSWERS = ["You can return a lamp within 30 days.", "You can return a lamp within 90 days. Shipping is free."]
+CONTEXT = [
+    "Lamps can be returned within 30 days, with the receipt.",
+    "Sale items are exchanged only.",
+]
+ANSWERS = [
+    "You can return a lamp within 30 days.",
+    "You can return a lamp within 90 days. Shipping is free.",
+]
 ROWS = [{"question": QUESTION, "context": CONTEXT, "answer": a} for a in ANSWERS]
 
 
@@ -49,7 +55,11 @@ def run(*command: str) -> None:
 def process(*command: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     """A command in the background, for the length of the block."""
     started = subprocess.Popen(
-        [sys.executable, "-m", *command], cwd=cwd, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", *command],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield started
@@ -63,7 +73,17 @@ def served() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         base = f"http://127.0.0.1:{(port := free.getsockname()[1])}"
-    serve = ("mlflow", "models", "serve", "-m", CHAMPION, "--env-manager", "local", "--host", "127.0.0.1")
+    serve = (
+        "mlflow",
+        "models",
+        "serve",
+        "-m",
+        CHAMPION,
+        "--env-manager",
+        "local",
+        "--host",
+        "127.0.0.1",
+    )
     with process(*serve, "--port", str(port)) as server:
         for _ in range(600):
             if server.poll() is not None:
@@ -74,12 +94,27 @@ def served() -> None:
             except httpx.TransportError:
                 time.sleep(0.5)
         for rows in (ROWS, ROWS[:1], [{"context": CONTEXT}]):
-            reply = httpx.post(f"{base}/invocations", json={"inputs": rows}, timeout=600)
+            reply = httpx.post(
+                f"{base}/invocations", json={"inputs": rows}, timeout=600
+            )
             found = reply.raise_for_status().json()["predictions"]
             assert len(found) == len(rows)
             for row in found:
-                print({k: row[k] for k in ("score", "faithful", "probability", "unscored", "usage")})
-        refused = httpx.post(f"{base}/invocations", json={"inputs": [{"context": 1, "answer": 2}]})
+                print(
+                    {
+                        k: row[k]
+                        for k in (
+                            "score",
+                            "faithful",
+                            "probability",
+                            "unscored",
+                            "usage",
+                        )
+                    }
+                )
+        refused = httpx.post(
+            f"{base}/invocations", json={"inputs": [{"context": 1, "answer": 2}]}
+        )
         print("a row of another type:", refused.status_code)
         assert refused.status_code == 400
 
@@ -88,10 +123,18 @@ def table(rows: int, path: Path) -> str:
     """Answers as Parquet, each different from the others."""
     import pandas as pd
 
-    answers = [f"You can return lamp number {i} within {30 if i % 2 else 90} days." for i in range(rows)]
-    pd.DataFrame({"id": range(rows), "question": QUESTION, "context": [CONTEXT] * rows, "answer": answers}).to_parquet(
-        path
-    )
+    answers = [
+        f"You can return lamp number {i} within {30 if i % 2 else 90} days."
+        for i in range(rows)
+    ]
+    pd.DataFrame(
+        {
+            "id": range(rows),
+            "question": QUESTION,
+            "context": [CONTEXT] * rows,
+            "answer": answers,
+        }
+    ).to_parquet(path)
     return str(path)
 
 
@@ -103,11 +146,15 @@ def judged(path: str, rows: int, **lm: str) -> None:
     from faith_dspy.integrations.spark import judge_table
 
     spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
-    answers = spark.read.parquet(path).repartition(spark.sparkContext.defaultParallelism)
+    answers = spark.read.parquet(path).repartition(
+        spark.sparkContext.defaultParallelism
+    )
     judge_table(answers, CHAMPION, **lm).write.parquet(f"{path}.judged")
     found = pd.json_normalize(pd.read_parquet(f"{path}.judged")["judgment"].tolist())
     calls = int(found["usage.calls"].sum())
-    print(f"{len(found):,} rows, {found['score'].notna().sum():,} scored, {calls:,} calls")
+    print(
+        f"{len(found):,} rows, {found['score'].notna().sum():,} scored, {calls:,} calls"
+    )
     assert len(found) == rows
     assert found["score"].notna().all()
 
@@ -118,7 +165,10 @@ def evaluated() -> None:
 
     from faith_dspy.integrations.mlflow import FaithfulnessScorer
 
-    data = [{"inputs": {"question": QUESTION, "context": CONTEXT}, "outputs": a} for a in ANSWERS]
+    data = [
+        {"inputs": {"question": QUESTION, "context": CONTEXT}, "outputs": a}
+        for a in ANSWERS
+    ]
     found = mlflow.genai.evaluate(data=data, scorers=[FaithfulnessScorer(CHAMPION)])
     print({k: round(v, 3) for k, v in found.metrics.items()})
     assert any(k.startswith("faithfulness") for k in found.metrics)
@@ -126,14 +176,30 @@ def evaluated() -> None:
 
 def main() -> None:
     """All of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lm", default="local", help="the LM to tune on and to judge with")
-    parser.add_argument("--api-base", help="where it is; its key comes from OPENAI_API_KEY")
-    parser.add_argument("--labels", default="quickstart", help="labels file, or the shipped set")
-    parser.add_argument("--rows", type=int, default=10_000, help="rows for the endpoint of 50 ms")
-    parser.add_argument("--folder", type=Path, help="an empty folder to work in; default: a temporary one")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--lm", default="local", help="the LM to tune on and to judge with"
+    )
+    parser.add_argument(
+        "--api-base", help="where it is; its key comes from OPENAI_API_KEY"
+    )
+    parser.add_argument(
+        "--labels", default="quickstart", help="labels file, or the shipped set"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=10_000, help="rows for the endpoint of 50 ms"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="an empty folder to work in; default: a temporary one",
+    )
     args = parser.parse_args()
-    labels = args.labels if args.labels == "quickstart" else str(Path(args.labels).resolve())
+    labels = (
+        args.labels if args.labels == "quickstart" else str(Path(args.labels).resolve())
+    )
     folder = (args.folder or Path(tempfile.mkdtemp(prefix="faith-dspy-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -144,14 +210,29 @@ def main() -> None:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT": "600",  # a small machine takes its time for the first request
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # mlflow starts `uvicorn`
+        "PATH": os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),  # mlflow starts `uvicorn`
     }
     if args.api_base:  # in the environment, where servers and executors find it: exports hold no address
-        os.environ |= {"OPENAI_API_BASE": args.api_base, "OPENAI_API_KEY": os.environ.get("OPENAI_API_KEY", "none")}
+        os.environ |= {
+            "OPENAI_API_BASE": args.api_base,
+            "OPENAI_API_KEY": os.environ.get("OPENAI_API_KEY", "none"),
+        }
     print(f"in {folder}")
 
     step("tuned on human labels and registered")
-    run("faith-dspy", "tune", labels, "--budget", "quick", "--lm", args.lm, "--out", "judges/production")
+    run(
+        "faith-dspy",
+        "tune",
+        labels,
+        "--budget",
+        "quick",
+        "--lm",
+        args.lm,
+        "--out",
+        "judges/production",
+    )
 
     step("the champion, by its alias, in a new process")
     code = f"from faith_dspy import load_judge; print(load_judge({CHAMPION!r})(**{ROWS[1]!r}).pretty())"
@@ -172,7 +253,9 @@ def main() -> None:
 
     step("scored in mlflow.genai.evaluate")
     evaluated()
-    print(f"\nAll of it worked. See it: mlflow ui --backend-store-uri {os.environ['MLFLOW_TRACKING_URI']}")
+    print(
+        f"\nAll of it worked. See it: mlflow ui --backend-store-uri {os.environ['MLFLOW_TRACKING_URI']}"
+    )
     print(json.dumps({"folder": str(folder), "judge": CHAMPION}))
 
 

@@ -38,7 +38,15 @@ class FaithfulnessAlignment(AlignmentOptimizer):
         """Tune, and test on feedback that no part of tuning has seen."""
         labels = label_traces(traces, judge.name)
         if not labels.rows:
-            raise InputError(f"no trace has a usable human assessment called {judge.name!r}: {labels.sentence}")
-        study = tune(labels.rows, **{"out": Path("judges", judge.name.replace("/", "-")), **self._options})
-        tuned = load_judge(study.judge_dir, **{k: v for k, v in self._options.items() if k in ("api_base", "api_key")})
+            raise InputError(
+                f"no trace has a usable human assessment called {judge.name!r}: {labels.sentence}"
+            )
+        study = tune(
+            labels.rows,
+            **{"out": Path("judges", judge.name.replace("/", "-")), **self._options},
+        )
+        tuned = load_judge(
+            study.judge_dir,
+            **{k: v for k, v in self._options.items() if k in ("api_base", "api_key")},
+        )
         return FaithfulnessScorer(tuned, name=judge.name, description=judge.description)

@@ -25,9 +25,22 @@ from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.optimize.report.tables import OUTCOME
 from faith_dspy.optimize.results import Comparison, Row
 from faith_dspy.optimize.select.comparison import compare
-from faith_dspy.optimize.tracking.store import DESCRIPTION, MAX_TAG, Store, log_batch, mlflow_errors
+from faith_dspy.optimize.tracking.store import (
+    DESCRIPTION,
+    MAX_TAG,
+    Store,
+    log_batch,
+    mlflow_errors,
+)
 from faith_dspy.optimize.tracking.study_run import agreement_metrics, cost_metrics
-from faith_dspy.report.tables import Table, csv_text, estimate, markdown, points, table_of
+from faith_dspy.report.tables import (
+    Table,
+    csv_text,
+    estimate,
+    markdown,
+    points,
+    table_of,
+)
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.statistics import Estimate, Floats, Ints, wilson
@@ -167,8 +180,12 @@ def drift_report(
     """
     agreement = measure_agreement(labelled, judgments)
     labels_hash = label_set_hash(labelled)
-    if agreement.answers is None or any(report.label_set_hash != labels_hash for report in earlier):
-        raise InputError("an earlier report is about other labels, or these hold none; give the same ones each time.")
+    if agreement.answers is None or any(
+        report.label_set_hash != labels_hash for report in earlier
+    ):
+        raise InputError(
+            "an earlier report is about other labels, or these hold none; give the same ones each time."
+        )
     verdicts = judged_rows(labelled, judgments)
     changes: list[Change] = []
     flips: tuple[Flip, ...] = ()
@@ -193,18 +210,31 @@ def drift_report(
     )
 
 
-def judged_rows(labelled: Sequence[LabelledExample], judgments: Sequence[Judgment]) -> list[Row]:
+def judged_rows(
+    labelled: Sequence[LabelledExample], judgments: Sequence[Judgment]
+) -> list[Row]:
     """Return label and verdict of each labelled answer, ordered by id."""
     rows = []
     for e, j in zip(labelled, judgments, strict=True):
         if e.label is not None:
-            rows.append(Row(id=e.id, source=e.group_key, label=e.label, predicted=j.faithful, probability=j.ranking))
+            rows.append(
+                Row(
+                    id=e.id,
+                    source=e.group_key,
+                    label=e.label,
+                    predicted=j.faithful,
+                    probability=j.ranking,
+                )
+            )
     return sorted(rows, key=lambda row: (row.id, row.source))
 
 
 def rarer_sources(rows: Sequence[Row]) -> int:
     """Count the sources of the label that has fewer of them."""
-    return min(len({row.source for row in rows if row.label is label}) for label in (True, False))
+    return min(
+        len({row.source for row in rows if row.label is label})
+        for label in (True, False)
+    )
 
 
 def _below(rows: Sequence[Row], minimum: float | None) -> list[str]:
@@ -212,14 +242,25 @@ def _below(rows: Sequence[Row], minimum: float | None) -> list[str]:
     if minimum is None:
         return []
     if not rarer_sources(rows):
-        return [f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."]
-    recalls = [mean(row.predicted is label for row in rows if row.label is label) for label in (True, False)]
+        return [
+            f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."
+        ]
+    recalls = [
+        mean(row.predicted is label for row in rows if row.label is label)
+        for label in (True, False)
+    ]
     accuracy = mean(recalls)
     if accuracy >= minimum:
         return []
     unscored = sum(row.predicted is None for row in rows)
-    note = f" ({counted(unscored, 'unscored answer')} counted as wrong)" if unscored else ""
-    return [f"balanced accuracy is {accuracy:.3f}{note}, below the minimum of {minimum:g}."]
+    note = (
+        f" ({counted(unscored, 'unscored answer')} counted as wrong)"
+        if unscored
+        else ""
+    )
+    return [
+        f"balanced accuracy is {accuracy:.3f}{note}, below the minimum of {minimum:g}."
+    ]
 
 
 def _worse(changes: Sequence[Change], max_shift: float) -> list[str]:
@@ -231,27 +272,46 @@ def _worse(changes: Sequence[Change], max_shift: float) -> list[str]:
             gain = points(change.comparison.balanced_accuracy)
             alarms.append(f"worse than {since}: balanced accuracy {gain} points.")
         if abs(change.coverage) > max_shift:
-            alarms.append(f"the coverage has changed by {change.coverage:+.2f} since {since}, more than {max_shift:g}.")
+            alarms.append(
+                f"the coverage has changed by {change.coverage:+.2f} since {since}, more than {max_shift:g}."
+            )
     return alarms
 
 
-def _change(verdicts: Sequence[Row], old: DriftReport, since: Literal["last", "first"]) -> Change:
-    scored_now, scored_then = (sum(row.probability is not None for row in rows) for rows in (verdicts, old.verdicts))
+def _change(
+    verdicts: Sequence[Row], old: DriftReport, since: Literal["last", "first"]
+) -> Change:
+    scored_now, scored_then = (
+        sum(row.probability is not None for row in rows)
+        for rows in (verdicts, old.verdicts)
+    )
     return Change(
         since=since,
         at=old.at,
-        comparison=compare(verdicts, old.verdicts, ("the judge now", f"the {since} report")),
+        comparison=compare(
+            verdicts, old.verdicts, ("the judge now", f"the {since} report")
+        ),
         coverage=(scored_now - scored_then) / len(verdicts),
     )
 
 
-def _flips(now: Sequence[Row], before: Sequence[Row], labelled: Sequence[LabelledExample]) -> tuple[Flip, ...]:
+def _flips(
+    now: Sequence[Row], before: Sequence[Row], labelled: Sequence[LabelledExample]
+) -> tuple[Flip, ...]:
     answers = {(e.id, e.group_key): e.answer[:_CHARACTERS] for e in labelled}
     flips = []
     for new, old in zip(now, before, strict=True):
         if new.predicted != old.predicted:
             answer = answers[new.id, new.source]
-            flips.append(Flip(id=new.id, label=new.label, before=old.predicted, now=new.predicted, answer=answer))
+            flips.append(
+                Flip(
+                    id=new.id,
+                    label=new.label,
+                    before=old.predicted,
+                    now=new.predicted,
+                    answer=answer,
+                )
+            )
     return tuple(sorted(flips, key=lambda flip: (flip.now == flip.label, flip.id)))
 
 
@@ -259,7 +319,9 @@ def _flips(now: Sequence[Row], before: Sequence[Row], labelled: Sequence[Labelle
 
 
 def estimate_share(
-    labelled: Sequence[Row], scores: Sequence[float | None], sources: Sequence[str] | None = None
+    labelled: Sequence[Row],
+    scores: Sequence[float | None],
+    sources: Sequence[str] | None = None,
 ) -> FaithfulShare:
     """Estimate the share of faithful answers in the traffic that labelled and unlabelled answers are a sample of.
 
@@ -293,15 +355,23 @@ def estimate_share(
             "least 2 of each."
         )
     spread = _covariance(f, f, cluster) + _covariance(f_more, f_more, cluster_more)
-    weight = float(np.clip(_covariance(y, f, cluster) / spread, 0, 1)) if spread > 0 else 0.0
+    weight = (
+        float(np.clip(_covariance(y, f, cluster) / spread, 0, 1)) if spread > 0 else 0.0
+    )
     rest = y - weight * f
-    variance = weight**2 * _covariance(f_more, f_more, cluster_more) + _covariance(rest, rest, cluster)
+    variance = weight**2 * _covariance(f_more, f_more, cluster_more) + _covariance(
+        rest, rest, cluster
+    )
     mixed = 0 < y.mean() < 1
-    alone = wilson(int(y[0]) * count, count)  # of labels that are all the same: one draw a source
+    alone = wilson(
+        int(y[0]) * count, count
+    )  # of labels that are all the same: one draw a source
     value = float(y.mean() + weight * (f_more.mean() - f.mean()))
     return FaithfulShare(
         powered=_interval(value, variance, count) if mixed else alone,
-        labels_only=_interval(float(y.mean()), _covariance(y, y, cluster), count) if mixed else alone,
+        labels_only=_interval(float(y.mean()), _covariance(y, y, cluster), count)
+        if mixed
+        else alone,
         weight=weight,
         labelled=len(labelled),
         unlabelled=len(scores),
@@ -310,12 +380,16 @@ def estimate_share(
 
 
 def _filled(scores: Sequence[float | None]) -> Floats:
-    return np.array([0.5 if score is None else score for score in scores], dtype=np.float64)
+    return np.array(
+        [0.5 if score is None else score for score in scores], dtype=np.float64
+    )
 
 
 def _clusters(sources: Sequence[object]) -> Ints:
     """A number for each source."""
-    return np.unique(np.array([str(source) for source in sources]), return_inverse=True)[1]
+    return np.unique(
+        np.array([str(source) for source in sources]), return_inverse=True
+    )[1]
 
 
 def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
@@ -326,7 +400,10 @@ def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
 
 
 def _interval(value: float, variance: float, sources: int) -> Estimate:
-    half = need("scipy.stats", "The interval of a share").t.ppf(0.975, sources - 1) * variance**0.5
+    half = (
+        need("scipy.stats", "The interval of a share").t.ppf(0.975, sources - 1)
+        * variance**0.5
+    )
     low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
     return Estimate(value=value, low=low, high=high)
 
@@ -341,7 +418,9 @@ class DriftRun:
     Other labels, or another name, are another run. Raises `FaithDspyError` when the run cannot be read.
     """
 
-    def __init__(self, store: Store, judge: str, labels_file: str, label_set_hash: str) -> None:
+    def __init__(
+        self, store: Store, judge: str, labels_file: str, label_set_hash: str
+    ) -> None:
         self._store, self._client = store, store.client
         key = digest([judge, label_set_hash])
         tags = {
@@ -353,7 +432,9 @@ class DriftRun:
             "mlflow.source.name": "faith-dspy agree --track",
         }
         with mlflow_errors(store.uri, "give the run"):
-            runs = self._client.search_runs([store.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
+            runs = self._client.search_runs(
+                [store.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1
+            )
             if not runs:
                 name = f"drift · {judge} · {labels_file}"
                 runs = [self._client.create_run(store.experiment_id, None, tags, name)]
@@ -369,18 +450,26 @@ class DriftRun:
         assert a is not None  # else there is no report
         summary = f"Balanced accuracy {estimate(a.balanced_accuracy)}, {a.coverage:.0%} of {a.n} answers scored."
         latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(summary,))
-        tables = [Table("Alarms", notes=report.alarms or ("None.",)), latest, *drift_tables(report)]
+        tables = [
+            Table("Alarms", notes=report.alarms or ("None.",)),
+            latest,
+            *drift_tables(report),
+        ]
         alarms = "; ".join(report.alarms)[:MAX_TAG] or "none"
         tags = {DESCRIPTION: markdown(tables, level=3)[:MAX_TAG], "alarms": alarms}
         metrics = {
             **agreement_metrics("labelled", report.agreement),
             "alarms": len(report.alarms),
             "flips": len(report.flips) if report.changes else None,
-            "unlabelled/faithful_share": report.share.powered.value if report.share else None,
+            "unlabelled/faithful_share": report.share.powered.value
+            if report.share
+            else None,
             **cost_metrics(report.usage + report.replayed, len(report.verdicts)),
         }
         with mlflow_errors(self._store.uri, "take this report"):
-            self._client.log_text(self.run_id, csv_text(_flips_table(report.flips)), "flips.csv")
+            self._client.log_text(
+                self.run_id, csv_text(_flips_table(report.flips)), "flips.csv"
+            )
             log_batch(self._client, self.run_id, metrics, tags=tags, step=self.steps)
             for file in (_LAST,) if self.steps else (_FIRST, _LAST):
                 self._client.log_text(self.run_id, report.model_dump_json(), file)
@@ -389,7 +478,9 @@ class DriftRun:
             self._client.set_terminated(self.run_id, "FINISHED")
 
     def _read(self, path: str) -> DriftReport:
-        text = Path(self._client.download_artifacts(self.run_id, path)).read_text(encoding="utf-8")
+        text = Path(self._client.download_artifacts(self.run_id, path)).read_text(
+            encoding="utf-8"
+        )
         try:
             return DriftReport.model_validate_json(text)
         except ValidationError as exc:
@@ -405,14 +496,25 @@ class DriftRun:
 def drift_tables(report: DriftReport) -> list[Table]:
     """What changed, and the flips, those to wrong first."""
     if not report.changes:
-        return [Table("Drift", notes=("This is the first report: there is nothing to compare it with.",))]
+        return [
+            Table(
+                "Drift",
+                notes=(
+                    "This is the first report: there is nothing to compare it with.",
+                ),
+            )
+        ]
     wrong = sum(flip.now != flip.label for flip in report.flips)
     version = "another version of the judge" if report.new_version else "the same judge"
     flipped = f"{counted(len(report.flips), 'verdict')} flipped, {wrong} of them to wrong or unscored; {version}."
-    tables = [Table("Drift", notes=(*(change.sentence for change in report.changes), flipped))]
+    tables = [
+        Table("Drift", notes=(*(change.sentence for change in report.changes), flipped))
+    ]
     if report.flips:
         more = len(report.flips) - _MOST
-        notes = (f"MLflow's flips.csv and --json have {more} more.",) if more > 0 else ()
+        notes = (
+            (f"MLflow's flips.csv and --json have {more} more.",) if more > 0 else ()
+        )
         tables.append(_flips_table(report.flips[:_MOST], notes))
     return tables
 

@@ -33,7 +33,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError, faults
@@ -73,13 +81,19 @@ class Variant(_Model):
     def _with_config(cls, given: Any) -> Any:
         if not isinstance(given, dict) or "config" in given:
             return given
-        fields = {name: value for name, value in given.items() if name in cls.model_fields}
-        options = {name: value for name, value in given.items() if name not in cls.model_fields}
+        fields = {
+            name: value for name, value in given.items() if name in cls.model_fields
+        }
+        options = {
+            name: value for name, value in given.items() if name not in cls.model_fields
+        }
         try:
             config = JudgeConfig.make(**options)
         except ConfigError as exc:
             raise ValueError(str(exc)) from exc
-        told = options | ({"optimizer": given["optimizer"]} if given.get("optimizer") else {})
+        told = options | (
+            {"optimizer": given["optimizer"]} if given.get("optimizer") else {}
+        )
         description = ", ".join(f"{name} {value}" for name, value in told.items())
         return {"description": description, **fields, "config": config}
 
@@ -89,7 +103,9 @@ class Variant(_Model):
         if name in (None, "none"):
             return None
         if name not in OPTIMIZERS:
-            raise ValueError(f"there is no optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}")
+            raise ValueError(
+                f"there is no optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}"
+            )
         return name
 
 
@@ -106,7 +122,9 @@ class Spending(_Model):
     def limits(self) -> Limits:
         """As meters take them."""
         seconds = None if self.minutes is None else 60 * self.minutes
-        return Limits(calls=self.calls, tokens=self.tokens, dollars=self.dollars, seconds=seconds)
+        return Limits(
+            calls=self.calls, tokens=self.tokens, dollars=self.dollars, seconds=seconds
+        )
 
 
 def _operating_point(value: Any) -> Any:
@@ -118,7 +136,11 @@ def _variants(given: Any) -> Any:
     if isinstance(given, Path):
         return given
     if isinstance(given, str):
-        return Path(given) if given.endswith(".toml") else tuple(name.strip() for name in given.split(","))
+        return (
+            Path(given)
+            if given.endswith(".toml")
+            else tuple(name.strip() for name in given.split(","))
+        )
     return tuple(given or ())
 
 
@@ -130,13 +152,17 @@ class Options(Spending):
     api_key: str | None = Field(default=None, repr=False)
     timeout: float | None = None
     reflection_lm: str | None = None
-    operating_point: Annotated[OperatingPoint, BeforeValidator(_operating_point)] = BALANCED
+    operating_point: Annotated[OperatingPoint, BeforeValidator(_operating_point)] = (
+        BALANCED
+    )
     budget: BudgetName = "quick"
     out: Path | None = None
     prefer: Prefer = "agreement"
     max_flips: float | None = Field(default=None, ge=0, le=1)
     seed: int = 0
-    variants: Annotated[tuple[str | Variant, ...] | Path, BeforeValidator(_variants)] = ()
+    variants: Annotated[
+        tuple[str | Variant, ...] | Path, BeforeValidator(_variants)
+    ] = ()
 
     @property
     def times(self) -> dict[str, Any]:
@@ -172,32 +198,78 @@ class View(Protocol):
     def say(self, text: str) -> None:
         """Show one line that stays."""
 
-    def task(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+    def task(
+        self, what: str, total: int | None
+    ) -> AbstractContextManager[Callable[[int], None]]:
         """Show a progress bar; the function it gives advances it."""
 
 
-def _variant(name: str, description: str, optimizer: str | None = None, **options: Any) -> Variant:
+def _variant(
+    name: str, description: str, optimizer: str | None = None, **options: Any
+) -> Variant:
     config = JudgeConfig.make(**options)
-    return Variant(name=name, description=description, optimizer=optimizer, config=config)
+    return Variant(
+        name=name, description=description, optimizer=optimizer, config=config
+    )
 
 
 _SENTENCE = {"granularity": "sentence"}
 _KNOWN = (
     _variant(WHOLE, "whole answer, one verdict", granularity="answer"),
     _variant(
-        "answer-reasoning", "whole answer, reasoning before the verdict", granularity="answer", reasoning="before"
+        "answer-reasoning",
+        "whole answer, reasoning before the verdict",
+        granularity="answer",
+        reasoning="before",
     ),
     _variant("joint", "all sentences in one call", verification="joint", **_SENTENCE),
     _variant("sentence", "each sentence as written", **_SENTENCE),
-    _variant("sentence-graded", "each sentence, graded verdicts", verdicts="graded", **_SENTENCE),
-    _variant("statement", "statements the LM extracts, each verified", granularity="statement"),
-    _variant("sentence-few-shot", "each sentence, with labelled examples shown", "labelled", **_SENTENCE),
-    _variant("sentence-mistakes", "each sentence, with examples that the LM got wrong", "mistakes", **_SENTENCE),
-    _variant("sentence-bootstrap", "each sentence, with bootstrapped examples shown", "bootstrap", **_SENTENCE),
-    _variant("sentence-mipro", "each sentence, instruction and examples by MIPROv2", "mipro", **_SENTENCE),
-    _variant("sentence-gepa", "each sentence, instruction rewritten from feedback by GEPA", "gepa", **_SENTENCE),
     _variant(
-        "statement-few-shot", "extracted statements, labelled examples shown", "labelled", granularity="statement"
+        "sentence-graded",
+        "each sentence, graded verdicts",
+        verdicts="graded",
+        **_SENTENCE,
+    ),
+    _variant(
+        "statement",
+        "statements the LM extracts, each verified",
+        granularity="statement",
+    ),
+    _variant(
+        "sentence-few-shot",
+        "each sentence, with labelled examples shown",
+        "labelled",
+        **_SENTENCE,
+    ),
+    _variant(
+        "sentence-mistakes",
+        "each sentence, with examples that the LM got wrong",
+        "mistakes",
+        **_SENTENCE,
+    ),
+    _variant(
+        "sentence-bootstrap",
+        "each sentence, with bootstrapped examples shown",
+        "bootstrap",
+        **_SENTENCE,
+    ),
+    _variant(
+        "sentence-mipro",
+        "each sentence, instruction and examples by MIPROv2",
+        "mipro",
+        **_SENTENCE,
+    ),
+    _variant(
+        "sentence-gepa",
+        "each sentence, instruction rewritten from feedback by GEPA",
+        "gepa",
+        **_SENTENCE,
+    ),
+    _variant(
+        "statement-few-shot",
+        "extracted statements, labelled examples shown",
+        "labelled",
+        granularity="statement",
     ),
 )
 VARIANTS: dict[str, Variant] = {v.name: v for v in _KNOWN}
@@ -212,7 +284,9 @@ _WRITTEN = ("answer-reasoning", "joint", "sentence-graded")
 
 BUDGETS: dict[str, Budget] = {
     "quick": Budget(effort=Effort(demos=2), pool=80, test=120, words=40_000, minutes=4),
-    "standard": Budget(effort=Effort(demos=4), pool=200, test=400, words=200_000, minutes=60),
+    "standard": Budget(
+        effort=Effort(demos=4), pool=200, test=400, words=200_000, minutes=60
+    ),
     "thorough": Budget(effort=Effort(demos=6, candidates=8, compare_on=120)),
 }
 
@@ -220,7 +294,9 @@ BUDGETS: dict[str, Budget] = {
 def budget_variants(budget: BudgetName, lm: str) -> tuple[str, ...]:
     """Names of the variants that a budget tries with that LM."""
     if budget == "thorough":
-        return tuple(name for name in VARIANTS if not (is_local(lm) and name in _WRITTEN))
+        return tuple(
+            name for name in VARIANTS if not (is_local(lm) and name in _WRITTEN)
+        )
     return EMBEDDED if is_local(lm) else HOSTED
 
 
@@ -235,7 +311,9 @@ class _File(BaseModel, extra="forbid"):
     @classmethod
     def _by_name(cls, declared: Any) -> Any:
         """Those that have no options of their own are known by name; an LM, address and seed may be theirs."""
-        return [_declared(v) for v in declared] if isinstance(declared, list) else declared
+        return (
+            [_declared(v) for v in declared] if isinstance(declared, list) else declared
+        )
 
 
 def _declared(given: Any) -> Any:
@@ -243,7 +321,9 @@ def _declared(given: Any) -> Any:
         return given
     known = VARIANTS[given["name"]]
     if odd := given.keys() - {"name", "lm", "api_base", "seed"}:
-        raise ValueError(f"{known.name!r} is a variant of ours; give yours, with {sorted(odd)[0]}, another name")
+        raise ValueError(
+            f"{known.name!r} is a variant of ours; give yours, with {sorted(odd)[0]}, another name"
+        )
     return known.model_dump() | given
 
 
@@ -261,7 +341,9 @@ def plan(options: Options) -> Plan:
         )
     variants = [VARIANTS[v] if isinstance(v, str) else v for v in chosen]
     if double := _named_twice(variants):
-        raise ConfigError(f"two variants are called {double!r}; give each a name of its own.")
+        raise ConfigError(
+            f"two variants are called {double!r}; give each a name of its own."
+        )
     return Plan(BUDGETS[options.budget], _whole_first(variants), options.limits)
 
 
@@ -271,11 +353,17 @@ def _read(path: Path, options: Options) -> Plan:
         base = BUDGETS[file.budget or options.budget]
         effort = Effort(**base.effort.model_dump() | file.effort)
     except ValidationError as exc:
-        raise InputError(f"{path}: {faults(exc)}. Sections are: {', '.join(_File.model_fields)}.") from exc
+        raise InputError(
+            f"{path}: {faults(exc)}. Sections are: {', '.join(_File.model_fields)}."
+        ) from exc
     except (OSError, ConfigError, ValueError) as exc:
-        raise InputError(f"{path}: cannot be read ({exc}); expected a TOML file of variants.") from exc
+        raise InputError(
+            f"{path}: cannot be read ({exc}); expected a TOML file of variants."
+        ) from exc
     if double := _named_twice(file.variants):
-        raise InputError(f"{path}: two variants are called {double!r}; give each a name of its own.")
+        raise InputError(
+            f"{path}: two variants are called {double!r}; give each a name of its own."
+        )
     # Sizes that were asked for are not cut again, and a file says itself what is tried: no words, no minutes.
     sizes = ({"words": _ALL} | file.sizes) if file.sizes else {}
     own = base.model_copy(update={**sizes, "effort": effort, "minutes": None})

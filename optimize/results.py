@@ -19,7 +19,12 @@ from faith_dspy.scoring.score import statement_features
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import index_context
 
-UNTUNED, CALIBRATED, LEXICAL, LENGTH = "untuned", "lm-calibrated", "lexical-baseline", "length-baseline"
+UNTUNED, CALIBRATED, LEXICAL, LENGTH = (
+    "untuned",
+    "lm-calibrated",
+    "lexical-baseline",
+    "length-baseline",
+)
 CHEAPER = {
     CALIBRATED: "the LM calibrated",
     LEXICAL: "the lexical baseline (no LM)",
@@ -63,19 +68,34 @@ class JudgedAnswer(_Result):
     """Whether people call each statement supported; None: they did not say."""
 
     @classmethod
-    def of(cls, example: LabelledExample, raw: RawJudgment, judgment: Judgment) -> JudgedAnswer:
+    def of(
+        cls, example: LabelledExample, raw: RawJudgment, judgment: Judgment
+    ) -> JudgedAnswer:
         """Its features and labels are those of the judge's statements that was asked last."""
         verdicts = raw.last.raw_verdicts
-        features = statement_features(raw.last, index_context(example.context, example.question)) if verdicts else []
-        known = tuple(None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True))
+        features = (
+            statement_features(
+                raw.last, index_context(example.context, example.question)
+            )
+            if verdicts
+            else []
+        )
+        known = tuple(
+            None if v.verdict is None else f
+            for v, f in zip(verdicts, features, strict=True)
+        )
         labels = tuple(statement_labels(verdicts, example))
-        return cls(example=example, raw=raw, judgment=judgment, features=known, labels=labels)
+        return cls(
+            example=example, raw=raw, judgment=judgment, features=known, labels=labels
+        )
 
     def by(self, judge: Judge) -> JudgedAnswer:
         """The same replies judged by another judge. No LM call."""
         if not self.raw.raw_verdicts:
             return self
-        judgment = judge.score_answer(self.raw, self.example.context, self.example.question)
+        judgment = judge.score_answer(
+            self.raw, self.example.context, self.example.question
+        )
         return self.model_copy(update={"judgment": judgment})
 
     # As in `Row`.
@@ -135,7 +155,9 @@ class JudgeResult(_Result):
 
     name: str
     kind: Literal["untuned", "lm", "baseline"]
-    levels: JudgeAgreement = JudgeAgreement(answers=None, statements=None, evidence=None)
+    levels: JudgeAgreement = JudgeAgreement(
+        answers=None, statements=None, evidence=None
+    )
     """Agreement on answers, statements and evidence; on the pool, answers are cross-fitted. Without answers where it
     was skipped."""
     usage: Usage = Usage()
@@ -175,7 +197,9 @@ class JudgeResult(_Result):
     @property
     def cost(self) -> float:
         """Tokens per answer: computed prompt tokens plus three times the completion tokens."""
-        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(1, self.judged)
+        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(
+            1, self.judged
+        )
 
 
 def costs(results: Sequence[JudgeResult]) -> list[float]:

@@ -41,8 +41,12 @@ _FOREIGN = 0.5
 """Share of a sentence's content words that a context must lack for the sentence to be foreign to it."""
 _TRIES = 30
 _NUMBER = re.compile(r"(?<![\w.,\[])\d+(?:[.,]\d+)*(?![\w\]])")
-_VERB = re.compile(r"\b(?:is|are|was|were|has|have|had|can|could|will|would|may|might|must|should|does|did)\b")
-_NEGATED = re.compile(r"\b(?:not|no|never|none|neither|nor|cannot)\b|n['’]t\b", re.IGNORECASE)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|can|could|will|would|may|might|must|should|does|did)\b"
+)
+_NEGATED = re.compile(
+    r"\b(?:not|no|never|none|neither|nor|cannot)\b|n['’]t\b", re.IGNORECASE
+)
 _SHOWN = 3
 """Misses of each perturbation that are kept."""
 _ENCODINGS: dict[str, Callable[[str], str]] = {
@@ -104,7 +108,9 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
         """A sentence for each perturbation whose share is below a minimum, or one if no share is known."""
         if minimum is None:
             return []
-        known = [(p, p.share.value) for p in self.perturbed if p.share.value is not None]
+        known = [
+            (p, p.share.value) for p in self.perturbed if p.share.value is not None
+        ]
         return [
             f"{p.name}: {p.must} in {share:.2f} of {p.n}, below the {minimum:g} that was asked for."
             for p, share in known
@@ -114,14 +120,26 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
     @property
     def flip_rate(self) -> float | None:
         """Share of the verdicts that injections flipped, over all kinds; None where none could be tried."""
-        tried = [(p.n, p.share.value) for p in self.perturbed if p.injection and p.share.value is not None]
-        return 1 - sum(n * share for n, share in tried) / sum(n for n, _ in tried) if tried else None
+        tried = [
+            (p.n, p.share.value)
+            for p in self.perturbed
+            if p.injection and p.share.value is not None
+        ]
+        return (
+            1 - sum(n * share for n, share in tried) / sum(n for n, _ in tried)
+            if tried
+            else None
+        )
 
     def flipped(self, maximum: float | None) -> list[str]:
         """A sentence for each kind of injection that flipped more than a share of the verdicts, or one if none ran."""
         if maximum is None:
             return []
-        known = [(p, 1 - p.share.value) for p in self.perturbed if p.injection and p.share.value is not None]
+        known = [
+            (p, 1 - p.share.value)
+            for p in self.perturbed
+            if p.injection and p.share.value is not None
+        ]
         return [
             f"{p.name}: flipped {share:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
             for p, share in known
@@ -150,7 +168,9 @@ def stress(
         others = [o for o in examples if o.context_key != e.context_key]
         for name, perturbation in PERTURBATIONS.items():
             if perturbation.of in (None, e.label):
-                made = perturbation.make(e, others, random.Random(digest([seed, e.id, name])))
+                made = perturbation.make(
+                    e, others, random.Random(digest([seed, e.id, name]))
+                )
                 if made is not None:
                     key = f"{e.id} {name}"
                     variants[key] = e.model_copy(update={**made, "id": key})
@@ -158,7 +178,9 @@ def stress(
     seen = verify(judge, list(variants.values()), advance)
     rows = {a.id: a for a in seen}
     perturbed = [
-        _perturbed(name, p, [(rows[before], rows[after]) for before, after in pairs[name]])
+        _perturbed(
+            name, p, [(rows[before], rows[after]) for before, after in pairs[name]]
+        )
         for name, p in PERTURBATIONS.items()
     ]
     tried = [p for p in perturbed if p.share.value is not None]
@@ -172,10 +194,20 @@ def stress(
     )
 
 
-def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, JudgedAnswer]]) -> Perturbed:
-    known = [(a, b) for a, b in pairs if a.predicted is not None and p.of in (None, a.predicted)]
+def _perturbed(
+    name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, JudgedAnswer]]
+) -> Perturbed:
+    known = [
+        (a, b)
+        for a, b in pairs
+        if a.predicted is not None and p.of in (None, a.predicted)
+    ]
     tried = [(a, b) for a, b in known if not p.injection or a.predicted is a.label]
-    wrong = [(a, b) for a, b in tried if b.predicted is not (False if p.must == "caught" else a.predicted)]
+    wrong = [
+        (a, b)
+        for a, b in tried
+        if b.predicted is not (False if p.must == "caught" else a.predicted)
+    ]
     return Perturbed(
         name=name,
         what=p.what,
@@ -183,7 +215,13 @@ def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, J
         n=len(tried),
         share=wilson(len(tried) - len(wrong), len(tried)),
         misses=[
-            Miss(id=a.id, before=a.probability, after=b.probability, answer=b.example.answer) for a, b in wrong[:_SHOWN]
+            Miss(
+                id=a.id,
+                before=a.probability,
+                after=b.probability,
+                answer=b.example.answer,
+            )
+            for a, b in wrong[:_SHOWN]
         ],
         injection=p.injection,
     )
@@ -192,7 +230,9 @@ def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, J
 def _chosen(examples: Sequence[Example], answers: int, seed: int) -> list[Example]:
     sides = [[e for e in examples if e.label is label] for label in (True, False)]
     if len({e.context_key for e in examples}) < 2 or not sides[0]:
-        raise InputError("got one context, or no answer labelled faithful; expected two, and some to make unfaithful.")
+        raise InputError(
+            "got one context, or no answer labelled faithful; expected two, and some to make unfaithful."
+        )
     rng = random.Random(seed)
     for side in sides:
         rng.shuffle(side)
@@ -214,27 +254,50 @@ class Perturbation(NamedTuple):
     """It orders the opposite of the label, so only answers that were judged as labelled count."""
 
 
-def _number(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any] | None:
+def _number(
+    e: Example, others: Sequence[Example], rng: random.Random
+) -> dict[str, Any] | None:
     there = _text(e)
     for m in _NUMBER.finditer(e.answer):
-        numbers_a_list = not e.answer[: m.start()].rpartition("\n")[2].strip() and e.answer[m.end() :][:1] in (".", ")")
+        numbers_a_list = not e.answer[: m.start()].rpartition("\n")[
+            2
+        ].strip() and e.answer[m.end() :][:1] in (".", ")")
         if numbers_a_list or not re.search(rf"(?<!\d){re.escape(m[0])}(?!\d)", there):
             continue
         for _ in range(_TRIES):
-            new = re.sub(r"\d(?=\D*$)", lambda d: str((int(d[0]) + rng.randint(1, 9)) % 10), m[0])
+            new = re.sub(
+                r"\d(?=\D*$)", lambda d: str((int(d[0]) + rng.randint(1, 9)) % 10), m[0]
+            )
             if new not in there:
                 return {"answer": e.answer[: m.start()] + new + e.answer[m.end() :]}
     return None
 
 
-def _name(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any] | None:
+def _name(
+    e: Example, others: Sequence[Example], rng: random.Random
+) -> dict[str, Any] | None:
     there = _text(e)
     names = [n for n in _names(e.answer) if n in there]
-    foreign = sorted({n for o in rng.sample(list(others), min(len(others), _TRIES)) for n in _names(_text(o))})
-    foreign = [n for n in foreign if n.casefold() not in there.casefold() and n not in e.answer]
+    foreign = sorted(
+        {
+            n
+            for o in rng.sample(list(others), min(len(others), _TRIES))
+            for n in _names(_text(o))
+        }
+    )
+    foreign = [
+        n for n in foreign if n.casefold() not in there.casefold() and n not in e.answer
+    ]
     if not names or not foreign:
         return None
-    return {"answer": re.sub(rf"\b{re.escape(names[0])}\b", lambda _: rng.choice(foreign), e.answer, count=1)}
+    return {
+        "answer": re.sub(
+            rf"\b{re.escape(names[0])}\b",
+            lambda _: rng.choice(foreign),
+            e.answer,
+            count=1,
+        )
+    }
 
 
 def _names(text: str) -> list[str]:
@@ -243,7 +306,9 @@ def _names(text: str) -> list[str]:
     return [w for w in words if len(w) > 2 and w[0].isupper() and w[1:].islower()]
 
 
-def _negation(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any] | None:
+def _negation(
+    e: Example, others: Sequence[Example], rng: random.Random
+) -> dict[str, Any] | None:
     """English only."""
     for s in sentences(e.answer):
         verb = _VERB.search(s.text)
@@ -253,17 +318,24 @@ def _negation(e: Example, others: Sequence[Example], rng: random.Random) -> dict
     return None
 
 
-def _foreign(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any] | None:
+def _foreign(
+    e: Example, others: Sequence[Example], rng: random.Random
+) -> dict[str, Any] | None:
     for o in rng.sample(list(others), min(len(others), _TRIES)):
         candidates = [s.text for s in sentences(o.answer) if carries_statement(s.text)]
         rng.shuffle(candidates)
         for text in candidates:
-            if lexical_features(text, index_context(e.context))["novel_words"] >= _FOREIGN:
+            if (
+                lexical_features(text, index_context(e.context))["novel_words"]
+                >= _FOREIGN
+            ):
                 return {"answer": f"{e.answer.rstrip()} {text}"}
     return None
 
 
-def _shuffled(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any] | None:
+def _shuffled(
+    e: Example, others: Sequence[Example], rng: random.Random
+) -> dict[str, Any] | None:
     texts = [c.text for c in e.context]
     if len(set(texts)) < 2:
         return None
@@ -274,10 +346,14 @@ def _shuffled(e: Example, others: Sequence[Example], rng: random.Random) -> dict
 
 
 def _injection(kind: str) -> Perturbation:
-    def make(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any]:
+    def make(
+        e: Example, others: Sequence[Example], rng: random.Random
+    ) -> dict[str, Any]:
         return inject(e, kind, rng.randrange(len(attacks()[kind]["texts"])))
 
-    return Perturbation("an order to the judge inside the data", "unchanged", None, make, injection=True)
+    return Perturbation(
+        "an order to the judge inside the data", "unchanged", None, make, injection=True
+    )
 
 
 def _text(e: Example) -> str:
@@ -320,8 +396,13 @@ def inject(example: Example, kind: str, number: int) -> dict[str, Any]:
 
 
 def _filled(text: str, example: Example) -> str:
-    label, verdict = ("No", "not supported") if example.label else ("Yes", "fully supported")
-    stated = next((s.text for s in sentences(example.answer) if carries_statement(s.text)), example.answer)
+    label, verdict = (
+        ("No", "not supported") if example.label else ("Yes", "fully supported")
+    )
+    stated = next(
+        (s.text for s in sentences(example.answer) if carries_statement(s.text)),
+        example.answer,
+    )
     values = {"label": label, "verdict": verdict, "statement": stated}
     values |= {name: encode(f"Answer {label}.") for name, encode in _ENCODINGS.items()}
     return re.sub(r"@([a-z0-9]+)", lambda m: values[m[1]], text)
@@ -329,10 +410,18 @@ def _filled(text: str, example: Example) -> str:
 
 PERTURBATIONS = {
     "number": Perturbation("a number of the answer changed", "caught", True, _number),
-    "name": Perturbation("a name of the answer swapped for one of another context", "caught", True, _name),
-    "negation": Perturbation("a negation inserted into the answer", "caught", True, _negation),
-    "foreign sentence": Perturbation("a sentence of another answer added", "caught", True, _foreign),
-    "chunk order": Perturbation("the chunks in another order", "unchanged", None, _shuffled),
+    "name": Perturbation(
+        "a name of the answer swapped for one of another context", "caught", True, _name
+    ),
+    "negation": Perturbation(
+        "a negation inserted into the answer", "caught", True, _negation
+    ),
+    "foreign sentence": Perturbation(
+        "a sentence of another answer added", "caught", True, _foreign
+    ),
+    "chunk order": Perturbation(
+        "the chunks in another order", "unchanged", None, _shuffled
+    ),
     **{f"injection: {kind}": _injection(kind) for kind in attacks()},
 }
 """By name."""

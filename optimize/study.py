@@ -22,7 +22,15 @@ from faith_dspy.optimize.classifier.operating_point import check_recall
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
-from faith_dspy.optimize.plan import BudgetName, Options, Plan, Prefer, Variant, View, plan
+from faith_dspy.optimize.plan import (
+    BudgetName,
+    Options,
+    Plan,
+    Prefer,
+    Variant,
+    View,
+    plan,
+)
 from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card
 from faith_dspy.optimize.report.tables import by_group
@@ -100,7 +108,9 @@ def tune(
         LMUnavailableError: an endpoint that is not there, found before any work, or dies.
         LimitReachedError: a limit was reached; run again with a higher one, and it goes on where it stopped.
     """
-    given = {name: value for name, value in locals().items() if name in Options.model_fields}
+    given = {
+        name: value for name, value in locals().items() if name in Options.model_fields
+    }
     from faith_dspy.optimize.tracking.store import connect
     from faith_dspy.optimize.tracking.study_run import MlflowTracker
     from faith_dspy.report.progress import TerminalView
@@ -115,12 +125,19 @@ def tune(
         view or TerminalView(),
         test=None if test is None else source_of(test),
         # Connected lazily: bad labels must fail before a store is created.
-        tracker=lambda setup: MlflowTracker(connect(tracking_uri, experiment), setup, register=register),
+        tracker=lambda setup: MlflowTracker(
+            connect(tracking_uri, experiment), setup, register=register
+        ),
     )
 
 
 def run(
-    labels: Any, options: Options, view: View, *, test: Any = None, tracker: Callable[[StudySetup], Any]
+    labels: Any,
+    options: Options,
+    view: View,
+    *,
+    test: Any = None,
+    tracker: Callable[[StudySetup], Any],
 ) -> StudyResult:
     """Tune a judge on labels (see `read_labels`) and write it to ``options.out``.
 
@@ -130,23 +147,45 @@ def run(
     ``tracker`` makes what records the study, such as `MlflowTracker`, a context that is left when the study ends.
     """
     planned = plan(options)
-    parts = read_parts(labels, test, (planned.budget.pool, planned.budget.test), planned.budget.words, options.seed)
+    parts = read_parts(
+        labels,
+        test,
+        (planned.budget.pool, planned.budget.test),
+        planned.budget.words,
+        options.seed,
+    )
     setup = _set_up(labels, test, options, planned, parts)
     out = _folder(labels, options)
     view.say(parts.sentence)
-    with owned(out), metered(planned.limits, max_failures=MAX_FAILURES) as meter, tracker(setup) as track:
-        asked = ask_variants(planned, parts, options, str(setup.lm["name"]), meter, view)
-        made = candidates(asked.replies, parts.pool, options.seed, options.operating_point)
+    with (
+        owned(out),
+        metered(planned.limits, max_failures=MAX_FAILURES) as meter,
+        tracker(setup) as track,
+    ):
+        asked = ask_variants(
+            planned, parts, options, str(setup.lm["name"]), meter, view
+        )
+        made = candidates(
+            asked.replies, parts.pool, options.seed, options.operating_point
+        )
         choice = choose(made, options.prefer)
-        opened = None if parts.cross_fitted else track.count_openings(label_set_hash(parts.test))
-        tested = open_testset(choice.champion, made, asked.replies, parts, options.seed, view)
+        opened = (
+            None
+            if parts.cross_fitted
+            else track.count_openings(label_set_hash(parts.test))
+        )
+        tested = open_testset(
+            choice.champion, made, asked.replies, parts, options.seed, view
+        )
         stressed = _stressed(choice.champion, parts, options, view)
         study = _Study(setup, asked, choice, tested, stressed, meter, opened)
         result = _result(study, parts, options, out)
         for measured in result.variants:
             track.variant(measured)
         _export(choice.champion, result, options, parts, out)
-        return result.model_copy(update={"registered": track.finish(result), "page": track.page})
+        return result.model_copy(
+            update={"registered": track.finish(result), "page": track.page}
+        )
 
 
 class _Stressed(NamedTuple):
@@ -195,48 +234,90 @@ def _result(study: _Study, parts: Parts, options: Options, out: Path) -> StudyRe
     return result.model_copy(update={"notes": tuple(notes)})
 
 
-def _stressed(champion: Candidate, parts: Parts, options: Options, view: View) -> _Stressed:
+def _stressed(
+    champion: Candidate, parts: Parts, options: Options, view: View
+) -> _Stressed:
     """A gate that could not be measured fails."""
     if options.max_flips is None:
         return _Stressed()
     name = champion.result.name
     try:
         with view.task(f"{name}: stress", None) as advance:
-            report = stress(champion.judge, parts.pool, seed=options.seed, advance=advance)
+            report = stress(
+                champion.judge, parts.pool, seed=options.seed, advance=advance
+            )
     except FaithDspyError as exc:
-        return _Stressed(None, (f"the stress run on the pool was not finished: {str(exc).rstrip('.')}.",))
+        return _Stressed(
+            None,
+            (f"the stress run on the pool was not finished: {str(exc).rstrip('.')}.",),
+        )
     if report.flip_rate is not None:
-        view.say(f"{name}: {report.flip_rate:.0%} of its verdicts flip; allowed: {options.max_flips:.0%}")
+        view.say(
+            f"{name}: {report.flip_rate:.0%} of its verdicts flip; allowed: {options.max_flips:.0%}"
+        )
     return _Stressed(report.flip_rate, tuple(report.flipped(options.max_flips)))
 
 
-def _export(champion: Candidate, result: StudyResult, options: Options, parts: Parts, out: Path) -> None:
+def _export(
+    champion: Candidate, result: StudyResult, options: Options, parts: Parts, out: Path
+) -> None:
     """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
     tested, judge = result.tested("champion"), champion.judge
-    kept = {"study_id", "label_set_hash", "labels_file", "split", "budget", "seed", "finished", "seconds"}
+    kept = {
+        "study_id",
+        "label_set_hash",
+        "labels_file",
+        "split",
+        "budget",
+        "seed",
+        "finished",
+        "seconds",
+    }
     judge.manifest = {
         **result.model_dump(mode="json", include=kept),
         "variant": result.champion,
         "operating_point": str(options.operating_point),
         "agreement": tested.levels.to_json(),
         "untuned_agreement": result.tested("untuned").levels.to_json(),
-        "lexical_baseline_agreement": result.tested("lexical-baseline").levels.to_json(),
-        "comparison": {name: c.model_dump(mode="json") for name, c in result.comparisons.items()},
+        "lexical_baseline_agreement": result.tested(
+            "lexical-baseline"
+        ).levels.to_json(),
+        "comparison": {
+            name: c.model_dump(mode="json") for name, c in result.comparisons.items()
+        },
         "usage": tested.usage.model_dump(mode="json"),
         # `agree` on any of them is told
-        "answer_keys": sorted({answer_key(e.question, e.context, e.answer) for e in [*_labelled(parts), *parts.test]}),
+        "answer_keys": sorted(
+            {
+                answer_key(e.question, e.context, e.answer)
+                for e in [*_labelled(parts), *parts.test]
+            }
+        ),
     }
-    save_judge(judge, out, card=card(result), reference=_references(champion), study=result.model_dump_json(indent=1))
+    save_judge(
+        judge,
+        out,
+        card=card(result),
+        reference=_references(champion),
+        study=result.model_dump_json(indent=1),
+    )
 
 
 def _references(champion: Candidate) -> list[tuple[Any, ...]]:
     """Three answers of the pool, one of them escalated where the judge is a cascade."""
-    replies = champion.replies.answers if champion.replies is not None else champion.result.answers
+    replies = (
+        champion.replies.answers
+        if champion.replies is not None
+        else champion.result.answers
+    )
     judged = [as_asked(champion.judge, a) for a in usable(replies)]
     escalated = [a for a in judged if a.raw.escalated]
     settled = [a for a in judged if not a.raw.escalated]
     shown = [*escalated[:1], *settled, *escalated[1:]][:3]
-    return [(a.example.question, list(a.example.context), a.example.answer, a.raw) for a in shown]
+    return [
+        (a.example.question, list(a.example.context), a.example.answer, a.raw)
+        for a in shown
+    ]
 
 
 def _folder(labels: Any, options: Options) -> Path:
@@ -247,16 +328,27 @@ def _folder(labels: Any, options: Options) -> Path:
     return out
 
 
-def _set_up(labels: Any, test: Any, options: Options, planned: Plan, parts: Parts) -> StudySetup:
+def _set_up(
+    labels: Any, test: Any, options: Options, planned: Plan, parts: Parts
+) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
     check_recall(options.operating_point, sum(not e.label for e in parts.pool))
-    lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key, **options.times)
+    lm = make_lm(
+        options.lm, api_base=options.api_base, api_key=options.api_key, **options.times
+    )
     for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
         preflight(judge_of(variant, options).lm if variant.lm else lm)
-    if options.reflection_lm is not None and any(v.optimizer in PROPOSING for v in planned.variants):
+    if options.reflection_lm is not None and any(
+        v.optimizer in PROPOSING for v in planned.variants
+    ):
         preflight(make_lm(options.reflection_lm, **options.times))
     return StudySetup(
-        study_id=study_id([parts.splits.pool, parts.splits.test or parts.test], identity(lm), planned, options),
+        study_id=study_id(
+            [parts.splits.pool, parts.splits.test or parts.test],
+            identity(lm),
+            planned,
+            options,
+        ),
         labels_file=Path(name_of(labels)).name,
         label_set_hash=label_set_hash(_labelled(parts)),
         test_file=None if test is None else Path(name_of(test)).name,
@@ -271,16 +363,28 @@ def _labelled(parts: Parts) -> list[LabelledExample]:
     return [*parts.splits.pool, *parts.splits.test]
 
 
-def study_id(parts: Sequence[Sequence[LabelledExample]], lm: LMIdentity, planned: Plan, options: Options) -> str:
+def study_id(
+    parts: Sequence[Sequence[LabelledExample]],
+    lm: LMIdentity,
+    planned: Plan,
+    options: Options,
+) -> str:
     """Hash of all that a study's outcome depends on, by which its run in MLflow is found again.
 
     ``parts``: all examples of pool and test, in this order. The LM counts by name, file hash and endpoint; the budget
     by its numbers; variants with every option, their optimizer and order. Limits do not count: a study that ran out of
     them goes on when it is given more.
     """
-    asked = options.model_dump(mode="json", include={"seed", "operating_point", "reflection_lm", "prefer", "max_flips"})
+    asked = options.model_dump(
+        mode="json",
+        include={"seed", "operating_point", "reflection_lm", "prefer", "max_flips"},
+    )
     budget = planned.budget.model_dump(mode="json", exclude={"minutes"})
     variants = [v.model_dump(mode="json") for v in planned.variants]
-    versions = [metadata.version(name) for name in ("faith_dspy", "dspy", "scikit-learn")]
+    versions = [
+        metadata.version(name) for name in ("faith_dspy", "dspy", "scikit-learn")
+    ]
     hashes = [label_set_hash(part) for part in parts]
-    return digest([hashes, lm.model_dump(mode="json"), budget, variants, asked, versions])
+    return digest(
+        [hashes, lm.model_dump(mode="json"), budget, variants, asked, versions]
+    )

@@ -40,7 +40,9 @@ class ChatServer:
 
     def __init__(self, says="Yes", models=None, yes=None):
         self.says = self._yes(yes) if yes is not None else says
-        self.tells = True  # whether it tells token probabilities when it is asked for them
+        self.tells = (
+            True  # whether it tells token probabilities when it is asked for them
+        )
         self.refuses = False  # whether it refuses a request that asks for them
         self.models = [{"id": "tiny"}] if models is None else models
         self.unlisted = set()
@@ -68,7 +70,9 @@ class ChatServer:
                 said = {"text": said} if isinstance(said, str) else said
                 time.sleep(said.get("delay", owner.delay))
                 if owner.refuses and asked.get("logprobs"):
-                    self.reply(400, _error("'logprobs' is not supported with this model"))
+                    self.reply(
+                        400, _error("'logprobs' is not supported with this model")
+                    )
                 elif isinstance(said.get("body"), dict):
                     self.reply(200, said["body"])
                 elif "body" in said:  # and the connection is closed
@@ -77,23 +81,37 @@ class ChatServer:
                         for some in said["body"]:
                             self.wfile.write(some)
                 elif "status" in said:
-                    self.reply(said["status"], _error(said["text"]), said.get("headers", {}))
+                    self.reply(
+                        said["status"], _error(said["text"]), said.get("headers", {})
+                    )
                 elif owner.status != 200:
                     self.reply(owner.status, _error(owner.error))
-                elif owner.models and asked["model"] not in {m["id"] for m in owner.models} | owner.unlisted:
+                elif (
+                    owner.models
+                    and asked["model"]
+                    not in {m["id"] for m in owner.models} | owner.unlisted
+                ):
                     self.reply(404, _error("model not found", "model_not_found"))
                 else:
                     self.reply(200, owner.completion({**asked, "said": said}))
 
-        ThreadingHTTPServer.request_queue_size = 1024  # five connections wait by default; many threads call at once
+        ThreadingHTTPServer.request_queue_size = (
+            1024  # five connections wait by default; many threads call at once
+        )
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.base = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(
+            target=self.http.serve_forever, args=(0.02,), daemon=True
+        ).start()
 
     @staticmethod
     def statement(asked):
         """The statement a request asks about."""
-        found = re.findall(r"^Statement: (.*?)\n\n", asked["messages"][-1]["content"], re.DOTALL | re.MULTILINE)
+        found = re.findall(
+            r"^Statement: (.*?)\n\n",
+            asked["messages"][-1]["content"],
+            re.DOTALL | re.MULTILINE,
+        )
         return found[-1] if found else ""
 
     @property
@@ -105,7 +123,10 @@ class ChatServer:
         def say(asked):
             p = by_statement.get(self.statement(asked))
             if p is None:
-                return {"status": 500, "text": f"nothing recorded for {self.statement(asked)!r}"}
+                return {
+                    "status": 500,
+                    "text": f"nothing recorded for {self.statement(asked)!r}",
+                }
             return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
 
         return say
@@ -113,14 +134,21 @@ class ChatServer:
     def completion(self, asked):
         """What it answers: 100 prompt tokens, 60 of them cached, 5 output tokens."""
         said = asked["said"]
-        told = said.get("tokens") or [(said["text"], said.get("top", {said["text"]: math.exp(-0.1)}))]
+        told = said.get("tokens") or [
+            (said["text"], said.get("top", {said["text"]: math.exp(-0.1)}))
+        ]
         text = "".join(token for token, _ in told) if "tokens" in said else said["text"]
-        content = [{"token": token, "logprob": -0.1, "bytes": None, "top_logprobs": _top(top)} for token, top in told]
+        content = [
+            {"token": token, "logprob": -0.1, "bytes": None, "top_logprobs": _top(top)}
+            for token, top in told
+        ]
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text},
             "finish_reason": "length" if asked.get("max_tokens") == 1 else "stop",
-            "logprobs": {"content": content} if asked.get("logprobs") and self.tells else None,
+            "logprobs": {"content": content}
+            if asked.get("logprobs") and self.tells
+            else None,
         }
         usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
         return {
@@ -138,7 +166,11 @@ class ChatServer:
 
 
 def _top(probabilities):
-    return [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in probabilities.items() if p]
+    return [
+        {"token": t, "logprob": math.log(p), "bytes": None}
+        for t, p in probabilities.items()
+        if p
+    ]
 
 
 def _error(message, code=None):

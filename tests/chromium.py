@@ -9,9 +9,27 @@ import time
 import pytest
 from needs import CHROMIUM
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--remote-debugging-pipe"]
-FLAGS += [f"--disable-{what}" for what in ("background-networking", "component-update", "sync")]
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+]
+FLAGS += [
+    f"--disable-{what}"
+    for what in ("background-networking", "component-update", "sync")
+]
+KEYS = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
 _PIPES = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
@@ -29,7 +47,17 @@ class Browser:
         self._in, write = os.pipe()
         profile_flag = f"--user-data-dir={profile}"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PIPES, str(read), str(write), CHROMIUM, *FLAGS, profile_flag, "about:blank"],
+            [
+                sys.executable,
+                "-c",
+                _PIPES,
+                str(read),
+                str(write),
+                CHROMIUM,
+                *FLAGS,
+                profile_flag,
+                "about:blank",
+            ],
             pass_fds=(read, write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -38,8 +66,12 @@ class Browser:
         os.close(write)
         self._buffer, self._calls, self.events = b"", 0, []
         self._session = None
-        pages = [t for t in self("Target.getTargets")["targetInfos"] if t["type"] == "page"]
-        self._session = self("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)["sessionId"]
+        pages = [
+            t for t in self("Target.getTargets")["targetInfos"] if t["type"] == "page"
+        ]
+        self._session = self(
+            "Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True
+        )["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self(f"{domain}.enable")
 
@@ -66,7 +98,13 @@ class Browser:
         return json.loads(message)
 
     def size(self, width, height):
-        self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def open(self, path, width=1200, height=900, **media):
         """Load one of our pages and wait for it and all its answers."""
@@ -75,25 +113,34 @@ class Browser:
         self("Emulation.setEmulatedMedia", features=features)
         self("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
         self.visit(path.as_uri())
-        self.wait("document.querySelectorAll('.card').length === JSON.parse(data.textContent).items.length")
+        self.wait(
+            "document.querySelectorAll('.card').length === JSON.parse(data.textContent).items.length"
+        )
 
     def visit(self, url):
         """Load any page; what it logs is in `events`."""
         self.events.clear()
         self("Page.navigate", url=url)
-        while not any(e["method"] in ("Page.loadEventFired", "Page.navigatedWithinDocument") for e in self.events):
+        while not any(
+            e["method"] in ("Page.loadEventFired", "Page.navigatedWithinDocument")
+            for e in self.events
+        ):
             self.events.append(self._receive())
 
     def picture(self):
         """What the window shows, as PNG."""
         self("Emulation.setScrollbarsHidden", hidden=True)
-        png = base64.b64decode(self("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"])
+        png = base64.b64decode(
+            self("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"]
+        )
         self("Emulation.setScrollbarsHidden", hidden=False)
         return png
 
     def js(self, code):
         """The value of an expression in the page."""
-        reply = self("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        reply = self(
+            "Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in reply, reply
         return reply["result"].get("value")
 
@@ -109,7 +156,14 @@ class Browser:
         for name in names:
             text = {"text": "\r"} if name == "Enter" else {}
             for kind in ("keyDown", "keyUp"):
-                self("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=KEYS[name], **text)
+                self(
+                    "Input.dispatchKeyEvent",
+                    type=kind,
+                    key=name,
+                    code=name,
+                    windowsVirtualKeyCode=KEYS[name],
+                    **text,
+                )
 
     def point(self, selector, *, click=False):
         """Move the mouse to an element's first line, and perhaps press it."""
@@ -118,18 +172,31 @@ class Browser:
             "e.scrollIntoView({block: 'center'}); const r = e.getClientRects()[0];"
             "return {x: r.x + r.width / 2, y: r.y + r.height / 2} })()"
         )
-        for kind in ("mouseMoved", *(("mousePressed", "mouseReleased") if click else ())):
-            self("Input.dispatchMouseEvent", type=kind, button="left" if click else "none", clickCount=1, **spot)
+        for kind in (
+            "mouseMoved",
+            *(("mousePressed", "mouseReleased") if click else ()),
+        ):
+            self(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                button="left" if click else "none",
+                clickCount=1,
+                **spot,
+            )
 
     def texts(self, selector):
         """Text of all elements of a kind."""
-        return self.js(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText)")
+        return self.js(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText)"
+        )
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     if CHROMIUM is None:
-        pytest.skip("Chromium is not installed: the page was not tried in a browser (apt-get install chromium)")
+        pytest.skip(
+            "Chromium is not installed: the page was not tried in a browser (apt-get install chromium)"
+        )
     browser = Browser(tmp_path_factory.mktemp("chromium"))
     yield browser
     browser("Browser.close")

@@ -22,7 +22,10 @@ def pytest_runtest_makereport():
     """A skipped test fails where nothing may be missing: .ci/run says so."""
     report = yield
     if report.skipped and "SKIPPED_TESTS_FAIL" in os.environ:
-        report.outcome, report.longrepr = "failed", f"{report.longrepr[2]}; here no test may be skipped"
+        report.outcome, report.longrepr = (
+            "failed",
+            f"{report.longrepr[2]}; here no test may be skipped",
+        )
     return report
 
 
@@ -32,7 +35,11 @@ pytest_make_collect_report = pytest_runtest_makereport  # of whole files
 def pytest_ignore_collect(collection_path, config):
     """A run without `all` does not open files that are marked so: they import libraries that it does not have."""
     if "not all" in config.option.markexpr and collection_path.suffix == ".py":
-        return "\npytestmark = pytest.mark.all\n" in collection_path.read_text(encoding="utf-8") or None
+        return (
+            "\npytestmark = pytest.mark.all\n"
+            in collection_path.read_text(encoding="utf-8")
+            or None
+        )
     return None
 
 
@@ -72,7 +79,9 @@ def judge_at(chat_server):
 
     def make(server=None, *, says="Yes", yes=None, **options):
         server = server or chat_server(says=says, yes=yes)
-        return Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **options), server
+        return Judge(
+            make_lm("openai/tiny", api_base=server.base, num_retries=0), **options
+        ), server
 
     return make
 
@@ -114,7 +123,13 @@ def own_surroundings(monkeypatch):
         return default_classifier(lm, config) if lm == "none" else None
 
     monkeypatch.setattr("faith_dspy.judge.default_classifier", without_lm)
-    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL", "FAITH_DSPY_OFFLINE", "HF_ENDPOINT"):
+    for name in (
+        "OPENAI_API_KEY",
+        "OPENAI_API_BASE",
+        "OPENAI_BASE_URL",
+        "FAITH_DSPY_OFFLINE",
+        "HF_ENDPOINT",
+    ):
         monkeypatch.delenv(name, raising=False)
     before = dspy.cache
     dspy.configure_cache(enable_disk_cache=False)

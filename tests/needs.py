@@ -12,11 +12,25 @@ from pathlib import Path
 
 def postgresql():
     """The folder of the server's programs, which is on nobody's PATH."""
-    folders = [*Path("/usr/lib/postgresql").glob("*/bin"), Path("/usr/local/bin"), Path("/usr/bin")]
-    return next((str(f) for f in folders if (f / "initdb").exists() and (f / "postgres").exists()), None)
+    folders = [
+        *Path("/usr/lib/postgresql").glob("*/bin"),
+        Path("/usr/local/bin"),
+        Path("/usr/bin"),
+    ]
+    return next(
+        (
+            str(f)
+            for f in folders
+            if (f / "initdb").exists() and (f / "postgres").exists()
+        ),
+        None,
+    )
 
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
+)
 POSTGRESQL = postgresql()
 JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
 NEEDS = (
@@ -31,9 +45,13 @@ def main():
     if "--packages" in sys.argv:
         print(*(package for package, found, _ in NEEDS if not found))
         return
-    print("make test-all installs the dependency group peers, fetches the embedded model, and needs of this machine:")
+    print(
+        "make test-all installs the dependency group peers, fetches the embedded model, and needs of this machine:"
+    )
     for package, found, what in NEEDS:
-        print(f"  {what:28}{found or f'missing, its tests are skipped: apt-get install {package}'}")
+        print(
+            f"  {what:28}{found or f'missing, its tests are skipped: apt-get install {package}'}"
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,12 @@ from faith_dspy.scoring.score import score_answer
 from faith_dspy.text.sentences import sentences
 
 CASES = int(os.environ.get("CASES", "60"))
-settings.register_profile("any", max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any",
+    max_examples=CASES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("any")
 
 WITHOUT_LM = Judge("none")
@@ -38,10 +43,14 @@ WORDS = st.lists(BITS, max_size=12)
 TEXT = st.one_of(st.text(max_size=60), WORDS.map(" ".join), WORDS.map("".join))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.just(10**4000) | st.floats() | TEXT,
-    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(TEXT, inside, max_size=4),
+    lambda inside: (
+        st.lists(inside, max_size=4) | st.dictionaries(TEXT, inside, max_size=4)
+    ),
     max_leaves=12,
 )
-CHUNK = TEXT | st.fixed_dictionaries({"text": TEXT | JSON}, optional={"source": JSON, "id": JSON})
+CHUNK = TEXT | st.fixed_dictionaries(
+    {"text": TEXT | JSON}, optional={"source": JSON, "id": JSON}
+)
 CONTEXT = st.lists(CHUNK, max_size=4) | TEXT | JSON
 MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "tool", "system", "x"]) | JSON,
                                  "content": TEXT | st.lists(CHUNK, max_size=3) | JSON},
@@ -50,7 +59,14 @@ RECORD = JSON | st.fixed_dictionaries(
     {}, optional={"question": TEXT | JSON, "context": CONTEXT, "answer": TEXT | JSON, "id": JSON,
                   "conversation": st.lists(MESSAGE, max_size=4) | JSON},
 )  # fmt: skip
-SMALL = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.lists(st.floats(), max_size=3)
+SMALL = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | TEXT
+    | st.lists(st.floats(), max_size=3)
+)
 STATEMENT = JSON | st.fixed_dictionaries(
     {"text": TEXT},
     optional={"verdict": st.sampled_from([*Verdict, "x", None]), "reason": JSON,
@@ -62,7 +78,17 @@ LABEL = st.fixed_dictionaries(
               "annotators": JSON, "meta": JSON, "id": JSON, "group": JSON, "split": JSON, "question": JSON},
 )  # fmt: skip
 OPTION = {
-    name: st.sampled_from([*(getattr(field.annotation, "__args__", None) or ()), None, True, 1, 0.5, "graded"]) | SMALL
+    name: st.sampled_from(
+        [
+            *(getattr(field.annotation, "__args__", None) or ()),
+            None,
+            True,
+            1,
+            0.5,
+            "graded",
+        ]
+    )
+    | SMALL
     for name, field in JudgeConfig.model_fields.items()
 }
 
@@ -71,7 +97,11 @@ def holds(judgment, answer=None):
     """Whether a judgment keeps what is promised: a score in [0, 1] or a reason, no NaN, offsets that give the text."""
     json.dumps(judgment.model_dump(mode="json"), allow_nan=False).encode()
     assert (judgment.score is None) != (judgment.unscored is None)
-    numbers = [judgment.score, judgment.probability, *(s.confidence for s in judgment.statements)]
+    numbers = [
+        judgment.score,
+        judgment.probability,
+        *(s.confidence for s in judgment.statements),
+    ]
     assert all(n is None or (math.isfinite(n) and 0 <= n <= 1) for n in numbers)
     if answer is not None:
         assert all(answer[s.start : s.end] == s.text for s in judgment.sentences)
@@ -81,7 +111,11 @@ def holds(judgment, answer=None):
 def test_any_record(record):
     """A record of any shape is judged, or is unscored with the reason."""
     (judgment,) = WITHOUT_LM.batch([record], num_threads=1)
-    given_answer = record.get("answer") if isinstance(record, dict) and "conversation" not in record else None
+    given_answer = (
+        record.get("answer")
+        if isinstance(record, dict) and "conversation" not in record
+        else None
+    )
     holds(judgment, given_answer if isinstance(given_answer, str) else None)
     assert judgment.unscored != "lm_failed", judgment.detail
 
@@ -142,22 +176,37 @@ RAW = st.builds(
 )
 
 
-@given(raw=st.lists(RAW, max_size=6), chunks=st.lists(st.text(max_size=40), max_size=3), tuned=st.booleans())
+@given(
+    raw=st.lists(RAW, max_size=6),
+    chunks=st.lists(st.text(max_size=40), max_size=3),
+    tuned=st.booleans(),
+)
 def test_anything_an_lm_may_say(raw, chunks, tuned):
     """Whatever verdicts, probabilities, ids and quotes the LM gives, the judgment holds, and its evidence exists."""
     said = RawJudgment(raw_verdicts=tuple(raw))
-    judgment = score_answer(said, as_chunks(chunks), None, JudgeConfig(), WITHOUT_LM.classifier if tuned else None)
+    judgment = score_answer(
+        said,
+        as_chunks(chunks),
+        None,
+        JudgeConfig(),
+        WITHOUT_LM.classifier if tuned else None,
+    )
     holds(judgment)
     for s in judgment.statements:
         assert all(0 <= i < len(chunks) for i in s.supporting_chunk_ids)
-        assert all(q.chunk_id < len(chunks) and chunks[q.chunk_id][q.start : q.end] for q in s.quote_spans)
+        assert all(
+            q.chunk_id < len(chunks) and chunks[q.chunk_id][q.start : q.end]
+            for q in s.quote_spans
+        )
 
 
 REPLY = TEXT | st.lists(
     st.sampled_from(["Yes", "No", "1. ", "2. ", "\n", "Verdict: ", "Why: ", 'Quote: "', "[0, 7]", "</think>", "<think>",
                      '{"verdicts": [', '{"statement": 1, "verdict": "Yes"}', "}", "**", "is", "\u2028", "是"])
 ).map("".join)  # fmt: skip
-SHOWN = st.sampled_from([{}, {"cite": True}, {"reasoning": "after"}, {"reasoning": "before", "quote": True}])
+SHOWN = st.sampled_from(
+    [{}, {"cite": True}, {"reasoning": "after"}, {"reasoning": "before", "quote": True}]
+)
 
 
 @given(reply=REPLY, options=SHOWN, logprob=SMALL, n=st.integers(0, 3))
@@ -167,7 +216,11 @@ def test_any_reply(reply, options, logprob, n):
     found = CompactAdapter().parse(signature_of(config), reply)
     top = [{"token": "Yes", "logprob": logprob}]
     content = [{"token": token, "top_logprobs": top[:n]} for token in reply[:9]]
-    token = label_token(tokens_of({"logprobs": {"content": content}}), tuple(instruction.labels), reasons_first=False)
+    token = label_token(
+        tokens_of({"logprobs": {"content": content}}),
+        tuple(instruction.labels),
+        reasons_first=False,
+    )
     read = read_verdict(found, Statement(text="It is."), instruction, [0, 1], token)
     assert read.label is None or read.label in instruction.labels
     assert (read.verdict is None) == (read.error is not None)

@@ -9,15 +9,27 @@ from faith_dspy.errors import ArtifactError, ConfigError
 from faith_dspy.export import save_judge
 from faith_dspy.lm.make import make_lm
 from faith_dspy.schema import Unscored
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
+from faith_dspy.scoring.classifier import (
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+)
 
 CONTEXT = ["The kettle is blue."]
 CLEAR = "The kettle is blue."  # no novel word: log-odds 3, probability .953
 WRONG = "Zebras juggle pineapples."  # all novel: log-odds 3 - 6 = -3, probability .047
 OPEN = "The blue kettle juggles pineapples."  # 2 of 4: log-odds 3 - 6/2 = 0, probability .5
 WORDS = Classifier(
-    statement=StatementClassifier(names=("novel_words",), means=(0.0,), scales=(1.0,), weights=(-6.0,), intercept=3.0),
-    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    statement=StatementClassifier(
+        names=("novel_words",),
+        means=(0.0,),
+        scales=(1.0,),
+        weights=(-6.0,),
+        intercept=3.0,
+    ),
+    answer=AnswerClassifier(
+        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
+    ),
     threshold=0.5,
     review_range=(0.2, 0.8),
 )
@@ -38,8 +50,14 @@ def test_a_judge_without_an_lm_makes_no_call():
     """Its probabilities are those of its classifier, worked by hand; the review range is for people."""
     judge = Judge("none", classifier=WORDS)
     found = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
-    assert [j.probability for j in found] == pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
-    assert [(j.faithful, j.needs_review) for j in found] == [(True, False), (False, False), (True, True)]
+    assert [j.probability for j in found] == pytest.approx(
+        [0.9526, 0.0474, 0.5], abs=1e-4
+    )
+    assert [(j.faithful, j.needs_review) for j in found] == [
+        (True, False),
+        (False, False),
+        (True, True),
+    ]
     assert [j.statements[0].is_supported for j in found] == [True, False, True]
     assert ({j.usage.calls for j in found}, judge.lms) == ({0}, [])
     judge.preflight()
@@ -52,8 +70,15 @@ def test_only_what_the_first_is_unsure_of_is_asked(words_first):
     judge, server = words_first
     found = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
     assert server.statements == [OPEN]
-    assert [(j.escalated, j.usage.prompt_tokens) for j in found] == [(0, 0), (0, 0), (1, 100)]
-    assert (found[2].probability, found[2].faithful) == (None, True)  # the LM judge is not tuned
+    assert [(j.escalated, j.usage.prompt_tokens) for j in found] == [
+        (0, 0),
+        (0, 0),
+        (1, 100),
+    ]
+    assert (found[2].probability, found[2].faithful) == (
+        None,
+        True,
+    )  # the LM judge is not tuned
     assert found[2].statements[0].confidence == pytest.approx(0.9)
 
 
@@ -69,8 +94,14 @@ def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
         (f"{OPEN} {CLEAR}", (1, 0, 4)),
     ):
         judgment = judge(**about(answer))
-        assert (judgment.escalated, judgment.usage.calls, judgment.replayed.calls) == found
-    narrow = judge.copy(config=judge.config.model_copy(update={"review_range": (0.6, 0.8)}))
+        assert (
+            judgment.escalated,
+            judgment.usage.calls,
+            judgment.replayed.calls,
+        ) == found
+    narrow = judge.copy(
+        config=judge.config.model_copy(update={"review_range": (0.6, 0.8)})
+    )
     assert narrow(**about(OPEN)).escalated == 0
     assert len(server.requests) == 5
 
@@ -90,7 +121,11 @@ def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
     judge, server = words_first
     server.status = 500
     found = judge(**about(OPEN))
-    assert (found.unscored, found.escalated, found.score) == (Unscored.LM_FAILED, 1, None)
+    assert (found.unscored, found.escalated, found.score) == (
+        Unscored.LM_FAILED,
+        1,
+        None,
+    )
 
 
 def test_escalate_to_in_both_forms():
@@ -98,7 +133,10 @@ def test_escalate_to_in_both_forms():
     other = Judge("openai/big")
     assert Judge("openai/small", escalate_to=other).escalate_to is other
     by_name = Judge("openai/small", strictness="lenient", escalate_to="openai/big")
-    assert (by_name.escalate_to.lm_name, by_name.escalate_to.config.strictness) == ("openai/big", "lenient")
+    assert (by_name.escalate_to.lm_name, by_name.escalate_to.config.strictness) == (
+        "openai/big",
+        "lenient",
+    )
     with pytest.raises(ConfigError, match="a cascade has two judges"):
         Judge("none", classifier=WORDS, escalate_to=by_name)
 
@@ -106,9 +144,16 @@ def test_escalate_to_in_both_forms():
 def test_a_judge_without_an_lm_needs_a_lexical_classifier():
     """One that reads an LM is refused; its own takes a threshold."""
     reads_lm = WORDS.statement.model_copy(update={"names": ("lm",), "weights": (1.0,)})
-    with pytest.raises(ConfigError, match=r"a classifier of its own \(--untuned\) needs an LM"):
+    with pytest.raises(
+        ConfigError, match=r"a classifier of its own \(--untuned\) needs an LM"
+    ):
         Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
-    assert Judge("none", classifier=WORDS, threshold=0.9, no_statements=1.0).config.threshold == 0.9
+    assert (
+        Judge(
+            "none", classifier=WORDS, threshold=0.9, no_statements=1.0
+        ).config.threshold
+        == 0.9
+    )
 
 
 def test_the_fingerprint_covers_the_chain(words_first):
@@ -119,7 +164,9 @@ def test_the_fingerprint_covers_the_chain(words_first):
         judge.copy(escalate_to=None).fingerprint,
         judge.copy(escalate_to=judge.escalate_to.copy(config=judge.config)).fingerprint,
         judge.copy(escalate_to=Judge("openai/big")).fingerprint,
-        judge.copy(classifier=WORDS.model_copy(update={"review_range": (0.1, 0.9)})).fingerprint,
+        judge.copy(
+            classifier=WORDS.model_copy(update={"review_range": (0.1, 0.9)})
+        ).fingerprint,
     }
     assert len(prints) == 4  # the third is the first with its options said anew
 
@@ -128,7 +175,9 @@ def test_the_fingerprint_covers_the_chain(words_first):
 def exported(words_first, tmp_path):
     """The folder of that judge, with a reference judgment of each kind."""
     judge, _ = words_first
-    save_judge(judge, tmp_path / "judge", reference=reference_of(judge, CONTEXT, CLEAR, OPEN))
+    save_judge(
+        judge, tmp_path / "judge", reference=reference_of(judge, CONTEXT, CLEAR, OPEN)
+    )
     return tmp_path / "judge"
 
 
@@ -136,23 +185,40 @@ def test_a_cascade_is_saved_and_loaded_whole(words_first, exported):
     """The next judge is a folder in the folder; api_base is the LM judge's; the judgments are the same."""
     judge, server = words_first
     files = ["CARD.md", "judge.json", "program.json"]
-    found = sorted(p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file())
+    found = sorted(
+        p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file()
+    )
     assert found == sorted([*files, *(f"escalate_to/{name}" for name in files)])
     before = judge(**about(OPEN))
     dspy.configure_cache(enable_disk_cache=False)
     loaded = load_judge(exported, api_base=server.base, api_key="none")
     assert [j.lm_name for j in loaded.chain] == ["none", "openai/tiny"]
     after = loaded(**about(OPEN))
-    assert after.model_dump(exclude={"usage", "replayed"}) == before.model_dump(exclude={"usage", "replayed"})
+    assert after.model_dump(exclude={"usage", "replayed"}) == before.model_dump(
+        exclude={"usage", "replayed"}
+    )
     assert loaded(**about(WRONG)).usage.calls == 0
-    assert load_judge(exported, lm=make_lm("openai/other", api_base=server.base)).lms[0].model == "openai/other"
+    assert (
+        load_judge(exported, lm=make_lm("openai/other", api_base=server.base))
+        .lms[0]
+        .model
+        == "openai/other"
+    )
 
 
-@pytest.mark.parametrize(("second", "asked"), [("openai/small", "openai/mine"), ("openai/large", "openai/large")])
+@pytest.mark.parametrize(
+    ("second", "asked"),
+    [("openai/small", "openai/mine"), ("openai/large", "openai/large")],
+)
 def test_lm_replaces_the_first_that_is_asked(tmp_path, second, asked):
     """Wherever that is asked; another one stays what it is."""
-    Judge("openai/small", escalate_to=Judge(second, reasoning="before")).save(tmp_path / "j")
-    assert [j.lm_name for j in load_judge(tmp_path / "j", lm="openai/mine").chain] == ["openai/mine", asked]
+    Judge("openai/small", escalate_to=Judge(second, reasoning="before")).save(
+        tmp_path / "j"
+    )
+    assert [j.lm_name for j in load_judge(tmp_path / "j", lm="openai/mine").chain] == [
+        "openai/mine",
+        asked,
+    ]
 
 
 def test_another_second_judge_than_was_exported_is_refused(exported):

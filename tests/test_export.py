@@ -11,7 +11,11 @@ from faith_dspy.errors import ArtifactError, ConfigError, FaithDspyError
 from faith_dspy.export import FORMAT_VERSION, _sha256, save_judge
 from faith_dspy.io.inputs import AnswerInput, as_chunks
 from faith_dspy.lm.make import make_lm
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
+from faith_dspy.scoring.classifier import (
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+)
 
 KEY = "sk-verysecret-0123456789"
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres."]
@@ -19,12 +23,23 @@ ANSWER = "The kettle is blue. It holds 2 litres."
 YES = {"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
 HEAD = Classifier(
     statement=StatementClassifier(
-        names=("lm", "novel_number_count"), means=(0.1, 0.2), scales=(1.5, 1), weights=(1, -0.5), intercept=0.3
+        names=("lm", "novel_number_count"),
+        means=(0.1, 0.2),
+        scales=(1.5, 1),
+        weights=(1, -0.5),
+        intercept=0.3,
     ),
-    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    answer=AnswerClassifier(
+        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
+    ),
     threshold=0.4,
 )
-DEMO = {"context": ["Snow is white."], "question": "", "statement": "Snow is black.", "verdict": "No"}
+DEMO = {
+    "context": ["Snow is white."],
+    "question": "",
+    "statement": "Snow is black.",
+    "verdict": "No",
+}
 
 
 @pytest.fixture
@@ -33,8 +48,12 @@ def tuned(judge_at):
     judge, server = judge_at(yes=YES)
     judge = judge.copy(manifest={"study_id": "s1", "agreement": {"n": 3}})
     predict = judge.program.verify.predict
-    predict.signature = predict.signature.with_instructions("Compiled – “quoted”.\n\nIs it so? Answer Yes or No.")
-    predict.demos = [dspy.Example(**DEMO).with_inputs("context", "question", "statement")]
+    predict.signature = predict.signature.with_instructions(
+        "Compiled – “quoted”.\n\nIs it so? Answer Yes or No."
+    )
+    predict.demos = [
+        dspy.Example(**DEMO).with_inputs("context", "question", "statement")
+    ]
     judge.classifier = HEAD
     return judge, server
 
@@ -42,7 +61,10 @@ def tuned(judge_at):
 def reference_of(judge, context=CONTEXT, *answers):
     """What is stored of answers: all but the judgments on them."""
     chunks = as_chunks(context)
-    return [(None, chunks, a, judge.judge_input(AnswerInput.make(None, chunks, a))[0]) for a in answers or [ANSWER]]
+    return [
+        (None, chunks, a, judge.judge_input(AnswerInput.make(None, chunks, a))[0])
+        for a in answers or [ANSWER]
+    ]
 
 
 @pytest.fixture
@@ -64,7 +86,9 @@ def seal(folder, **documents):
     judge, program = read(folder), read(folder, "program")
     following = folder / "escalate_to"
     with suppress(UnicodeEncodeError):
-        judge["sha256"] = _sha256(judge, program, seal(following) if following.is_dir() else None)
+        judge["sha256"] = _sha256(
+            judge, program, seal(following) if following.is_dir() else None
+        )
         (folder / "judge.json").write_text(json.dumps(judge), encoding="utf-8")
         return judge["sha256"]
 
@@ -87,12 +111,20 @@ def test_a_loaded_judge_is_the_saved_one(tuned, exported, tmp_path):
     found = []
     for one in (judge, loaded := load_judge(exported, lm=judge.lm)):
         dspy.configure_cache(enable_disk_cache=False)  # forget the replies
-        found.append(one(context=CONTEXT, answer=ANSWER).model_dump(exclude={"usage", "replayed"}))
+        found.append(
+            one(context=CONTEXT, answer=ANSWER).model_dump(
+                exclude={"usage", "replayed"}
+            )
+        )
     assert found[0] == found[1]
     assert found[0]["probability"] is not None
     assert server.requests[:2] == server.requests[2:]
     assert len(server.requests[0]["messages"]) == 4  # with the demo
-    assert (loaded.manifest["study_id"], loaded.config, loaded.classifier) == ("s1", judge.config, HEAD)
+    assert (loaded.manifest["study_id"], loaded.config, loaded.classifier) == (
+        "s1",
+        judge.config,
+        HEAD,
+    )
     loaded.save(tmp_path / "again")
     assert contents(tmp_path / "again") == contents(exported)
     assert read(exported)["reference"][0]["raw_judgment"]["usage"]["calls"] == 0
@@ -106,8 +138,13 @@ def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
     loaded.copy(config=JudgeConfig.make(verdict_scores=weights)).save(tmp_path / "copy")
     assert load_judge(tmp_path / "copy").config.verdict_scores["not_supported"] == 0.5
     edit(exported, lambda d: d["lm"].update(sha256="0" * 64))
-    for lm, name, sha256 in ((None, "openai/tiny", "0" * 64), ("openai/other", "openai/other", None)):
-        load_judge(exported, lm=lm).save(tmp_path / "named")  # with the hash of the LM it names
+    for lm, name, sha256 in (
+        (None, "openai/tiny", "0" * 64),
+        ("openai/other", "openai/other", None),
+    ):
+        load_judge(exported, lm=lm).save(
+            tmp_path / "named"
+        )  # with the hash of the LM it names
         again = load_judge(tmp_path / "named")
         assert (again.lm_name, again.manifest["lm"]["sha256"]) == (name, sha256)
 
@@ -131,13 +168,22 @@ def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path):
 
 def test_a_file_that_is_gone_or_altered(exported, tmp_path):
     """Another prompt or option is refused, with where to take the export from."""
-    for name, before, after in (("judge", b'"cite": false', b'"cite": true'), ("program", b"Is it so?", b"Say yes.")):
+    for name, before, after in (
+        ("judge", b'"cite": false', b'"cite": true'),
+        ("program", b"Is it so?", b"Say yes."),
+    ):
         path = shutil.copytree(exported, tmp_path / f"another {name}") / f"{name}.json"
         path.write_bytes(path.read_bytes().replace(before, after))
-        with pytest.raises(ArtifactError, match=r"after the export.*does not have the SHA-256.*Take the folder"):
+        with pytest.raises(
+            ArtifactError,
+            match=r"after the export.*does not have the SHA-256.*Take the folder",
+        ):
             load_judge(path.parent)
         path.unlink()
-        with pytest.raises(ArtifactError, match=rf"{name}\.json: cannot be read .*No such file.*A judge is a folder w"):
+        with pytest.raises(
+            ArtifactError,
+            match=rf"{name}\.json: cannot be read .*No such file.*A judge is a folder w",
+        ):
             load_judge(path.parent)
 
 
@@ -147,15 +193,31 @@ ANOTHER = r"was altered .*reference 0 had \w+ .* when it was exported and has .*
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(format_version=FORMAT_VERSION + 1), r"version 2; this .* reads 1\. Install the version"),
+        (
+            lambda d: d.update(format_version=FORMAT_VERSION + 1),
+            r"version 2; this .* reads 1\. Install the version",
+        ),
         (lambda d: d.pop("format_version"), "format version None"),
         (lambda d: d["classifier"]["statement"].update(intercept=0.4), ANOTHER),
         (lambda d: d["classifier"].update(threshold=0.01), ANOTHER),
         (lambda d: d["reference"][0].update(answer="x", score=0.9), ANOTHER),
-        (lambda d: d["reference"][0]["raw_judgment"]["raw_verdicts"][0].update(logit=-5.0), ANOTHER),
-        (lambda d: d.update(config=d["config"] | {"granularity": "statement"}, reference=[]), "has the predictors"),
+        (
+            lambda d: d["reference"][0]["raw_judgment"]["raw_verdicts"][0].update(
+                logit=-5.0
+            ),
+            ANOTHER,
+        ),
+        (
+            lambda d: d.update(
+                config=d["config"] | {"granularity": "statement"}, reference=[]
+            ),
+            "has the predictors",
+        ),
         (lambda d: d["lm"].update(model="local:/etc/passwd"), "contains a path or URL"),
-        (lambda d: d["lm"].update(model="huggingface/https://host/v1"), "contains a path or URL"),
+        (
+            lambda d: d["lm"].update(model="huggingface/https://host/v1"),
+            "contains a path or URL",
+        ),
     ],
 )
 def test_a_changed_export_is_refused(exported, change, said):
@@ -176,7 +238,13 @@ def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
     (state,) = program.values()
     assert (state["lm"], state["traces"], state["train"]) == (None, [], [])
     settings = {"model": "openai/tiny", "api_base": elsewhere.base, "api_key": "k"}
-    state |= {"lm": settings, "config": settings, "callbacks": [1], "forward": "x", "temperature": 9}
+    state |= {
+        "lm": settings,
+        "config": settings,
+        "callbacks": [1],
+        "forward": "x",
+        "temperature": 9,
+    }
     state["demos"][0]["note"] = "x"
     seal(exported, program=program)
     loaded = load_judge(exported, lm="openai/tiny", api_base=server.base)
@@ -192,20 +260,34 @@ def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
         load_judge(exported)
 
 
-def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(tuned, exported, caplog):
+def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(
+    tuned, exported, caplog
+):
     """After they change neither it nor what was measured with it is used or saved, and the judge says so, once; a
     classifier fitted to the new ones is."""
     _, server = tuned
     loaded = load_judge(exported, api_base=server.base, api_key="none")
     assert loaded(context=CONTEXT, answer=ANSWER).probability is not None
     predict = loaded.program.verify.predict
-    predict.signature = predict.signature.with_instructions("Other.\n\nIs it? Answer Yes or No.")
+    predict.signature = predict.signature.with_instructions(
+        "Other.\n\nIs it? Answer Yes or No."
+    )
     for _ in range(2):
-        assert (loaded.classifier, loaded(context=CONTEXT, answer=ANSWER).probability) == (None, None)
-    assert caplog.text.count("the prompts have changed since the classifier was fitted") == 1
+        assert (
+            loaded.classifier,
+            loaded(context=CONTEXT, answer=ANSWER).probability,
+        ) == (None, None)
+    assert (
+        caplog.text.count("the prompts have changed since the classifier was fitted")
+        == 1
+    )
     loaded.save(exported)
     stored = read(exported, "judge")
-    assert (stored["classifier"], stored["reference"], "agreement" in stored) == (None, [], False)
+    assert (stored["classifier"], stored["reference"], "agreement" in stored) == (
+        None,
+        [],
+        False,
+    )
     fitted = loaded.copy(classifier=HEAD)
     assert fitted(context=CONTEXT, answer=ANSWER).probability is not None
 
@@ -216,27 +298,41 @@ def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
     load_judge(exported, lm="openai/tiny")
     assert caplog.messages == []
     load_judge(exported, lm="openai/other")
-    assert "was fitted to probabilities of openai/tiny, and openai/other is asked" in caplog.messages[-1]
+    assert (
+        "was fitted to probabilities of openai/tiny, and openai/other is asked"
+        in caplog.messages[-1]
+    )
     edit(exported, lambda d: d["lm"].update(model="local", sha256="0" * 64))
     load_judge(exported)
     assert "of local, and another file of it is asked" in caplog.messages[-1]
-    lexical = HEAD.statement.model_copy(update={"names": ("novel_words", "novel_number_count"), "weights": (-1, -1)})
-    Judge("openai/tiny", classifier=HEAD.model_copy(update={"statement": lexical})).save(exported)
+    lexical = HEAD.statement.model_copy(
+        update={"names": ("novel_words", "novel_number_count"), "weights": (-1, -1)}
+    )
+    Judge(
+        "openai/tiny", classifier=HEAD.model_copy(update={"statement": lexical})
+    ).save(exported)
     load_judge(exported, lm="openai/other")
     assert len(caplog.messages) == 2
 
 
 def test_what_is_no_judge_or_no_lm(exported):
     """No LM does not stand in for one, nor one for none; an empty name, as of an unset variable, is no default."""
-    with pytest.raises(ConfigError, match=r"tuned on replies of openai/tiny, got lm='none'. Leave out lm="):
+    with pytest.raises(
+        ConfigError,
+        match=r"tuned on replies of openai/tiny, got lm='none'. Leave out lm=",
+    ):
         load_judge(exported, lm="none")
     with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):
         _ = load_judge(exported, lm="").lm
     with pytest.raises(ConfigError, match="the judge is None; expected its folder"):
         load_judge(None)
     Judge("none").save(exported)
-    assert "not fitted to your labels" in (exported / "CARD.md").read_text(encoding="utf-8")
-    with pytest.raises(ConfigError, match="judges by lexical features only, got lm='openai/tiny'"):
+    assert "not fitted to your labels" in (exported / "CARD.md").read_text(
+        encoding="utf-8"
+    )
+    with pytest.raises(
+        ConfigError, match="judges by lexical features only, got lm='openai/tiny'"
+    ):
         load_judge(exported, lm="openai/tiny")
 
 
@@ -260,7 +356,13 @@ VALUES = (
 def places(value, path=()):
     """Where every value of a document stands."""
     yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inside in items:
         yield from places(inside, (*path, key))
 
@@ -277,7 +379,9 @@ def changed(document, path, value, chance):
     elif how == "add" and isinstance(holder, list):
         holder.append(value)
     elif how == "add":
-        holder[chance.choice(["lm", "config", "sha256", "card", "temperature", "x"])] = value
+        holder[
+            chance.choice(["lm", "config", "sha256", "card", "temperature", "x"])
+        ] = value
     else:
         holder[path[-1]] = value
     return copy
@@ -298,13 +402,18 @@ def loads(folder, lm, again):
     return True
 
 
-@pytest.mark.parametrize("kind", ["judge", "program", pytest.param("without_reference", marks=pytest.mark.all)])
+@pytest.mark.parametrize(
+    "kind",
+    ["judge", "program", pytest.param("without_reference", marks=pytest.mark.all)],
+)
 def test_every_value_of_an_export(exported, chat_server, tmp_path, kind):
     """Any value of an export may be any other, be gone or have company: it is refused in words, or the judge works."""
     server = chat_server(says=lambda _: {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}})
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
     name = "program" if kind == "program" else "judge"
-    document = read(exported, name) | ({"reference": []} if kind == "without_reference" else {})
+    document = read(exported, name) | (
+        {"reference": []} if kind == "without_reference" else {}
+    )
     chance, outcomes = random.Random(14), []
     for path in list(places(document))[1:]:
         if len(path) > 6 and chance.random() < 0.9:

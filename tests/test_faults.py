@@ -15,12 +15,27 @@ TIMEOUT = 5.0
 RETRIES = 2
 LARGE = 10_000_000
 """Bytes of a very large reply."""
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
+)
 
 
 def _choice(message, **more):
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop", **more}
-    return {"body": {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "choices": [choice]}}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", **message},
+        "finish_reason": "stop",
+        **more,
+    }
+    return {
+        "body": {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "tiny",
+            "choices": [choice],
+        }
+    }
 
 
 def _top(*tokens):
@@ -85,19 +100,30 @@ class Faulty:
         self.asked[statement] += 1
         self.server.requests.clear()  # it would keep every prompt
         label = "No" if "free" in statement else "Yes"
-        if random.Random(f"{self.fault} {statement} {self.asked[statement]}").random() >= self.rate:
+        if (
+            random.Random(f"{self.fault} {statement} {self.asked[statement]}").random()
+            >= self.rate
+        ):
             return {"text": label, "top": {label: 0.9}}
         fault = FAULTS[self.fault]
         return fault(label) if callable(fault) else fault
 
     def judge(self, source, out):
         """The rows of a run."""
-        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES)
+        lm = make_lm(
+            "openai/tiny",
+            api_base=self.server.base,
+            timeout=TIMEOUT,
+            num_retries=RETRIES,
+        )
         run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
         return [json.loads(line) for line in out.read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize("fault", [pytest.param(f, marks=() if f in ALWAYS else pytest.mark.all) for f in FAULTS])
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(f, marks=() if f in ALWAYS else pytest.mark.all) for f in FAULTS],
+)
 def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
     """Each record has one row, in order; no unfaithful answer passes; no statement is asked about without end.
 
@@ -106,7 +132,14 @@ def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
     """
     context = ["Lamps are red.", "Every lamp costs nine euros."]
     second = ("Shipping of lamp {} is free.", "Lamp {} costs nine euros.")
-    given = [{"id": i, "context": context, "answer": f"Lamp {i} is red. {second[i % 2].format(i)}"} for i in range(6)]
+    given = [
+        {
+            "id": i,
+            "context": context,
+            "answer": f"Lamp {i} is red. {second[i % 2].format(i)}",
+        }
+        for i in range(6)
+    ]
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(json.dumps(r) + "\n" for r in given), encoding="utf-8")
     endpoint = Faulty(chat_server, fault)
@@ -115,11 +148,15 @@ def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
     assert not any(row["faithful"] for row in rows if row["id"] % 2 == 0)
     assert max(endpoint.asked.values()) <= 2 * (RETRIES + 1)
 
-    failed = {s["text"].strip() for row in rows for s in row["statements"] if s["error"]}
+    failed = {
+        s["text"].strip() for row in rows for s in row["statements"] if s["error"]
+    }
     endpoint.rate = 0.0
     endpoint.asked.clear()
     healed = endpoint.judge(source, out)
     assert {*endpoint.asked} <= failed
     assert [row["id"] for row in healed] == [r["id"] for r in given]
     assert {row["unscored"] for row in healed} <= {None, "parse_failed"}
-    assert all(row["faithful"] is bool(row["id"] % 2) for row in healed if not row["unscored"])
+    assert all(
+        row["faithful"] is bool(row["id"] % 2) for row in healed if not row["unscored"]
+    )

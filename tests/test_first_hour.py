@@ -11,14 +11,21 @@ from faith_dspy.eval_sets.catalog import load
 
 def says(asked):
     """An LM that tells whose death the context speaks of."""
-    p = 0.1 if "died" in asked["messages"][-1]["content"].partition("Statement:")[2] else 0.9
+    p = (
+        0.1
+        if "died" in asked["messages"][-1]["content"].partition("Statement:")[2]
+        else 0.9
+    )
     return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
 
 
 def as_frame(path):
     """The labels as a frame with the columns of README's CSV, both kinds in words."""
     rows = pd.read_json(labels(path, swapped=True), lines=True)
-    verdicts = [all(s["verdict"] == "fully_supported" for s in row) for row in rows["statements"]]
+    verdicts = [
+        all(s["verdict"] == "fully_supported" for s in row)
+        for row in rows["statements"]
+    ]
     rows["faithful"] = ["yes" if faithful else "no" for faithful in verdicts]
     return rows[["question", "context", "answer", "faithful"]]
 
@@ -31,18 +38,29 @@ def test_labels_in_a_judge_out(chat_server, tmp_path, monkeypatch, given):
     if given == "labels.csv":
         frame.to_csv(given, index=False)
     base = chat_server(says=says).base
-    result = faith_dspy.tune(given if given == "labels.csv" else frame, lm="openai/tiny", api_base=base)
+    result = faith_dspy.tune(
+        given if given == "labels.csv" else frame, lm="openai/tiny", api_base=base
+    )
     assert result.judge_dir == "judges/labels"
     assert (tmp_path / "mlflow.db").is_file()
     judge = load_judge("judges/labels", api_base=base)
-    context = ["Zell has 9 bridges.", "The mayor of Zell resigned in 1999.", "Its bishop died in 1999."]
+    context = [
+        "Zell has 9 bridges.",
+        "The mayor of Zell resigned in 1999.",
+        "Its bishop died in 1999.",
+    ]
     said = "There are 9 bridges in Zell. Its mayor {} in 1999."
-    true, false = (judge(context=context, answer=said.format(did)) for did in ("resigned", "died"))
+    true, false = (
+        judge(context=context, answer=said.format(did)) for did in ("resigned", "died")
+    )
     assert true.probability > false.probability
     assert (true.faithful, false.faithful) == (True, False)
 
 
-@pytest.mark.parametrize(("name", "auroc"), [("quickstart", 0.823), ("hard_cases", 0.59), ("assistants", 0.558)])
+@pytest.mark.parametrize(
+    ("name", "auroc"),
+    [("quickstart", 0.823), ("hard_cases", 0.59), ("assistants", 0.558)],
+)
 def test_without_a_model_it_ranks_as_well_as_it_did(name, auroc):
     """`Judge("none")` on the shipped sets: faithful answers come above unfaithful ones as often as when this was
     written."""

@@ -18,12 +18,23 @@ def record(i):
 def test_call(judge_at):
     """A judgment has score, statements with evidence, and what it cost as the endpoint reported it: two calls of 100
     prompt tokens, 60 of them cached, 5 written."""
-    judge, server = judge_at(yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3})
-    found = judge(question="Which?", context=CONTEXT, answer="The kettle is blue. It holds 2 litres.")
+    judge, server = judge_at(
+        yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
+    )
+    found = judge(
+        question="Which?",
+        context=CONTEXT,
+        answer="The kettle is blue. It holds 2 litres.",
+    )
     assert (found.score, found.faithful, found.unscored) == (0.5, False, None)
     assert [s.supporting_chunk_ids for s in found.statements] == [(0,), ()]
     usage = found.usage.model_dump(exclude={"seconds", "dollars"})
-    assert usage == {"calls": 2, "prompt_tokens": 200, "cached_tokens": 120, "output_tokens": 10}
+    assert usage == {
+        "calls": 2,
+        "prompt_tokens": 200,
+        "cached_tokens": 120,
+        "output_tokens": 10,
+    }
     assert found.usage.computed_tokens == 80
     assert found.usage.seconds > 0
     assert len(server.requests) == 2
@@ -41,7 +52,9 @@ def test_acall(judge_at):
         return asking.result(), ticks
 
     found, ticks = asyncio.run(ask())
-    assert [j.statements[0].text for j in found] == [record(i)["answer"] for i in range(3)]
+    assert [j.statements[0].text for j in found] == [
+        record(i)["answer"] for i in range(3)
+    ]
     assert ticks >= 5
 
 
@@ -63,8 +76,12 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
     judge, server = judge_at(says=say)
     with metered() as meter:
         found = judge.batch((record(i) for i in range(1, 25)), num_threads=8)
-    assert [j.statements[0].text for j in found] == [record(i)["answer"] for i in range(1, 25)]
-    assert [j.statements[0].confidence for j in found] == pytest.approx([i / 100 for i in range(1, 25)])
+    assert [j.statements[0].text for j in found] == [
+        record(i)["answer"] for i in range(1, 25)
+    ]
+    assert [j.statements[0].confidence for j in found] == pytest.approx(
+        [i / 100 for i in range(1, 25)]
+    )
     assert [j.usage.calls for j in found] == [1] * 24
     assert meter.usage.calls == 24
     assert 2 <= max(most) <= 8
@@ -73,9 +90,18 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
 def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     """Records over contexts A, B, A, B are asked about as A, A, B, B, and come back as they were given."""
     judge, server = judge_at()
-    given = [{"context": [f"Kettle {c} is blue."], "answer": f"Number {i} is blue."} for i, c in enumerate("ABAB")]
+    given = [
+        {"context": [f"Kettle {c} is blue."], "answer": f"Number {i} is blue."}
+        for i, c in enumerate("ABAB")
+    ]
     found = judge.batch([*given[:3], "no record", given[3]], num_threads=1)
-    assert [j.statements[0].text[7] if j.statements else None for j in found] == ["0", "1", "2", None, "3"]
+    assert [j.statements[0].text[7] if j.statements else None for j in found] == [
+        "0",
+        "1",
+        "2",
+        None,
+        "3",
+    ]
     assert [s[7] for s in server.statements] == ["0", "2", "1", "3"]
 
 
@@ -102,13 +128,28 @@ def test_one_bad_record_never_ends_a_run(judge_at):
     [
         ({"context": CONTEXT}, "answer is NoneType, expected text"),
         ({"context": CONTEXT, "answer": ["x"]}, "answer is list, expected text"),
-        ({"context": 3, "answer": "x"}, "context is int, expected a list of texts or chunks"),
+        (
+            {"context": 3, "answer": "x"},
+            "context is int, expected a list of texts or chunks",
+        ),
         ({"context": [3], "answer": "x"}, r"context\[0\] is '3', expected text"),
-        ({"context": CONTEXT, "answer": "x", "question": 3}, "question is int, expected text or None"),
-        ({"conversation": [], "answer": "x"}, "give either conversation, or context and answer"),
+        (
+            {"context": CONTEXT, "answer": "x", "question": 3},
+            "question is int, expected text or None",
+        ),
+        (
+            {"conversation": [], "answer": "x"},
+            "give either conversation, or context and answer",
+        ),
         ({"conversation": "hello"}, "conversation must be a list of messages"),
-        ({"conversation": [{"role": "user", "content": "x"}]}, "no assistant message among 1"),
-        ({"context": ["x" * 10_000_000], "answer": "A b."}, "got 10,000,004 characters of question"),
+        (
+            {"conversation": [{"role": "user", "content": "x"}]},
+            "no assistant message among 1",
+        ),
+        (
+            {"context": ["x" * 10_000_000], "answer": "A b."},
+            "got 10,000,004 characters of question",
+        ),
     ],
 )
 def test_input_of_a_wrong_type(judge_at, given, message):
@@ -121,22 +162,50 @@ def test_input_of_a_wrong_type(judge_at, given, message):
 @pytest.mark.parametrize(
     ("lm", "options", "message"),
     [
-        ("openai/tiny", {"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
-        ("openai/tiny", {"granuality": "answer"}, "granuality: there is no such field.*Options are: abstention, ask_a"),
+        (
+            "openai/tiny",
+            {"granularity": "word"},
+            r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)",
+        ),
+        (
+            "openai/tiny",
+            {"granuality": "answer"},
+            "granuality: there is no such field.*Options are: abstention, ask_a",
+        ),
         ("openai/tiny", {"threshold": 1.5}, "threshold: .*less than or equal to 1"),
         ("openai/tiny", {"threshold": True}, "threshold: expected a number, got True"),
-        ("openai/tiny", {"verdicts": "five_level"}, "set granularity='answer' with it, or verdicts='graded'"),
-        ("openai/tiny", {"instruction": "graded"}, "has other labels than verdicts='binary': give verdicts='graded'"),
+        (
+            "openai/tiny",
+            {"verdicts": "five_level"},
+            "set granularity='answer' with it, or verdicts='graded'",
+        ),
+        (
+            "openai/tiny",
+            {"instruction": "graded"},
+            "has other labels than verdicts='binary': give verdicts='graded'",
+        ),
         (
             "openai/tiny",
             {"instruction": "grounded", "verdicts": "graded"},
             "has other labels .* give verdicts='binary'",
         ),
-        ("openai/tiny", {"config": JudgeConfig(), "threshold": 0.5}, r"either config= or .*, got both \(options: thr"),
-        ("none", {"classifier": None}, r"a classifier of its own \(--untuned\) needs an LM"),
+        (
+            "openai/tiny",
+            {"config": JudgeConfig(), "threshold": 0.5},
+            r"either config= or .*, got both \(options: thr",
+        ),
+        (
+            "none",
+            {"classifier": None},
+            r"a classifier of its own \(--untuned\) needs an LM",
+        ),
         ("none", {"verdicts": "graded"}, "verdicts='graded' needs an LM. Leave it out"),
         ("none", {"quote": True}, "quote=True needs an LM. Leave it out"),
-        ("none", {"granularity": "answer", "verdicts": "five_level"}, "granularity='answer' needs an LM"),
+        (
+            "none",
+            {"granularity": "answer", "verdicts": "five_level"},
+            "granularity='answer' needs an LM",
+        ),
         ("none", {"threshold": 0.9}, r"threshold=0\.9 needs an LM"),
         (5, {}, "lm is 5; expected 'local'"),
         (None, {}, "lm is None; expected 'local'"),
@@ -154,10 +223,14 @@ def test_a_mapping_is_one_record(capsys):
     error, at once: with no thread a batch would wait for ever."""
     judge = Judge("none ")
     for progress in (False, True):
-        (found,) = judge.batch({"id": 7, "context": CONTEXT, "answer": "It is blue."}, progress=progress)
+        (found,) = judge.batch(
+            {"id": 7, "context": CONTEXT, "answer": "It is blue."}, progress=progress
+        )
         assert (found.id, found.faithful) == (7, True)
         assert ("judging:   0%|" in capsys.readouterr().err) is progress
-    with pytest.raises(InputError, match="got NoneType, expected a file, a table, or records"):
+    with pytest.raises(
+        InputError, match="got NoneType, expected a file, a table, or records"
+    ):
         judge.batch(None)
     for threads in (0, 2.5, "4"):
         with pytest.raises(ConfigError, match="expected a whole number from 1"):
@@ -166,14 +239,20 @@ def test_a_mapping_is_one_record(capsys):
 
 def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
     def say(asked):
-        return "Yes" if number_in(server.statement(asked)) <= 5 else {"status": 500, "text": "gone"}
+        return (
+            "Yes"
+            if number_in(server.statement(asked)) <= 5
+            else {"status": 500, "text": "gone"}
+        )
 
     judge, server = judge_at(says=say)
     records = [record(i) for i in range(1, 101)]
     found = judge.batch(records, num_threads=1)
     assert [j.unscored for j in found] == [None] * 5 + ["lm_failed"] * 95
     assert len(server.requests) == 25
-    with pytest.raises(LMUnavailableError, match=r"2[0-3] calls in a row failed"):  # three may be on their way
+    with pytest.raises(
+        LMUnavailableError, match=r"2[0-3] calls in a row failed"
+    ):  # three may be on their way
         list(judge.stream(records[5:], num_threads=4))
     assert len(server.requests) <= 25 + 20 + 3
 
@@ -186,9 +265,15 @@ def test_a_table_comes_back_with_judgments(judge_at, kind):
     import pandas
 
     judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
-    columns = {"response": ["It is blue.", "It is red.", None], "contexts": [CONTEXT] * 3, "faithful": [0, 1, 1]}
+    columns = {
+        "response": ["It is blue.", "It is red.", None],
+        "contexts": [CONTEXT] * 3,
+        "faithful": [0, 1, 1],
+    }
     given = pandas.DataFrame(columns, index=[7, 8, 9])
-    found = judge.batch(judge.batch(given if kind == "frame" else datasets.Dataset.from_dict(columns)))
+    found = judge.batch(
+        judge.batch(given if kind == "frame" else datasets.Dataset.from_dict(columns))
+    )
     if kind == "data set":
         found = found.to_pandas().set_index(given.index)
     assert list(found.index) == [7, 8, 9]
@@ -203,8 +288,14 @@ def test_judge_and_judgment_in_a_line(judge_at):
     judge, _ = judge_at(granularity="answer")
     assert repr(judge).startswith("<Judge 'openai/tiny', by answer, ")
     judgment = judge(context=CONTEXT, answer="It is <b>blue</b>.")
-    assert repr(judgment) == str(judgment) == "Judgment(faithful: 1 of 1 statement supported)"
-    by_default = Judge("none")(context=CONTEXT, answer="The kettle is blue. It is a red teapot.")
+    assert (
+        repr(judgment)
+        == str(judgment)
+        == "Judgment(faithful: 1 of 1 statement supported)"
+    )
+    by_default = Judge("none")(
+        context=CONTEXT, answer="The kettle is blue. It is a red teapot."
+    )
     assert repr(by_default).startswith("Judgment(not faithful: probability 0.")
     assert repr(by_default).endswith("), 1 of 2 statements supported)")
     assert repr(judge(context=[], answer="x")) == "Judgment(unscored: no_context)"

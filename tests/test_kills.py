@@ -33,7 +33,9 @@ for i in count():
 
 def killed(command, chance, longest, *, ready=False, **how):
     """Start a command and kill it within so many seconds after its start or, of one that says so, when it is ready."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, **how) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, **how
+    ) as process:
         if ready:
             process.stdout.read(1)
         time.sleep(chance.uniform(0, longest))
@@ -43,20 +45,47 @@ def killed(command, chance, longest, *, ready=False, **how):
 
 def test_a_batch(chat_server, tmp_path):
     """Each record has one row, in order, with the same judgment, however often the run was killed on the way."""
-    server = chat_server(says=lambda asked: "Yes" if "7" in server.statement(asked) else "No")
+    server = chat_server(
+        says=lambda asked: "Yes" if "7" in server.statement(asked) else "No"
+    )
     server.delay = 0.01
-    rows = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(600)]
+    rows = [
+        {"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."}
+        for i in range(600)
+    ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    command = [sys.executable, "-c", RUN, "judge", "in.jsonl", "--lm", "openai/tiny", "--api-base"]
-    how = {"cwd": tmp_path, "env": {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache")}}
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        "judge",
+        "in.jsonl",
+        "--lm",
+        "openai/tiny",
+        "--api-base",
+    ]
+    how = {
+        "cwd": tmp_path,
+        "env": {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache")},
+    }
     chance, codes = random.Random(50), []
     for _ in range(KILLS):
-        codes.append(killed([*command, server.base, "--out", "out.jsonl"], chance, 6, **how))
+        codes.append(
+            killed([*command, server.base, "--out", "out.jsonl"], chance, 6, **how)
+        )
     for out in ("out.jsonl", "whole.jsonl"):
-        done = subprocess.run([*command, server.base, "--out", out], capture_output=True, check=False, **how)
+        done = subprocess.run(
+            [*command, server.base, "--out", out],
+            capture_output=True,
+            check=False,
+            **how,
+        )
         assert done.returncode == 0, done.stderr
     paid = {"usage": 0, "replayed": 0}  # a killed run had paid for some replies
-    found, whole = ([json.loads(x) | paid for x in (tmp_path / f).open()] for f in ("out.jsonl", "whole.jsonl"))
+    found, whole = (
+        [json.loads(x) | paid for x in (tmp_path / f).open()]
+        for f in ("out.jsonl", "whole.jsonl")
+    )
     assert found == whole
     assert [r["id"] for r in found] == list(range(600))
     assert -signal.SIGKILL in codes
@@ -69,12 +98,18 @@ def test_an_export(tmp_path):
         assert code == -signal.SIGKILL
         try:
             load_judge(folder)
-        except ArtifactError:  # between two renames, or before the first: the next export mends it
+        except (
+            ArtifactError
+        ):  # between two renames, or before the first: the next export mends it
             refused += 1
         load = "import sys; from faith_dspy import Judge; Judge('openai/tiny').save(sys.argv[1])"
         for to in (folder, tmp_path / "fresh"):
             subprocess.run([sys.executable, "-c", load, to], check=True)
-        files = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.suffix in (".json", ".md")}
+        files = {
+            p.name: p.read_bytes()
+            for p in folder.iterdir()
+            if p.is_file() and p.suffix in (".json", ".md")
+        }
         assert files == {p.name: p.read_bytes() for p in (tmp_path / "fresh").iterdir()}
         assert load_judge(folder).escalate_to is None
     assert refused <= max(1, KILLS // 5)

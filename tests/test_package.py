@@ -15,15 +15,29 @@ from packaging.requirements import Requirement
 from faith_dspy import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = {"faith_dspy": "faith_dspy", "optimize": "faith_dspy/optimize", "eval_sets": "faith_dspy/eval_sets"}
+FOLDERS = {
+    "faith_dspy": "faith_dspy",
+    "optimize": "faith_dspy/optimize",
+    "eval_sets": "faith_dspy/eval_sets",
+}
 NOT_INSTALLED = "optimize/LOG.md"
 RUN = ("-c", "from faith_dspy.cli import main; main()")
-JUDGE_ONE = ["judge", "--answer", "It is blue. It is new.", "--context", "The kettle is blue."]
+JUDGE_ONE = [
+    "judge",
+    "--answer",
+    "It is blue. It is new.",
+    "--context",
+    "The kettle is blue.",
+]
 
 
 def files(folder):
     """What is in a folder of the package, as paths from the root."""
-    found = (p for p in (ROOT / folder).rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    found = (
+        p
+        for p in (ROOT / folder).rglob("*")
+        if p.is_file() and "__pycache__" not in p.parts
+    )
     return {str(p.relative_to(ROOT)) for p in found} - {NOT_INSTALLED}
 
 
@@ -33,11 +47,26 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
     for name in (*FOLDERS, "tests"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "results", "golden"))
-    for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / "LICENSE", ROOT / "MANIFEST.in"):
+        shutil.copytree(
+            ROOT / name,
+            source / name,
+            ignore=shutil.ignore_patterns("__pycache__", "results", "golden"),
+        )
+    for path in (
+        *ROOT.glob("*.md"),
+        ROOT / "pyproject.toml",
+        ROOT / "LICENSE",
+        ROOT / "MANIFEST.in",
+    ):
         shutil.copy(path, source)
     build = "from setuptools.build_meta import *; build_sdist('..'); build_wheel('..')"
-    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", build],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "absent from the `packages`" not in done.stderr
     return folder
@@ -60,9 +89,17 @@ def base(built):
     work.mkdir()
 
     def run(*args, **environment):
-        settings = {"PYTHONPATH": str(site), "PYTHONSAFEPATH": "1", "COLUMNS": "100", "HOME": str(work), **environment}
+        settings = {
+            "PYTHONPATH": str(site),
+            "PYTHONSAFEPATH": "1",
+            "COLUMNS": "100",
+            "HOME": str(work),
+            **environment,
+        }
         command = [sys.executable, "-S", *args]
-        done = subprocess.run(command, cwd=work, env=settings, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=work, env=settings, capture_output=True, text=True, check=False
+        )
         return done.returncode, done.stdout + done.stderr
 
     return run
@@ -71,7 +108,9 @@ def base(built):
 def required(requirements, extras=(), found=frozenset()):
     """Names of the distributions that requirements bring along, with these extras of whoever requires them."""
     for r in map(Requirement, requirements or ()):
-        if r.name not in found and (not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *extras))):
+        if r.name not in found and (
+            not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *extras))
+        ):
             found = required(metadata.requires(r.name), r.extras, found | {r.name})
     return found
 
@@ -81,7 +120,9 @@ def test_wheel(built):
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     about = {name for name in names if ".dist-info/" in name}
-    assert names - about == {into + name.removeprefix(f) for f, into in FOLDERS.items() for name in files(f)}
+    assert names - about == {
+        into + name.removeprefix(f) for f, into in FOLDERS.items() for name in files(f)
+    }
     assert f"faith_dspy-{__version__}.dist-info/licenses/LICENSE" in about
 
 
@@ -104,7 +145,10 @@ def test_the_base_install(base, chat_server):
         (["demo"], "The same as a page: demo.html"),
         (["labels", "list"], "200 answers over 40 contexts"),
         (["labels", "show", "quickstart"], "1 of 200"),
-        ([*JUDGE_ONE, "--lm", "openai/tiny", "--api-base", server.base], "1 of 2 statements supported"),
+        (
+            [*JUDGE_ONE, "--lm", "openai/tiny", "--api-base", server.base],
+            "1 of 2 statements supported",
+        ),
     ):
         code, said = base(*RUN, *command, OPENAI_API_KEY="x")
         assert (code, told in said) == (0, True), said
@@ -125,7 +169,10 @@ def test_the_base_install(base, chat_server):
 )
 def test_what_an_extra_brings(base, command, extra):
     """What needs an extra names it in one sentence, before it does anything."""
-    base("-c", "for kind in ('db', 'csv', 'parquet'): open(f'there.{kind}', 'w').write('answer,context\\nx,y\\n')")
+    base(
+        "-c",
+        "for kind in ('db', 'csv', 'parquet'): open(f'there.{kind}', 'w').write('answer,context\\nx,y\\n')",
+    )
     code, said = base(*RUN, *command)
     assert code == 2, said
     assert re.fullmatch(

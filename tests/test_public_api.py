@@ -9,11 +9,28 @@ import typer
 import faith_dspy
 from faith_dspy.cli import app
 
-HEAVY = ("dspy", "litellm", "mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "openvino")
+HEAVY = (
+    "dspy",
+    "litellm",
+    "mlflow",
+    "sklearn",
+    "numpy",
+    "pandas",
+    "scipy",
+    "datasets",
+    "matplotlib",
+    "openvino",
+)
 
 
 def python(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -41,18 +58,26 @@ def test_every_public_name_is_there_and_explained():
         assert getattr(faith_dspy, name).__doc__
         assert name in dir(faith_dspy)
     assert faith_dspy.__version__ == metadata.version("faith_dspy")
-    with pytest.raises(AttributeError, match="no attribute 'judge_all'; it has Chunk, Judge, JudgeConfig"):
+    with pytest.raises(
+        AttributeError,
+        match="no attribute 'judge_all'; it has Chunk, Judge, JudgeConfig",
+    ):
         _ = faith_dspy.judge_all
 
 
 def test_import_is_light():
     """`import faith_dspy`, its data types and its labels reader load none of the heavy libraries."""
-    code = f"import sys, faith_dspy; faith_dspy.Judgment, faith_dspy.JudgeConfig; import faith_dspy.io.labels; \
+    code = (
+        f"import sys, faith_dspy; faith_dspy.Judgment, faith_dspy.JudgeConfig; import faith_dspy.io.labels; \
 print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
     assert python(code) == "[]"
 
 
-@pytest.mark.parametrize("args", [["--help"], ["judge", "--help"], ["tune", "-h"], ["model", "info", "--help"]])
+@pytest.mark.parametrize(
+    "args",
+    [["--help"], ["judge", "--help"], ["tune", "-h"], ["model", "info", "--help"]],
+)
 def test_help_is_light(args):
     """Help loads none of the heavy libraries, nor pydantic, which typer would without our settings."""
     code = f"""
@@ -71,5 +96,14 @@ print([m for m in {(*HEAVY, "pydantic")!r} if m in sys.modules])"""
 
 def test_options_of_tune_are_on_the_command_line():
     command = typer.main.get_command(app).commands["tune"]
-    shown = {p.name for p in command.params} - {"as_json", "details", "require_better", "help"}
-    assert shown == signature(faith_dspy.tune).parameters.keys() - {"api_key", "register", "view"}
+    shown = {p.name for p in command.params} - {
+        "as_json",
+        "details",
+        "require_better",
+        "help",
+    }
+    assert shown == signature(faith_dspy.tune).parameters.keys() - {
+        "api_key",
+        "register",
+        "view",
+    }

@@ -14,7 +14,15 @@ from faith_dspy.cli.main import app
 from faith_dspy.io.labels import read_labels
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("", "faith_dspy", "faith_dspy/integrations", "optimize", "eval_sets", "tests/benchmarks", "notebooks")
+FOLDERS = (
+    "",
+    "faith_dspy",
+    "faith_dspy/integrations",
+    "optimize",
+    "eval_sets",
+    "tests/benchmarks",
+    "notebooks",
+)
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS
@@ -40,7 +48,11 @@ def commands(document):
     text = text_of(document)
     code = re.findall(r"^ {4}\S.*$|(?<=`)[^`\n]+(?=`)", text, re.MULTILINE)
     for block in blocks(text) + blocks(text, "bash"):
-        code += [line for line in block.replace("\\\n", " ").splitlines() if not line.startswith("•")]  # printed
+        code += [
+            line
+            for line in block.replace("\\\n", " ").splitlines()
+            if not line.startswith("•")
+        ]  # printed
     found = [re.search(r"(?:^|\s|/)faith-dspy ((?!\d)\w.*)", line) for line in code]
     return [match[1] for match in found if match]
 
@@ -54,35 +66,59 @@ def test_each_command_is_understood(document):
         while words and hasattr(command, "commands") and words[0] in command.commands:
             command = command.commands[words.pop(0)]
             context = typer.Context(command, parent=context)
-        assert not hasattr(command, "commands") or not words, f"{document}: no command {words[:1]} in {line!r}"
-        command.make_parser(context).parse_args(words)  # raises at an option that there is not
+        assert not hasattr(command, "commands") or not words, (
+            f"{document}: no command {words[:1]} in {line!r}"
+        )
+        command.make_parser(context).parse_args(
+            words
+        )  # raises at an option that there is not
 
 
 def test_each_make_target_exists():
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
-    assert {"quickstart", "test", "test-all"} <= set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
+    assert (
+        {"quickstart", "test", "test-all"}
+        <= set(re.findall(r"\bmake ([a-z-]+)", README))
+        <= targets
+    )
 
 
 @every_document
 def test_each_link_leads_somewhere(document):
     for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text_of(document)):
-        assert target.startswith("http") or (ROOT / document).parent.joinpath(target).exists(), target
+        assert (
+            target.startswith("http")
+            or (ROOT / document).parent.joinpath(target).exists()
+        ), target
 
 
 @every_document
 def test_each_import_of_ours_exists(document):
-    for line in (line for block in blocks(text_of(document), "python") for line in block.splitlines()):
+    for line in (
+        line
+        for block in blocks(text_of(document), "python")
+        for line in block.splitlines()
+    ):
         if line.startswith("from faith_dspy"):
             (node,) = ast.parse(line).body
-            defined = Path(importlib.util.find_spec(node.module).origin).read_text(encoding="utf-8")
+            defined = Path(importlib.util.find_spec(node.module).origin).read_text(
+                encoding="utf-8"
+            )
             for name in (alias.name for alias in node.names):
-                assert re.search(rf'^(class|def) {name}\b|^{name}\b.*=|^    "{name}"', defined, re.MULTILINE), line
+                assert re.search(
+                    rf'^(class|def) {name}\b|^{name}\b.*=|^    "{name}"',
+                    defined,
+                    re.MULTILINE,
+                ), line
 
 
 def test_the_first_code_prints_what_is_shown(capsys):
     """The README's first snippet needs no model, and its output is the block below it."""
     exec(blocks(README, "python")[0], {})
-    assert capsys.readouterr().out.strip() == next(b for b in blocks(README) if b.startswith("╭")).strip()
+    assert (
+        capsys.readouterr().out.strip()
+        == next(b for b in blocks(README) if b.startswith("╭")).strip()
+    )
 
 
 def test_each_judge_of_the_readme_can_be_made():
@@ -95,36 +131,72 @@ def test_each_judge_of_the_readme_can_be_made():
 def test_the_rows_of_csv_are_labels(tmp_path):
     (tmp_path / "labels.csv").write_text(*blocks(README, "csv"), encoding="utf-8")
     examples = read_labels(tmp_path / "labels.csv")
-    assert [(e.label, len(e.context)) for e in examples] == [(True, 1), (False, 1), (True, 2), (False, 2), (True, 1)]
+    assert [(e.label, len(e.context)) for e in examples] == [
+        (True, 1),
+        (False, 1),
+        (True, 2),
+        (False, 2),
+        (True, 1),
+    ]
 
 
 def kept(section):
     """A table of the agreement page: row by name, each a figure by column."""
-    table = text_of("tests/benchmarks/AGREEMENT.md").partition(f"## Answers: {section}\n")[2].partition("\n## ")[0]
-    names, *rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines() if "|" in line]
+    table = (
+        text_of("tests/benchmarks/AGREEMENT.md")
+        .partition(f"## Answers: {section}\n")[2]
+        .partition("\n## ")[0]
+    )
+    names, *rows = [
+        [cell.strip(" *") for cell in line.split("|")[1:-1]]
+        for line in table.splitlines()
+        if "|" in line
+    ]
     return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
 
 
 def test_the_figures_of_agreement_are_those_kept():
     figures, opening = kept("balanced accuracy"), README.partition("## Install")[0]
-    for shown, family in (("mean of 8", "mean of 8"), ("RAGTruth QA", "ragtruth_qa"), ("WiCE", "wice_oracle")):
+    for shown, family in (
+        ("mean of 8", "mean of 8"),
+        ("RAGTruth QA", "ragtruth_qa"),
+        ("WiCE", "wice_oracle"),
+    ):
         row = re.search(rf"^\| ({shown}.*) \|$", README, re.MULTILINE)[1].split(" | ")
         of = figures[family]
-        assert row[1:] == [of["untuned judge"], of["lexical baseline"], of["champion"]], shown
+        assert row[1:] == [
+            of["untuned judge"],
+            of["lexical baseline"],
+            of["champion"],
+        ], shown
         assert of["n"] in row[0]
-    assert all(figures["mean of 8"][judge] in opening for judge in ("untuned judge", "lexical baseline", "champion"))
+    assert all(
+        figures["mean of 8"][judge] in opening
+        for judge in ("untuned judge", "lexical baseline", "champion")
+    )
     for share in ("share of the unfaithful stopped", "share of the faithful passed"):
         for judge in ("untuned judge", "champion"):
-            assert f"{100 * float(kept(share)['mean of 8'][judge].split()[0]):.0f} %" in opening
+            assert (
+                f"{100 * float(kept(share)['mean of 8'][judge].split()[0]):.0f} %"
+                in opening
+            )
 
 
 def test_every_interval_stands_on_a_page_of_evidence():
     """Each figure of the README that has an interval is, sign and zeros aside, one of the kept results."""
 
     def figures(text):
-        found = re.findall(r"([-+−]?\d*\.?\d+) \[([-+−]?\d*\.?\d+), ([-+−]?\d*\.?\d+)\]", text.replace("\n", " "))
-        return {tuple(float(number.replace("−", "-")) for number in numbers) for numbers in found}
+        found = re.findall(
+            r"([-+−]?\d*\.?\d+) \[([-+−]?\d*\.?\d+), ([-+−]?\d*\.?\d+)\]",
+            text.replace("\n", " "),
+        )
+        return {
+            tuple(float(number.replace("−", "-")) for number in numbers)
+            for numbers in found
+        }
 
     pages = ("AGREEMENT.md", "README.md", "TEACHING.md", "../../optimize/LOG.md")
     assert len(figures(README)) > 10
-    assert figures(README) <= set().union(*(figures(text_of(f"tests/benchmarks/{page}")) for page in pages))
+    assert figures(README) <= set().union(
+        *(figures(text_of(f"tests/benchmarks/{page}")) for page in pages)
+    )

@@ -22,12 +22,19 @@ GOOD = {"context": CONTEXT, "answer": "It is blue."}
 
 def kettles(n):
     """Records whose answers tell which they are."""
-    return [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(n)]
+    return [
+        {"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."}
+        for i in range(n)
+    ]
 
 
 def put(path, *lines):
     """A file of lines: objects as JSON, bytes as they are."""
-    path.write_bytes(b"".join(x if isinstance(x, bytes) else json.dumps(x).encode() + b"\n" for x in lines))
+    path.write_bytes(
+        b"".join(
+            x if isinstance(x, bytes) else json.dumps(x).encode() + b"\n" for x in lines
+        )
+    )
     return path
 
 
@@ -45,10 +52,19 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
     tally = run(judge, source, out, show=True)
     first, second, third, _ = rows(out)
     assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
-    assert (second["unscored"], second["score"], second["line"]) == ("parse_failed", None, 3)
-    assert "line 3: is not JSON in UTF-8 (EOF while parsing a list at line 1 column 13" in second["detail"]
+    assert (second["unscored"], second["score"], second["line"]) == (
+        "parse_failed",
+        None,
+        3,
+    )
+    assert (
+        "line 3: is not JSON in UTF-8 (EOF while parsing a list at line 1 column 13"
+        in second["detail"]
+    )
     said = "4 judged: 2 scored, 2 unscored (1 parse_failed, 1 no_context) · 1 of them by an earlier run"
-    assert str(tally).startswith(f"{said} · 0 calls, 0 prompt tokens (0 cached), 0 completion tokens · ")
+    assert str(tally).startswith(
+        f"{said} · 0 calls, 0 prompt tokens (0 cached), 0 completion tokens · "
+    )
     server.close()
     again = run(judge, source, out, show=True)
     assert again.shown == tally.shown
@@ -83,44 +99,82 @@ def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
     assert [r["id"] for r in rows(out)] == [0, 1, 2]
     server.says, server.status = "Yes", 200
     tally = run(judge, source, out, threads=1)
-    assert [(r["id"], r["unscored"]) for r in rows(out)] == [(i, None) for i in range(6)]
+    assert [(r["id"], r["unscored"]) for r in rows(out)] == [
+        (i, None) for i in range(6)
+    ]
     assert (tally.rows, tally.resumed, tally.usage.calls) == (6, 3, 3)
 
 
 def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
     """Rows of other options, of another LM or of something else, and the input itself, are refused as they are."""
     judge, server = judge_at()
-    source, out = put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}), tmp_path / "out.jsonl"
+    source, out = (
+        put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}),
+        tmp_path / "out.jsonl",
+    )
     run(judge, source, out)
     whole = out.read_bytes()
     first = whole.splitlines(keepends=True)[0]
-    others = (judge_at(server, strictness="lenient")[0], Judge("openai/other", config=judge.config))
-    cases = [(other, first, "was judged by another judge or with other options") for other in others]
-    for row in (b"[]\n", b"{}\n", b"\x00\n", b'{"record": "0"}\n', b"[" * 100_000 + b"\n"):
-        cases.append((judge, row, r".*, so this run cannot be resumed from it\. Give another --out"))
+    others = (
+        judge_at(server, strictness="lenient")[0],
+        Judge("openai/other", config=judge.config),
+    )
+    cases = [
+        (other, first, "was judged by another judge or with other options")
+        for other in others
+    ]
+    for row in (
+        b"[]\n",
+        b"{}\n",
+        b"\x00\n",
+        b'{"record": "0"}\n',
+        b"[" * 100_000 + b"\n",
+    ):
+        cases.append(
+            (
+                judge,
+                row,
+                r".*, so this run cannot be resumed from it\. Give another --out",
+            )
+        )
     for other, row, said in cases:
         out.write_bytes(row)
         with pytest.raises(InputError, match=f"line 1 {said}"):
             run(other, source, out)
         assert out.read_bytes() == row
-    with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):
+    with pytest.raises(
+        InputError, match=r"is the input itself\. Give another --out\.$"
+    ):
         run(judge, source, tmp_path / "." / "in.jsonl")
     out.write_bytes(first)
     run(judge_at(server)[0], source, out)
-    assert [r["record"] for r in rows(out)] == [json.loads(row)["record"] for row in whole.splitlines()]
+    assert [r["record"] for r in rows(out)] == [
+        json.loads(row)["record"] for row in whole.splitlines()
+    ]
 
 
 def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path):
     """The file is cut there; a reply that cannot be read is a row like any other."""
     source = put(tmp_path / "in.jsonl", *kettles(2), b"oops\n", *kettles(6)[2:])
-    out, fails = tmp_path / "out.jsonl", {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."}
+    out, fails = (
+        tmp_path / "out.jsonl",
+        {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."},
+    )
 
     def say(asked):
         return fails.get(int(server.statement(asked).split()[1]), "Yes")
 
     judge, server = judge_at(says=say)
     run(judge, source, out, threads=2)
-    reasons = [None, "parse_failed", "parse_failed", None, "lm_failed", None, "parse_failed"]
+    reasons = [
+        None,
+        "parse_failed",
+        "parse_failed",
+        None,
+        "lm_failed",
+        None,
+        "parse_failed",
+    ]
     assert [r["unscored"] for r in rows(out)] == reasons
     before, fails = out.read_bytes().splitlines()[:4], {}
     dspy.configure_cache(enable_disk_cache=False)  # forget the replies
@@ -153,10 +207,28 @@ def command(tmp_path):
     started = []
 
     def start(server, *args, **how):
-        words = [sys.executable, "-c", RUN, "judge", *args, "--lm", "openai/tiny", "--api-base", server.base]
-        env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"), "NO_COLOR": "1"}
+        words = [
+            sys.executable,
+            "-c",
+            RUN,
+            "judge",
+            *args,
+            "--lm",
+            "openai/tiny",
+            "--api-base",
+            server.base,
+        ]
+        env = {
+            **os.environ,
+            "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"),
+            "NO_COLOR": "1",
+        }
         how = {"stdout": subprocess.PIPE, "preexec_fn": heed_ctrl_c} | how
-        started.append(subprocess.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, **how))
+        started.append(
+            subprocess.Popen(
+                words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, **how
+            )
+        )
         return started[-1]
 
     yield start
@@ -182,11 +254,25 @@ def test_a_full_disk(command, chat_server, tmp_path, to):
     put(tmp_path / "in.jsonl", *kettles(100))
     where = ["--out", to] if to else []
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
-        how = {"preexec_fn": small_disk} if to == "out.jsonl" else {} if to else {"stdout": full}
+        how = (
+            {"preexec_fn": small_disk}
+            if to == "out.jsonl"
+            else {}
+            if to
+            else {"stdout": full}
+        )
         process = command(server, "in.jsonl", *where, **how)
         _, said = process.communicate(timeout=300)
-    assert (process.returncode, b"Traceback" in said, b"Exception ignored" in said) == (2, False, False), said
-    assert said.decode().splitlines()[-1].startswith(f"error: {f'--out {to}' if to else 'standard output'}: cannot be")
+    assert (process.returncode, b"Traceback" in said, b"Exception ignored" in said) == (
+        2,
+        False,
+        False,
+    ), said
+    assert (
+        said.decode()
+        .splitlines()[-1]
+        .startswith(f"error: {f'--out {to}' if to else 'standard output'}: cannot be")
+    )
     assert len(server.requests) < 100
     if to == "out.jsonl":
         assert command(server, "in.jsonl", *where).wait(60) == 0
@@ -217,10 +303,16 @@ def test_standard_input_and_output(command, chat_server):
     server = chat_server(says="Yes")
     process = command(server, "-", "--out", "-", stdin=subprocess.PIPE)
     answer = "Die Kanne ist schön – 茶."
-    told, said = process.communicate(json.dumps({"context": CONTEXT, "answer": answer}).encode(), timeout=300)
+    told, said = process.communicate(
+        json.dumps({"context": CONTEXT, "answer": answer}).encode(), timeout=300
+    )
     assert process.returncode == 0, said
     assert json.loads(told)["answer"] == answer
-    assert said.decode().splitlines()[-1].startswith("1 judged: 1 scored, 0 unscored · 1 call,")
+    assert (
+        said.decode()
+        .splitlines()[-1]
+        .startswith("1 judged: 1 scored, 0 unscored · 1 call,")
+    )
 
 
 def test_a_closed_pipe_ends_quietly(command, chat_server, tmp_path):

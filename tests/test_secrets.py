@@ -9,8 +9,16 @@ import sys
 import pytest
 from recorded import knowing, labels
 
-KEY, PASSWORD, QUERY, DOTENV = "sk-planted-1f3a5c7e9b", "planted-2b4d6f8a", "planted-3c5e7a9d", "planted-4d6f8b1c"
-SECRETS = (*(s.encode() for s in (KEY, PASSWORD, QUERY, DOTENV)), base64.b64encode(f"me:{PASSWORD}".encode()))
+KEY, PASSWORD, QUERY, DOTENV = (
+    "sk-planted-1f3a5c7e9b",
+    "planted-2b4d6f8a",
+    "planted-3c5e7a9d",
+    "planted-4d6f8b1c",
+)
+SECRETS = (
+    *(s.encode() for s in (KEY, PASSWORD, QUERY, DOTENV)),
+    base64.b64encode(f"me:{PASSWORD}".encode()),
+)
 
 
 @pytest.fixture
@@ -18,9 +26,26 @@ def command(tmp_path):
     """Runs the command line with the key in its environment: (exit code, output)."""
 
     def run(*words):
-        env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache"), "OPENAI_API_KEY": KEY, "NO_COLOR": "1"}
-        command = [sys.executable, "-c", "from faith_dspy.cli import main; main()", *map(str, words)]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False, timeout=800)
+        env = {
+            **os.environ,
+            "DSPY_CACHEDIR": str(tmp_path / "cache"),
+            "OPENAI_API_KEY": KEY,
+            "NO_COLOR": "1",
+        }
+        command = [
+            sys.executable,
+            "-c",
+            "from faith_dspy.cli import main; main()",
+            *map(str, words),
+        ]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            check=False,
+            timeout=800,
+        )
         return done.returncode, done.stdout + done.stderr
 
     return run
@@ -29,8 +54,15 @@ def command(tmp_path):
 def leaks(folder, *outputs, given=()):
     """Where a secret stands: of files, all but those that were given."""
     files = [p for p in folder.rglob("*") if p.is_file() and p not in given]
-    found = [(str(p.relative_to(folder)), s) for p in files for s in SECRETS if s in p.read_bytes()]
-    return found + [(out.decode()[-300:], s) for out in outputs for s in SECRETS if s in out]
+    found = [
+        (str(p.relative_to(folder)), s)
+        for p in files
+        for s in SECRETS
+        if s in p.read_bytes()
+    ]
+    return found + [
+        (out.decode()[-300:], s) for out in outputs for s in SECRETS if s in out
+    ]
 
 
 @pytest.mark.all
@@ -44,7 +76,16 @@ def test_a_working_endpoint(command, chat_server, tmp_path):
     outputs = []
     for words in (
         ["tune", known, *at, "--variants", "sentence", "--out", "judge"],
-        ["judge", known, "--judge", "judge", "--out", "out.jsonl", "--html", "out.html"],
+        [
+            "judge",
+            known,
+            "--judge",
+            "judge",
+            "--out",
+            "out.jsonl",
+            "--html",
+            "out.html",
+        ],
         ["agree", known, "--judge", "judge", "--json", "--track"],
         ["stress", known, "--judge", "judge", "--json", "--answers", 4],
     ):
@@ -52,7 +93,9 @@ def test_a_working_endpoint(command, chat_server, tmp_path):
         assert code == 0, said
         outputs.append(said)
     assert (tmp_path / "judge" / "CARD.md").is_file()
-    assert any("judge.json" in str(p) for p in (tmp_path / "mlruns").rglob("*") if p.is_file())
+    assert any(
+        "judge.json" in str(p) for p in (tmp_path / "mlruns").rglob("*") if p.is_file()
+    )
     assert leaks(tmp_path, *outputs, given=[tmp_path / "judge" / ".env"]) == []
 
 
@@ -60,11 +103,18 @@ def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
     """An endpoint that fails with key, address and password in its message: none of them is in rows, page or output."""
     told = f"Incorrect API key {KEY} for http://me:{PASSWORD}@ss@host/v1?key={QUERY} or api_key={QUERY}"
     refuse = {"status": 400, "text": told}
-    server = chat_server(says=lambda asked: "Yes" if "fine" in server.statement(asked) else refuse)
-    rows = [{"context": ["All is fine."], "answer": a} for a in ("It is fine.", "It is bad.", "It is fine. It is bad.")]
+    server = chat_server(
+        says=lambda asked: "Yes" if "fine" in server.statement(asked) else refuse
+    )
+    rows = [
+        {"context": ["All is fine."], "answer": a}
+        for a in ("It is fine.", "It is bad.", "It is fine. It is bad.")
+    ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     at = ["--lm", "openai/tiny", "--api-base", server.base]
-    code, said = command("judge", "in.jsonl", *at, "--out", "out.jsonl", "--html", "out.html")
+    code, said = command(
+        "judge", "in.jsonl", *at, "--out", "out.jsonl", "--html", "out.html"
+    )
     assert code == 0, said
     assert b"Incorrect API key" in (tmp_path / "out.jsonl").read_bytes()
     assert leaks(tmp_path, said) == []

@@ -6,7 +6,11 @@ _HOME = "https://raw.githubusercontent.com/google/BEGIN-dataset/main/"
 FILES = {
     name: _HOME + name
     for part in ("dev", "test")
-    for name in (f"cmu-dog/begin_{part}_cmu.tsv", f"topicalchat/begin_{part}_tc.tsv", f"wow/begin_{part}_wow.tsv")
+    for name in (
+        f"cmu-dog/begin_{part}_cmu.tsv",
+        f"topicalchat/begin_{part}_tc.tsv",
+        f"wow/begin_{part}_wow.tsv",
+    )
 }
 LABELS = {"Fully attributable": True, "Not fully attributable": False}
 """*Generic* replies say nothing that could be supported, and are left out."""

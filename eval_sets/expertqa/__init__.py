@@ -6,7 +6,11 @@ from faith_dspy.eval_sets.public import Files, Rows, read_rows
 
 _HOME = "https://raw.githubusercontent.com/chaitanyamalaviya/ExpertQA/main/data/"
 FILES = {"r2_compiled_anon.jsonl": _HOME + "r2_compiled_anon.jsonl"}
-VERDICTS = {"Complete": "fully_supported", "Partial": "partially_supported", "Incomplete": "not_supported"}
+VERDICTS = {
+    "Complete": "fully_supported",
+    "Partial": "partially_supported",
+    "Incomplete": "not_supported",
+}
 """Support as experts saw it; *Missing* and *N/A* claims have no evidence to be judged against, and are left out."""
 _CITED = re.compile(r"\s*\[\d+\]")
 _SOURCE = re.compile(r"^\s*(?:\[\d+\]\s*)?(https?://\S+)?\s*")
@@ -28,7 +32,9 @@ def rows(files: Files) -> Rows:
                     "context": chunks,
                     "answer": text,
                     "faithful": verdict == "fully_supported",
-                    "statements": [{"text": text, "verdict": verdict}] if text else None,
+                    "statements": [{"text": text, "verdict": verdict}]
+                    if text
+                    else None,
                     "group": f"expertqa/{i}",
                     "domain": (r.get("metadata") or {}).get("field"),
                     "model": system,
@@ -38,4 +44,6 @@ def rows(files: Files) -> Rows:
 def _chunk(evidence: str) -> dict[str, str]:
     match = _SOURCE.match(evidence)
     assert match is not None  # every part of the pattern may be missing
-    return {"text": evidence[match.end() :].strip()} | ({"source": match[1]} if match[1] else {})
+    return {"text": evidence[match.end() :].strip()} | (
+        {"source": match[1]} if match[1] else {}
+    )

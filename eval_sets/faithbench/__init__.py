@@ -30,10 +30,16 @@ def rows(files: Files) -> Rows:
                 "faithful": not wrong,
                 "statements": of_spans(summary, spans) if spans or not wrong else None,
                 "model": s["metadata"]["summarizer"],
-                "kind": "benign" if wrong and all("Benign" in labels for labels, _ in wrong) else None,
+                "kind": "benign"
+                if wrong and all("Benign" in labels for labels, _ in wrong)
+                else None,
             }
 
 
 def _verdict(labels: set[str]) -> str:
     """Intrinsic: at odds with the source; otherwise not in it."""
-    return "contradictory" if any(label.endswith("Intrinsic") for label in labels) else "no_evidence"
+    return (
+        "contradictory"
+        if any(label.endswith("Intrinsic") for label in labels)
+        else "no_evidence"
+    )

@@ -16,7 +16,10 @@ def rows(files: Files) -> Rows:
     for name, path in files.items():
         for d in read_object(path):
             for i, u in enumerate(d["utterances"]):
-                key, tags = f"faithdial/{PARTS[name]}/{d['dialog_idx']}/{i}", set(u["BEGIN"] or ())
+                key, tags = (
+                    f"faithdial/{PARTS[name]}/{d['dialog_idx']}/{i}",
+                    set(u["BEGIN"] or ()),
+                )
                 original = u["original_response"] or u["response"]
                 wrong = any("hallucination" in tag.casefold() for tag in tags)
                 row = {
@@ -26,6 +29,18 @@ def rows(files: Files) -> Rows:
                     "split": PARTS[name],
                 }
                 if wrong or tags == {"Entailment"}:
-                    yield {**row, "id": key, "answer": original, "faithful": not wrong, "kind": "original"}
+                    yield {
+                        **row,
+                        "id": key,
+                        "answer": original,
+                        "faithful": not wrong,
+                        "kind": "original",
+                    }
                 if u["original_response"]:
-                    yield {**row, "id": f"{key}/new", "answer": u["response"], "faithful": True, "kind": "rewritten"}
+                    yield {
+                        **row,
+                        "id": f"{key}/new",
+                        "answer": u["response"],
+                        "faithful": True,
+                        "kind": "rewritten",
+                    }

@@ -17,11 +17,18 @@ def rows(files: Files) -> Rows:
                 yield {
                     "id": f"hagrid/{r['query_id']}/{i}",
                     "question": r["query"],
-                    "context": [{"text": q["text"], "source": q["docid"]} for q in r["quotes"]],
+                    "context": [
+                        {"text": q["text"], "source": q["docid"]} for q in r["quotes"]
+                    ],
                     "answer": a["answer"],
                     "faithful": bool(a["attributable"]),
                     "statements": [
-                        {"text": text, "verdict": "fully_supported" if attributable else "not_supported"}
+                        {
+                            "text": text,
+                            "verdict": "fully_supported"
+                            if attributable
+                            else "not_supported",
+                        }
                         for text, attributable in told
                         if attributable is not None
                     ],

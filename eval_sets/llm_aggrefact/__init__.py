@@ -3,7 +3,10 @@
 from faith_dspy.eval_sets.public import Files, Rows, read_rows
 
 _HOME = "hf://datasets/lytang/LLM-AggreFact/data/"
-FILES = {name: _HOME + name for name in ("dev-00000-of-00001.parquet", "test-00000-of-00001.parquet")}
+FILES = {
+    name: _HOME + name
+    for name in ("dev-00000-of-00001.parquet", "test-00000-of-00001.parquet")
+}
 
 
 def rows(files: Files) -> Rows:

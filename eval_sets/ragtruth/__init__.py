@@ -21,10 +21,19 @@ def rows(files: Files) -> Rows:
         source, spans = sources[r["source_id"]], r["labels"]
         given = source["source_info"]
         qa = source["task_type"] == "QA"
-        chunks = [p.strip() for p in given["passages"].split("\n\n") if p.strip()] if qa else [_text(given)]
+        chunks = (
+            [p.strip() for p in given["passages"].split("\n\n") if p.strip()]
+            if qa
+            else [_text(given)]
+        )
         flags = [flag for flag in FLAGS if any(s.get(flag) for s in spans)]
         marked = [
-            (s["start"], s["end"], "contradictory" if "Conflict" in s["label_type"] else "no_evidence", s.get("meta"))
+            (
+                s["start"],
+                s["end"],
+                "contradictory" if "Conflict" in s["label_type"] else "no_evidence",
+                s.get("meta"),
+            )
             for s in spans
         ]
         yield {
@@ -33,7 +42,9 @@ def rows(files: Files) -> Rows:
             "context": chunks,
             "answer": r["response"],
             "faithful": not spans,
-            "statements": of_spans(r["response"], marked) if sentences(r["response"]) else None,
+            "statements": of_spans(r["response"], marked)
+            if sentences(r["response"])
+            else None,
             "group": f"ragtruth/{r['source_id']}",
             "split": r["split"],
             "domain": source["task_type"],

@@ -7,7 +7,9 @@ DOMAINS = (
     *("billsum", "ectsum", "news", "podcast", "qmsumm"),
     *("sales_call", "sales_email", "samsum", "scitldr", "shakespeare"),
 )
-FILES = {name: _HOME + name for name in (f"summedits_{domain}.json" for domain in DOMAINS)}
+FILES = {
+    name: _HOME + name for name in (f"summedits_{domain}.json" for domain in DOMAINS)
+}
 
 
 def rows(files: Files) -> Rows:

@@ -2,8 +2,13 @@
 
 from faith_dspy.eval_sets.public import Files, Rows, read_rows
 
-_HOME = "https://raw.githubusercontent.com/ryokamoi/wice/main/data/entailment_retrieval/"
-FILES = {name: _HOME + name for name in ("claim/train.jsonl", "claim/dev.jsonl", "claim/test.jsonl")}
+_HOME = (
+    "https://raw.githubusercontent.com/ryokamoi/wice/main/data/entailment_retrieval/"
+)
+FILES = {
+    name: _HOME + name
+    for name in ("claim/train.jsonl", "claim/dev.jsonl", "claim/test.jsonl")
+}
 VERDICTS = {
     "supported": "fully_supported",
     "partially_supported": "partially_supported",
@@ -22,7 +27,13 @@ def rows(files: Files) -> Rows:
                 "context": r["evidence"],
                 "answer": r["claim"],
                 "faithful": r["label"] == "supported",
-                "statements": [{"text": r["claim"], "verdict": VERDICTS[r["label"]], "supporting_chunk_ids": enough}],
+                "statements": [
+                    {
+                        "text": r["claim"],
+                        "verdict": VERDICTS[r["label"]],
+                        "supporting_chunk_ids": enough,
+                    }
+                ],
                 "group": f"wice/{r['meta'].get('claim_title', r['meta']['id'])}",
                 "split": name.partition("/")[2].removesuffix(".jsonl"),
             }

@@ -21,17 +21,41 @@ def agree(
     labels: cli.Labels,
     *,
     chosen: cli.ChosenJudge,
-    unlabelled: Annotated[Path | None, cli.option("--unlabelled", "The same traffic without labels.", "FILE")] = None,
+    unlabelled: Annotated[
+        Path | None,
+        cli.option("--unlabelled", "The same traffic without labels.", "FILE"),
+    ] = None,
     minimum: cli.Minimum = None,
-    track: Annotated[bool, cli.option("--track", "Record the result in MLflow; compare it with earlier ones.")] = False,
+    track: Annotated[
+        bool,
+        cli.option(
+            "--track", "Record the result in MLflow; compare it with earlier ones."
+        ),
+    ] = False,
     max_drift: Annotated[
-        float, cli.option("--max-drift", "With --track: largest change of coverage.", "SHARE", min=0, max=1)
+        float,
+        cli.option(
+            "--max-drift",
+            "With --track: largest change of coverage.",
+            "SHARE",
+            min=0,
+            max=1,
+        ),
     ] = 0.2,
     tracking_uri: cli.TrackingURI = None,
     experiment: Annotated[
-        str | None, cli.option("--experiment", "MLflow experiment of --track.", "NAME", show_default="faithfulness")
+        str | None,
+        cli.option(
+            "--experiment",
+            "MLflow experiment of --track.",
+            "NAME",
+            show_default="faithfulness",
+        ),
     ] = None,
-    html: Annotated[Path | None, cli.option("--html", "Also write an HTML page of the disagreements.", "FILE")] = None,
+    html: Annotated[
+        Path | None,
+        cli.option("--html", "Also write an HTML page of the disagreements.", "FILE"),
+    ] = None,
     details: cli.Details = False,
     as_json: cli.Json = False,
 ) -> None:
@@ -58,13 +82,22 @@ def agree(
     from faith_dspy.optimize import drift
     from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.report.judgment import described, write_html
-    from faith_dspy.report.tables import Table, agreement_tables, disagreements, disagreements_table
+    from faith_dspy.report.tables import (
+        Table,
+        agreement_tables,
+        disagreements,
+        disagreements_table,
+    )
     from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
     if html is not None:
         check_writable(html)
-    examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
-    traffic = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
+    examples = sorted(
+        read_labels(labels), key=lambda e: (e.context_key, e.id)
+    )  # so that the prefix cache stays warm
+    traffic = (
+        read_labels(unlabelled, require_label=False) if unlabelled is not None else []
+    )
     judge = chosen.load()
     seen = drift.count_tuned_on(judge, examples)
     if seen and (minimum is not None or traffic):
@@ -79,13 +112,18 @@ def agree(
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
-        run = drift.DriftRun(store, chosen.source or judge.lm_name, labels.name, label_set_hash(examples))
+        run = drift.DriftRun(
+            store, chosen.source or judge.lm_name, labels.name, label_set_hash(examples)
+        )
         drift.ignore_cache(judge)
     judged = _judged(judge, examples, "judging")
     rows = drift.judged_rows(examples, judged)
     share = None
     if traffic:
-        scores = [judgment.ranking for judgment in _judged(judge, traffic, "judging the unlabelled")]
+        scores = [
+            judgment.ranking
+            for judgment in _judged(judge, traffic, "judging the unlabelled")
+        ]
         share = drift.estimate_share(rows, scores, [e.group_key for e in traffic])
     report = drift.drift_report(
         examples,
@@ -96,15 +134,24 @@ def agree(
         minimum=minimum,
         max_shift=max_drift,
     )
-    unscored = dict(Counter(j.unscored.value for j in judged if j.unscored is not None).most_common())
+    unscored = dict(
+        Counter(
+            j.unscored.value for j in judged if j.unscored is not None
+        ).most_common()
+    )
     wrong = disagreements(examples, judged)
     judge_name = described(judge)
     assert report.agreement.answers is not None  # else there is no report
     three_lines = of_judge(judge, chosen.source, report.agreement.answers, seen=seen)
     document = report.agreement.to_json() | {
         "in_three_lines": three_lines.notes,
-        "disagreements": [{"id": e.id, "faithful": e.label, "probability": j.ranking} for e, j in wrong],
-        **report.model_dump(mode="json", include={"at", "label_set_hash", "usage", "replayed", "alarms"}),
+        "disagreements": [
+            {"id": e.id, "faithful": e.label, "probability": j.ranking}
+            for e, j in wrong
+        ],
+        **report.model_dump(
+            mode="json", include={"at", "label_set_hash", "usage", "replayed", "alarms"}
+        ),
         "judge": judge_name,
         "version": metadata.version("faith_dspy"),
         "unscored": unscored,
@@ -116,21 +163,35 @@ def agree(
         reasons = (f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.items())
         tables.append(Table("Unscored", notes=tuple(reasons)))
     if details:
-        tables += agreement_tables(report.agreement, report.usage, report.replayed, len(examples), judge_name)
+        tables += agreement_tables(
+            report.agreement, report.usage, report.replayed, len(examples), judge_name
+        )
     if share is not None:
         document["traffic"] = share.model_dump(mode="json")
         tables.append(drift.traffic_table(share))
     if run is not None:
         fields = {"at", "changes", "new_version", "flips"}
-        document["drift"] = {"run_id": run.run_id, "step": run.steps, **report.model_dump(mode="json", include=fields)}
+        document["drift"] = {
+            "run_id": run.run_id,
+            "step": run.steps,
+            **report.model_dump(mode="json", include=fields),
+        }
         tables += drift.drift_tables(report)
     cli.print_result(as_json, document, tables)
     if html is not None:
         title = f"{counted(len(wrong), 'disagreement')} with {labels.name}, worst first"
-        write_html((({**dict(e), "faithful": e.label}, j) for e, j in wrong), html, title=title, judge=judge_name)
+        write_html(
+            (({**dict(e), "faithful": e.label}, j) for e, j in wrong),
+            html,
+            title=title,
+            judge=judge_name,
+        )
     if run is not None:
         run.log(report)
-    if minimum is not None and (sources := drift.rarer_sources(rows)) < SIGNIFICANT_FROM:
+    if (
+        minimum is not None
+        and (sources := drift.rarer_sources(rows)) < SIGNIFICANT_FROM
+    ):
         rests = f"--min rests on {counted(sources, 'source')} of the rarer label"
         cli.say(f"{rests}; from {SIGNIFICANT_FROM} on it is reliable.")
     cli.fail(report.alarms)
@@ -142,9 +203,17 @@ def stress(
     *,
     chosen: cli.ChosenJudge,
     answers: Annotated[
-        int, cli.option("--answers", "Labelled answers to perturb, half of them faithful.", "N", min=2)
+        int,
+        cli.option(
+            "--answers",
+            "Labelled answers to perturb, half of them faithful.",
+            "N",
+            min=2,
+        ),
     ] = 50,
-    seed: Annotated[int, cli.option("--seed", "Seed of the choice and of the perturbations.", "N")] = 0,
+    seed: Annotated[
+        int, cli.option("--seed", "Seed of the choice and of the perturbations.", "N")
+    ] = 0,
     minimum: cli.Minimum = None,
     max_flips: cli.MaxFlips = None,
     as_json: cli.Json = False,
@@ -172,7 +241,9 @@ def stress(
     cli.fail([*report.below(minimum), *report.flipped(max_flips)])
 
 
-def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> list[Judgment]:
+def _judged(
+    judge: Judge, examples: Sequence[LabelledExample], what: str
+) -> list[Judgment]:
     """Judgments of the examples, with a progress bar."""
     from faith_dspy.lm.metered import metered
     from faith_dspy.report.progress import TerminalView

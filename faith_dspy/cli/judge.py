@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from faith_dspy.cli.options import ChosenJudge, drop_stdout, fail, option, print_json, say, with_options
+from faith_dspy.cli.options import (
+    ChosenJudge,
+    drop_stdout,
+    fail,
+    option,
+    print_json,
+    say,
+    with_options,
+)
 from faith_dspy.errors import InputError, LMUnavailableError
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -28,15 +36,32 @@ def judge(
             show_default=False,
         ),
     ] = None,
-    answer: Annotated[str | None, option("--answer", "One answer, instead of INPUT.", "TEXT")] = None,
-    context: Annotated[list[str] | None, option("--context", "A chunk of its context. Repeatable.", "TEXT")] = None,
-    question: Annotated[str | None, option("--question", "The question that it answers.", "TEXT")] = None,
+    answer: Annotated[
+        str | None, option("--answer", "One answer, instead of INPUT.", "TEXT")
+    ] = None,
+    context: Annotated[
+        list[str] | None,
+        option("--context", "A chunk of its context. Repeatable.", "TEXT"),
+    ] = None,
+    question: Annotated[
+        str | None, option("--question", "The question that it answers.", "TEXT")
+    ] = None,
     *,
     chosen: ChosenJudge,
-    out: Annotated[str | None, option("--out", "File to write a judgment a line. Default: stdout.", "FILE")] = None,
-    html: Annotated[Path | None, option("--html", "Also write an HTML page of the first 2,000.", "FILE")] = None,
-    threads: Annotated[int | None, option("--threads", "Answers judged at the same time.", "N", min=1)] = None,
-    as_json: Annotated[bool, option("--json", "With --answer: print the judgment as JSON.")] = False,
+    out: Annotated[
+        str | None,
+        option("--out", "File to write a judgment a line. Default: stdout.", "FILE"),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        option("--html", "Also write an HTML page of the first 2,000.", "FILE"),
+    ] = None,
+    threads: Annotated[
+        int | None, option("--threads", "Answers judged at the same time.", "N", min=1)
+    ] = None,
+    as_json: Annotated[
+        bool, option("--json", "With --answer: print the judgment as JSON.")
+    ] = False,
 ) -> None:
     """Judge answers. Write a judgment a line, in the order of the input, with the record's id where it has one.
 
@@ -55,18 +80,31 @@ def judge(
     for path in filter(None, (file, html)):
         check_writable(path)
     if (answer is None) == (records is None):
-        raise typer.BadParameter("give either INPUT, a file of answers, or --answer with --context")
+        raise typer.BadParameter(
+            "give either INPUT, a file of answers, or --answer with --context"
+        )
     if answer is not None:
         if out is not None:
-            raise InputError("--answer is one answer, shown here: give no --out with it.")
-        _judge_one(chosen, {"question": question, "context": context, "answer": answer}, html, as_json)
+            raise InputError(
+                "--answer is one answer, shown here: give no --out with it."
+            )
+        _judge_one(
+            chosen,
+            {"question": question, "context": context, "answer": answer},
+            html,
+            as_json,
+        )
     elif context or question is not None:
-        raise InputError("--context and --question go with --answer; those of INPUT stand in its columns.")
+        raise InputError(
+            "--context and --question go with --answer; those of INPUT stand in its columns."
+        )
     else:
         _judge_file(chosen, str(records), file, html, threads)
 
 
-def _judge_one(chosen: ChosenJudge, record: dict[str, Any], html: Path | None, as_json: bool) -> None:
+def _judge_one(
+    chosen: ChosenJudge, record: dict[str, Any], html: Path | None, as_json: bool
+) -> None:
     from faith_dspy.report.judgment import described, print_judgment, write_html
 
     judge = chosen.load()
@@ -79,10 +117,20 @@ def _judge_one(chosen: ChosenJudge, record: dict[str, Any], html: Path | None, a
     if html is not None:
         write_html([(record, judgment)], html, judge=described(judge))
     if judgment.unscored is not None:
-        fail([f"the answer could not be scored: {judgment.detail or judgment.unscored.value}"])
+        fail(
+            [
+                f"the answer could not be scored: {judgment.detail or judgment.unscored.value}"
+            ]
+        )
 
 
-def _judge_file(chosen: ChosenJudge, records: str, file: Path | None, html: Path | None, threads: int | None) -> None:
+def _judge_file(
+    chosen: ChosenJudge,
+    records: str,
+    file: Path | None,
+    html: Path | None,
+    threads: int | None,
+) -> None:
     from faith_dspy.io.readers import check_records, count_lines
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.report.progress import TerminalView
@@ -94,27 +142,43 @@ def _judge_file(chosen: ChosenJudge, records: str, file: Path | None, html: Path
     limit_replies_in_memory()
     try:
         with TerminalView().bar("judging", count_lines(source)) as advance:
-            tally = run(judge, source, file, threads=threads, show=html is not None, advance=advance)
+            tally = run(
+                judge,
+                source,
+                file,
+                threads=threads,
+                show=html is not None,
+                advance=advance,
+            )
     except BrokenPipeError:
         drop_stdout()  # whoever reads has enough
         return
     except LMUnavailableError as exc:
-        raise LMUnavailableError(f"{exc} What was judged is kept: run the same command again to continue.") from None
+        raise LMUnavailableError(
+            f"{exc} What was judged is kept: run the same command again to continue."
+        ) from None
     say(str(tally))
     if html is not None:
         write_html(tally.shown, html, total=tally.rows, judge=described(judge))
         if len(tally.shown) < tally.rows:
-            say(f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser.")
+            say(
+                f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser."
+            )
     if tally.unreadable == tally.rows:
-        raise InputError(f"No line of {records} is a JSON object: is it a JSON lines file?")
+        raise InputError(
+            f"No line of {records} is a JSON object: is it a JSON lines file?"
+        )
     if not tally.scored:
         fail([f"no answer could be scored; the first: {tally.why}"])
 
 
 def demo(
-    html: Annotated[Path, option("--html", "Page to write; the answers go beside it, as JSON lines.", "FILE")] = Path(
-        "demo.html"
-    ),
+    html: Annotated[
+        Path,
+        option(
+            "--html", "Page to write; the answers go beside it, as JSON lines.", "FILE"
+        ),
+    ] = Path("demo.html"),
 ) -> None:
     """See a judge at work on three clear answers, with recorded replies of its LM: no model, no key, no network."""
     from faith_dspy.export import load_judge
@@ -127,8 +191,12 @@ def demo(
     for path in (html, answers):
         check_writable(path)
     judge, items = load_judge(RECORDED), []
-    typer.echo("Three answers, chosen for being clear, and judged now from a recording.")
-    for kind, shown, r in zip(KINDS, judge.manifest["demo"], judge.manifest["reference"], strict=True):
+    typer.echo(
+        "Three answers, chosen for being clear, and judged now from a recording."
+    )
+    for kind, shown, r in zip(
+        KINDS, judge.manifest["demo"], judge.manifest["reference"], strict=True
+    ):
         record = {name: r[name] for name in ("question", "context", "answer")}
         raw = RawJudgment.model_validate(r["raw_judgment"])
         judgment = judge.score_answer(raw, as_chunks(r["context"]), r["question"])
@@ -136,10 +204,19 @@ def demo(
         typer.echo("\n" + textwrap.fill(f"{kind}. {record['question']}", 80))
         for i in shown:
             chunk = f"[{i}] {record['context'][i]}"
-            typer.echo(textwrap.fill(chunk, 80, initial_indent="  ", subsequent_indent="      "))
+            typer.echo(
+                textwrap.fill(
+                    chunk, 80, initial_indent="  ", subsequent_indent="      "
+                )
+            )
         print_judgment(judgment)
-    write_file(answers, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items))
+    write_file(
+        answers,
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items),
+    )
     write_html(items, html, title="faith-dspy demo", judge=described(judge))
     fetched = " (1.1 GB, fetched once)" if any(j.asks_lm for j in judge.chain) else ""
-    typer.echo(f"\nThe same as a page: {html}\nThe same without the recording{fetched}:")
+    typer.echo(
+        f"\nThe same as a page: {html}\nThe same without the recording{fetched}:"
+    )
     typer.echo(f"  faith-dspy judge {answers} --judge {RECORDED}")

@@ -43,15 +43,33 @@ def list_(as_json: cli.Json = False) -> None:
     from faith_dspy.report.tables import Table
 
     def of_card(name: str, field: str) -> str:
-        return " ".join(card_of(name).partition(f"**{field}:** ")[2].partition("\n\n")[0].split()).removesuffix(".")
+        return " ".join(
+            card_of(name).partition(f"**{field}:** ")[2].partition("\n\n")[0].split()
+        ).removesuffix(".")
 
     fields = {"size": "Size", "licence": "Licence", "purpose": "What it is for"}
-    rows = {name: {"name": name} | {k: of_card(name, f) for k, f in fields.items()} for name in (*SETS, *PUBLIC)}
-    look = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
-    get = ("Get one: faith-dspy labels get NAME, or --from FOLDER with a copy of its files. None of them is ours.",)
+    rows = {
+        name: {"name": name} | {k: of_card(name, f) for k, f in fields.items()}
+        for name in (*SETS, *PUBLIC)
+    }
+    look = (
+        "Look at one: faith-dspy labels show quickstart",
+        "Tune a judge on one: faith-dspy tune NAME",
+    )
+    get = (
+        "Get one: faith-dspy labels get NAME, or --from FOLDER with a copy of its files. None of them is ours.",
+    )
     tables = [
-        Table(title, ("name", *fields), tuple(tuple(rows[name].values()) for name in names), notes=notes)
-        for title, names, notes in (("Shipped sets", SETS, look), ("Public sets", PUBLIC, get))
+        Table(
+            title,
+            ("name", *fields),
+            tuple(tuple(rows[name].values()) for name in names),
+            notes=notes,
+        )
+        for title, names, notes in (
+            ("Shipped sets", SETS, look),
+            ("Public sets", PUBLIC, get),
+        )
     ]
     cli.print_result(as_json, [*rows.values()], tables)
 
@@ -72,7 +90,9 @@ def show(
     examples = read_labels(labels, require_label=False)
     if as_json:
         for e in examples[:n]:
-            typer.echo(json.dumps(row_of(e)))  # ASCII: no character in it is a terminal's command
+            typer.echo(
+                json.dumps(row_of(e))
+            )  # ASCII: no character in it is a terminal's command
     else:
         _show(examples, n)
 
@@ -82,7 +102,9 @@ def _show(examples: Sequence[LabelledExample], n: int) -> None:
     from faith_dspy.report.tables import Table
 
     shown = enumerate(examples[:n], 1)
-    cli.print_tables(Table(f"{i} of {len(examples):,}: {e.id}", ("", ""), _rows(e)) for i, e in shown)
+    cli.print_tables(
+        Table(f"{i} of {len(examples):,}: {e.id}", ("", ""), _rows(e)) for i, e in shown
+    )
 
 
 def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
@@ -91,22 +113,44 @@ def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
 
     label = {True: "faithful", False: "not faithful", None: "no label"}[e.label]
     rows = [("question", e.question)] if e.question else []
-    rows += [*((f"[{c.id}]", c.text) for c in e.context), ("answer", e.answer), ("label", label)]
+    rows += [
+        *((f"[{c.id}]", c.text) for c in e.context),
+        ("answer", e.answer),
+        ("label", label),
+    ]
     for s in e.statements:
         mark, words, _ = WORDING[s.verdict or UNJUDGED]
-        evidence = " ".join(["", "←", *(f"[{i}]" for i in s.supporting_chunk_ids)]) if s.supporting_chunk_ids else ""
-        rows.append((mark, f"{s.text}\n{words}{evidence}{f': {s.reason}' if s.reason else ''}"))
+        evidence = (
+            " ".join(["", "←", *(f"[{i}]" for i in s.supporting_chunk_ids)])
+            if s.supporting_chunk_ids
+            else ""
+        )
+        rows.append(
+            (mark, f"{s.text}\n{words}{evidence}{f': {s.reason}' if s.reason else ''}")
+        )
     return tuple(rows)
 
 
 @app.command()
 def get(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A shipped or a public set, as `labels list` names them.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A shipped or a public set, as `labels list` names them.",
+        ),
     ],
-    out: Annotated[Path | None, cli.option("--out", "Labels file to write. Default: NAME.jsonl.", "FILE")] = None,
+    out: Annotated[
+        Path | None,
+        cli.option("--out", "Labels file to write. Default: NAME.jsonl.", "FILE"),
+    ] = None,
     folder: Annotated[
-        Path | None, cli.option("--from", "Copy of a public set's published files. Default: download them.", "FOLDER")
+        Path | None,
+        cli.option(
+            "--from",
+            "Copy of a public set's published files. Default: download them.",
+            "FOLDER",
+        ),
     ] = None,
 ) -> None:
     """Write a shipped set as a labels file, or read a public one into one: its published files become labels with
@@ -122,7 +166,9 @@ def get(
     out = out or Path(f"{name}.jsonl")
     check_writable(out)
     if out.is_file():
-        raise InputError(f"{out}: exists already. Give another --out, or remove the file.")
+        raise InputError(
+            f"{out}: exists already. Give another --out, or remove the file."
+        )
     if name in PUBLIC:
         rows = load_public(name, folder)
     else:
@@ -140,29 +186,53 @@ def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
     from faith_dspy.report.tables import Table
 
     def in_words(value: Any) -> str:
-        return ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else str(value)
+        return (
+            ", ".join(f"{k} {n}" for k, n in value.items())
+            if isinstance(value, dict)
+            else str(value)
+        )
 
     report = audit_labels(labels)
-    notes = tuple(f"Enough {what}: {answer}" for what, answer in report["enough"].items())
-    texts = {name.replace("_", " "): in_words(value) for name, value in report.items() if name != "enough"}
+    notes = tuple(
+        f"Enough {what}: {answer}" for what, answer in report["enough"].items()
+    )
+    texts = {
+        name.replace("_", " "): in_words(value)
+        for name, value in report.items()
+        if name != "enough"
+    }
     rows = tuple((name, text) for name, text in texts.items() if text)
-    tables = [Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), rows)]
+    tables = [
+        Table("In three lines", notes=notes),
+        Table(f"Labels in {labels.name}", ("", ""), rows),
+    ]
     cli.print_result(as_json, report, tables)
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Excel, JSON, JSON lines or Parquet.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="CSV, TSV, Excel, JSON, JSON lines or Parquet."
+        ),
+    ],
     out: Out = Path("labels.jsonl"),
     columns: Annotated[
         list[str] | None,
         cli.option(
-            "--map", "A column, e.g. answer=response; dots reach into objects, ! negates. Repeatable.", "FIELD=COLUMN"
+            "--map",
+            "A column, e.g. answer=response; dots reach into objects, ! negates. Repeatable.",
+            "FIELD=COLUMN",
         ),
     ] = None,
     values: Values = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the first three rows as they would be, and write nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show the first three rows as they would be, and write nothing.",
+        ),
     ] = False,
 ) -> None:
     """Import labels from a table into a labels file.
@@ -175,30 +245,45 @@ def import_(
     Example: faith-dspy labels import ratings.csv --map faithful=stars --value 5=true --value 4=false
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_values
+    from faith_dspy.optimize.data.imports import (
+        import_labels,
+        parse_columns,
+        parse_values,
+    )
 
     check_writable(out)
     if out.resolve() == file.resolve():
         raise InputError(f"--out {out} is the file that is imported; name another.")
-    labels = import_labels(file, parse_columns(columns or ()), parse_values(values or ()))
+    labels = import_labels(
+        file, parse_columns(columns or ()), parse_values(values or ())
+    )
     for problem in labels.unreadable:
         cli.say(problem)
     if dry_run:
         _show(labels.examples, 3)
         cli.say(f"{labels.sentence} Nothing was written.")
         return
-    _write(labels, out, f"{file}: %s Name the label's column with --map faithful=COLUMN.")
+    _write(
+        labels, out, f"{file}: %s Name the label's column with --map faithful=COLUMN."
+    )
 
 
 @app.command()
 def pull(
     out: Out = Path("labels.jsonl"),
     queues: Annotated[
-        list[str] | None, cli.option("--queue", "Review queue that `labels push` made. Repeatable.", "NAME")
+        list[str] | None,
+        cli.option(
+            "--queue", "Review queue that `labels push` made. Repeatable.", "NAME"
+        ),
     ] = None,
     reviewer: Annotated[
         str | None,
-        cli.option("--reviewer", "Who labelled it, where nobody logs in. Default: the queue's name.", "NAME"),
+        cli.option(
+            "--reviewer",
+            "Who labelled it, where nobody logs in. Default: the queue's name.",
+            "NAME",
+        ),
     ] = None,
     experiment: cli.Experiment = "faithfulness",
     name: Name = "faithful",
@@ -221,7 +306,11 @@ def pull(
     store = connect(tracking_uri, experiment, create=False)
     if queues:
         names = ", ".join(map(repr, queues))
-        _write(read_reviews(store, queues, reviewer), out, f"nobody has finished a review of the queue {names}: %s")
+        _write(
+            read_reviews(store, queues, reviewer),
+            out,
+            f"nobody has finished a review of the queue {names}: %s",
+        )
         return
     labels = read_feedback(store, name, parse_values(values or ()))
     none = f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}"
@@ -239,9 +328,15 @@ def _write(labels: ImportedLabels, out: Path, none: str) -> None:
 
 @app.command()
 def push(
-    queue: Annotated[str, cli.option("--queue", "Review queue; it is made if it is not there.", "NAME")],
+    queue: Annotated[
+        str,
+        cli.option("--queue", "Review queue; it is made if it is not there.", "NAME"),
+    ],
     answers: Annotated[
-        Path | None, typer.Argument(metavar="[ANSWERS]", help="Answers (JSON lines, CSV, TSV or Parquet).")
+        Path | None,
+        typer.Argument(
+            metavar="[ANSWERS]", help="Answers (JSON lines, CSV, TSV or Parquet)."
+        ),
     ] = None,
     traces: Annotated[
         str | None,
@@ -254,7 +349,11 @@ def push(
     ] = None,
     verdicts: Annotated[
         str | None,
-        cli.option("--verdicts", "Show what this judge says: its folder, models:/name@alias, or 'none'.", "JUDGE"),
+        cli.option(
+            "--verdicts",
+            "Show what this judge says: its folder, models:/name@alias, or 'none'.",
+            "JUDGE",
+        ),
     ] = None,
     experiment: cli.Experiment = "faithfulness",
     tracking_uri: cli.TrackingURI = None,
@@ -271,10 +370,17 @@ def push(
 
     judge = open_judge(verdicts) if verdicts else None
     queued = queue_answers(
-        answers, queue, traces=traces, experiment=experiment, tracking_uri=tracking_uri, verdicts=judge
+        answers,
+        queue,
+        traces=traces,
+        experiment=experiment,
+        tracking_uri=tracking_uri,
+        verdicts=judge,
     )
     added = f"{counted(queued.items, 'review')} added ({counted(queued.traces, 'new trace')})"
-    cli.say(f"{queue}: {added}. Page, where `faith-dspy ui` or your server runs: {queued.page}")
+    cli.say(
+        f"{queue}: {added}. Page, where `faith-dspy ui` or your server runs: {queued.page}"
+    )
     if queued.cut:
         cli.say(
             f"This store shows reviewers the first 1,000 characters of {counted(queued.cut, 'answer')}; “View full "

@@ -12,7 +12,14 @@ from typing import Annotated
 import typer
 
 from faith_dspy.cli import agree, judge, labels, tune
-from faith_dspy.cli.options import SETTINGS, Json, drop_stdout, print_json, print_on_any_terminal, say
+from faith_dspy.cli.options import (
+    SETTINGS,
+    Json,
+    drop_stdout,
+    print_json,
+    print_on_any_terminal,
+    say,
+)
 from faith_dspy.errors import FaithDspyError
 
 _STOPPED = 130
@@ -27,7 +34,9 @@ app = typer.Typer(
     context_settings=SETTINGS,
 )
 model = typer.Typer(
-    no_args_is_help=True, context_settings=SETTINGS, help="The embedded model: fetch it, say where it is."
+    no_args_is_help=True,
+    context_settings=SETTINGS,
+    help="The embedded model: fetch it, say where it is.",
 )
 
 
@@ -42,7 +51,13 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _global_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            callback=_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     pass
@@ -94,11 +109,17 @@ def main() -> None:
         drop_stdout()  # whoever reads has enough
     except OSError as exc:
         drop_stdout()  # which may be what cannot be written
-        _refuse(f"{exc}. The LM's replies are kept: run the same command again, and nothing is paid for twice.")
+        _refuse(
+            f"{exc}. The LM's replies are kept: run the same command again, and nothing is paid for twice."
+        )
     except (KeyboardInterrupt, SystemExit) as exc:
-        if isinstance(exc, SystemExit) and exc.code != _STOPPED:  # as which typer ends on Ctrl-C inside a command
+        if (
+            isinstance(exc, SystemExit) and exc.code != _STOPPED
+        ):  # as which typer ends on Ctrl-C inside a command
             raise
-        say("\nStopped. What was paid for is kept: run the same command again to continue.")
+        say(
+            "\nStopped. What was paid for is kept: run the same command again to continue."
+        )
         sys.exit(_STOPPED)
 
 

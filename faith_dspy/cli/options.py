@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "help_option_names": ["-h", "--help"],
-    "default_map": {"help": False},  # without it typer imports pydantic to find out that no --help is no --help
+    "default_map": {
+        "help": False
+    },  # without it typer imports pydantic to find out that no --help is no --help
 }
 """Of every group of commands."""
 
@@ -42,27 +44,57 @@ def option(name: str, help: str, metavar: str | None = None, **how: Any) -> Any:
 
 _judge_option = partial(option, rich_help_panel="The judge")
 LABELS = "Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants, hard_cases."
-Labels = Annotated[Path, typer.Argument(metavar="LABELS", help=LABELS, callback=_labels_file)]
+Labels = Annotated[
+    Path, typer.Argument(metavar="LABELS", help=LABELS, callback=_labels_file)
+]
 _MODELS = (
     "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' to judge "
     "by lexical features alone (tune needs an LM)."
 )
 LM = Annotated[str | None, _judge_option("--lm", _MODELS, "MODEL")]
-APIBase = Annotated[str | None, _judge_option("--api-base", "Address of an OpenAI-compatible endpoint.", "URL")]
+APIBase = Annotated[
+    str | None,
+    _judge_option("--api-base", "Address of an OpenAI-compatible endpoint.", "URL"),
+]
 Timeout = Annotated[
-    float | None, _judge_option("--timeout", "Limit of an LM call, with its retries. Default: 300.", "SECONDS", min=0.1)
+    float | None,
+    _judge_option(
+        "--timeout",
+        "Limit of an LM call, with its retries. Default: 300.",
+        "SECONDS",
+        min=0.1,
+    ),
 ]
 _WINDOW = "Tokens that the LM takes; longer contexts are read window by window."
-ContextWindow = Annotated[int | None, _judge_option("--context-window", _WINDOW, "TOKENS", min=1)]
-Minimum = Annotated[float | None, option("--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1)]
+ContextWindow = Annotated[
+    int | None, _judge_option("--context-window", _WINDOW, "TOKENS", min=1)
+]
+Minimum = Annotated[
+    float | None,
+    option("--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1),
+]
 MaxFlips = Annotated[
     float | None,
-    option("--max-flips", "Exit 1 when a kind of injection flips a larger share of verdicts.", "SHARE", min=0, max=1),
+    option(
+        "--max-flips",
+        "Exit 1 when a kind of injection flips a larger share of verdicts.",
+        "SHARE",
+        min=0,
+        max=1,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Details = Annotated[bool, typer.Option("--details", help="Also print everything else that was measured.")]
+Details = Annotated[
+    bool,
+    typer.Option("--details", help="Also print everything else that was measured."),
+]
 TrackingURI = Annotated[
-    str | None, option("--tracking-uri", "MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db.", "URI")
+    str | None,
+    option(
+        "--tracking-uri",
+        "MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db.",
+        "URI",
+    ),
 ]
 Experiment = Annotated[str, option("--experiment", "MLflow experiment.", "NAME")]
 _SOURCE = "Folder of a tuned judge, models:/name@alias from MLflow, none, local, default, or a model."
@@ -79,7 +111,9 @@ class ChosenJudge:
     api_base: APIBase = None
     timeout: Timeout = None
     context_window: ContextWindow = None
-    settings: Annotated[list[str] | None, _judge_option("--set", _SET, "OPTION=VALUE")] = None
+    settings: Annotated[
+        list[str] | None, _judge_option("--set", _SET, "OPTION=VALUE")
+    ] = None
     untuned: Annotated[bool, _judge_option("--untuned", _UNTUNED)] = False
 
     def load(self) -> Judge:
@@ -88,10 +122,16 @@ class ChosenJudge:
         from faith_dspy.export import names_lm, open_judge
         from faith_dspy.judge import Judge
 
-        new: dict[str, Any] = {"config": JudgeConfig.make(**JudgeConfig.parse(self.settings or []))}
+        new: dict[str, Any] = {
+            "config": JudgeConfig.make(**JudgeConfig.parse(self.settings or []))
+        }
         if self.untuned:
             new["classifier"] = None
-        endpoint: Any = {"api_base": self.api_base, "timeout": self.timeout, "context_window": self.context_window}
+        endpoint: Any = {
+            "api_base": self.api_base,
+            "timeout": self.timeout,
+            "context_window": self.context_window,
+        }
         if self.source is None:
             return Judge("local" if self.lm is None else self.lm, **endpoint, **new)
         if names_lm(self.source):
@@ -108,15 +148,26 @@ class ChosenJudge:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the fields of its dataclass parameters as options; it is called with the dataclasses."""
     ours = inspect.signature(command, eval_str=True).parameters
-    kinds: dict[str, Any] = {name: p.annotation for name, p in ours.items() if is_dataclass(p.annotation)}
-    fields = {name: inspect.signature(kind, eval_str=True).parameters for name, kind in kinds.items()}
+    kinds: dict[str, Any] = {
+        name: p.annotation for name, p in ours.items() if is_dataclass(p.annotation)
+    }
+    fields = {
+        name: inspect.signature(kind, eval_str=True).parameters
+        for name, kind in kinds.items()
+    }
 
     def run(**given: Any) -> None:
-        made = {name: kind(**{field: given.pop(field) for field in fields[name]}) for name, kind in kinds.items()}
+        made = {
+            name: kind(**{field: given.pop(field) for field in fields[name]})
+            for name, kind in kinds.items()
+        }
         command(**made, **given)
 
-    options = [o for name, p in ours.items() for o in (fields[name].values() if name in fields else [p])]
-    run.__signature__ = inspect.Signature([o.replace(kind=o.KEYWORD_ONLY) for o in options])  # type: ignore[attr-defined]
+    parameters = []
+    for name, parameter in ours.items():
+        shown = fields[name].values() if name in fields else [parameter]
+        parameters += [p.replace(kind=p.KEYWORD_ONLY) for p in shown]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
 

@@ -14,7 +14,9 @@ import typer
 
 from faith_dspy.cli import options as cli
 
-study = typer.Typer(no_args_is_help=True, context_settings=cli.SETTINGS, help="Finished studies.")
+study = typer.Typer(
+    no_args_is_help=True, context_settings=cli.SETTINGS, help="Finished studies."
+)
 
 _STUDY = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
 _limit = partial(cli.option, metavar="N", rich_help_panel="Limits")
@@ -24,12 +26,20 @@ _limit = partial(cli.option, metavar="N", rich_help_panel="Limits")
 class TuneOptions:
     """The options of `faith_dspy.optimize.tune`."""
 
-    test: Annotated[Path | None, cli.option("--test", "Labels to test on. Default: a part of LABELS.", "FILE")] = None
+    test: Annotated[
+        Path | None,
+        cli.option("--test", "Labels to test on. Default: a part of LABELS.", "FILE"),
+    ] = None
     lm: cli.LM = "local"
     api_base: cli.APIBase = None
     timeout: cli.Timeout = None
     reflection_lm: Annotated[
-        str | None, cli.option("--reflection-lm", "LM that proposes instructions. Default: the judge's.", "MODEL")
+        str | None,
+        cli.option(
+            "--reflection-lm",
+            "LM that proposes instructions. Default: the judge's.",
+            "MODEL",
+        ),
     ] = None
     operating_point: Annotated[
         str,
@@ -42,15 +52,34 @@ class TuneOptions:
     ] = "balanced"
     budget: Annotated[
         Literal["quick", "standard", "thorough"],
-        cli.option("--budget", "How much is tried, and on how many answers.", "quick|standard|thorough"),
+        cli.option(
+            "--budget",
+            "How much is tried, and on how many answers.",
+            "quick|standard|thorough",
+        ),
     ] = "quick"
     variants: Annotated[
-        str | None, cli.option("--variants", "What to try instead: names with commas between, or a NAME.toml.", "NAMES")
+        str | None,
+        cli.option(
+            "--variants",
+            "What to try instead: names with commas between, or a NAME.toml.",
+            "NAMES",
+        ),
     ] = None
-    minutes: Annotated[float | None, _limit("--minutes", "Minutes for the whole study.", min=0.01)] = None
-    calls: Annotated[int | None, _limit("--calls", "LM calls for the whole study.", min=1)] = None
-    tokens: Annotated[int | None, _limit("--tokens", "Prompt and completion tokens, without cached.", min=1)] = None
-    dollars: Annotated[float | None, _limit("--dollars", "Dollars, by LiteLLM's price list.", min=0.0001)] = None
+    minutes: Annotated[
+        float | None, _limit("--minutes", "Minutes for the whole study.", min=0.01)
+    ] = None
+    calls: Annotated[
+        int | None, _limit("--calls", "LM calls for the whole study.", min=1)
+    ] = None
+    tokens: Annotated[
+        int | None,
+        _limit("--tokens", "Prompt and completion tokens, without cached.", min=1),
+    ] = None
+    dollars: Annotated[
+        float | None,
+        _limit("--dollars", "Dollars, by LiteLLM's price list.", min=0.0001),
+    ] = None
     prefer: Annotated[
         Literal["agreement", "cheapest"],
         cli.option(
@@ -60,9 +89,14 @@ class TuneOptions:
             "agreement|cheapest",
         ),
     ] = "agreement"
-    seed: Annotated[int, cli.option("--seed", "Seed of the split, folds and optimizers.", "N")] = 0
+    seed: Annotated[
+        int, cli.option("--seed", "Seed of the split, folds and optimizers.", "N")
+    ] = 0
     out: Annotated[
-        Path | None, cli.option("--out", "Folder for the champion. Default: judges/NAME-OF-LABELS.", "DIR")
+        Path | None,
+        cli.option(
+            "--out", "Folder for the champion. Default: judges/NAME-OF-LABELS.", "DIR"
+        ),
     ] = None
     tracking_uri: cli.TrackingURI = None
     experiment: cli.Experiment = "faithfulness"
@@ -75,7 +109,11 @@ def tune(
     *,
     options: TuneOptions,
     require_better: Annotated[
-        bool, cli.option("--require-better", "Exit 1 unless the champion is better than the untuned judge.")
+        bool,
+        cli.option(
+            "--require-better",
+            "Exit 1 unless the champion is better than the untuned judge.",
+        ),
     ] = False,
     details: cli.Details = False,
     as_json: cli.Json = False,
@@ -111,25 +149,47 @@ def tune(
     """
     from faith_dspy import optimize
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run in MLflow, too
-    result = optimize.tune(labels, **{name: value for name, value in vars(options).items() if value is not None})
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # ends the run in MLflow, too
+    result = optimize.tune(
+        labels,
+        **{name: value for name, value in vars(options).items() if value is not None},
+    )
     print_study(result, details, as_json)
     if not as_json:
-        stopped = "" if result.finished else "Stopped early: the champion is the best of what was asked.\n"
+        stopped = (
+            ""
+            if result.finished
+            else "Stopped early: the champion is the best of what was asked.\n"
+        )
         typer.echo(
             f"\n{stopped}{result.registered}\nThe champion, {result.champion}, is in {result.judge_dir}. "
             f"Everything: faith-dspy study show {result.judge_dir} --details\n"
             f"On MLflow's pages: {pages(result.page, options.tracking_uri)}"
         )
     untuned = result.comparisons["untuned"]
-    cli.fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])
+    cli.fail(
+        [
+            *result.held_back,
+            *(
+                [untuned.sentence]
+                if require_better and untuned.verdict != "better"
+                else []
+            ),
+        ]
+    )
 
 
 def pages(page: str, tracking_uri: str | None) -> str:
     """Where a study is seen, and what serves that page unless the store is a server itself."""
     from faith_dspy.optimize.tracking.store import UI, redacted
 
-    ui = f"faith-dspy ui --tracking-uri {redacted(tracking_uri)}" if tracking_uri else "faith-dspy ui"
+    ui = (
+        f"faith-dspy ui --tracking-uri {redacted(tracking_uri)}"
+        if tracking_uri
+        else "faith-dspy ui"
+    )
     return f"{ui}, then {page}" if page.startswith(UI) else page
 
 
@@ -150,16 +210,25 @@ def show(
         return
     exported = load_judge(folder).manifest
     if as_json:
-        cli.print_json({k: v for k, v in exported.items() if k not in ("reference", "answer_keys")})
+        cli.print_json(
+            {k: v for k, v in exported.items() if k not in ("reference", "answer_keys")}
+        )
     else:
         typer.echo((folder / "CARD.md").read_text(encoding="utf-8"))
 
 
 @study.command("compare")
 def compare(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY", help=_STUDY)] = None,
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="STUDY", help=_STUDY)
+    ] = None,
     experiment: Annotated[
-        str | None, cli.option("--experiment", "The last ten finished studies of this MLflow experiment.", "NAME")
+        str | None,
+        cli.option(
+            "--experiment",
+            "The last ten finished studies of this MLflow experiment.",
+            "NAME",
+        ),
     ] = None,
     tracking_uri: cli.TrackingURI = None,
     as_json: cli.Json = False,
@@ -171,7 +240,11 @@ def compare(
     studies = [read_study(source, tracking_uri) for source in sources or ()]
     if experiment is not None:
         named = {study.study_id for study in studies}
-        studies += [study for study in last_studies(experiment, tracking_uri) if study.study_id not in named]
+        studies += [
+            study
+            for study in last_studies(experiment, tracking_uri)
+            if study.study_id not in named
+        ]
     pairs = compare_studies(studies)
     document = {
         "studies": [study_json(study) for study in studies],
@@ -197,7 +270,11 @@ def print_study(result: Any, details: bool, as_json: bool) -> None:
     from faith_dspy.optimize.report.headline import of_study
     from faith_dspy.optimize.report.tables import study_tables
 
-    cli.print_result(as_json, study_json(result), [of_study(result), *(study_tables(result) if details else ())])
+    cli.print_result(
+        as_json,
+        study_json(result),
+        [of_study(result), *(study_tables(result) if details else ())],
+    )
 
 
 def study_json(result: Any) -> Any:
@@ -207,7 +284,9 @@ def study_json(result: Any) -> Any:
 
 
 def ui(
-    port: Annotated[int, cli.option("--port", "On 127.0.0.1.", "PORT", min=1, max=65535)] = 5000,
+    port: Annotated[
+        int, cli.option("--port", "On 127.0.0.1.", "PORT", min=1, max=65535)
+    ] = 5000,
     tracking_uri: cli.TrackingURI = None,
 ) -> None:
     """Show the studies on MLflow's pages, on 127.0.0.1, until Ctrl-C. Nothing is fetched from a network.
@@ -223,7 +302,21 @@ def ui(
         return
     need("mlflow", "faith-dspy ui")
     cli.say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
-    command = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
-    settings = {**ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
+    command = [
+        "-m",
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        uri,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    settings = {
+        **ENVIRONMENT,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        **os.environ,
+    }
     # In place of this process, so that signals reach the server.
     os.execve(sys.executable, [sys.executable, *command, "--workers", "1"], settings)

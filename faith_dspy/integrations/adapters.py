@@ -36,7 +36,9 @@ def judge_of(defaults: dict[str, Any], model: Any = None, **options: Any) -> Jud
     ``verdict_scores`` is a `ConfigError`, as its verdicts and probabilities were fitted without it.
     """
     options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(model, str) and (model == NO_LM or not names_lm(_named(model, model))):
+    if isinstance(model, str) and (
+        model == NO_LM or not names_lm(_named(model, model))
+    ):
         model = open_judge(model)
     if isinstance(model, Judge):
         return _weighted(model, options)
@@ -55,7 +57,10 @@ def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
     if not options:
         return judge
     config = JudgeConfig.make(**judge.config.model_dump(exclude_unset=True) | options)
-    return judge.copy(config=config, escalate_to=judge.escalate_to and _weighted(judge.escalate_to, options))
+    return judge.copy(
+        config=config,
+        escalate_to=judge.escalate_to and _weighted(judge.escalate_to, options),
+    )
 
 
 def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
@@ -64,13 +69,40 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
         return _named(model or "local", model or ""), {}
     if any(c.__module__.startswith("dspy.") for c in type(model).__mro__):
         return model, {}
-    inner = next((v for n in ("langchain_llm", "llm", "client") if (v := getattr(model, n, None)) is not None), None)
-    places = [model, getattr(model, "kwargs", None), inner, getattr(inner, "client", None)]  # kwargs: instructor's
+    inner = next(
+        (
+            v
+            for n in ("langchain_llm", "llm", "client")
+            if (v := getattr(model, n, None)) is not None
+        ),
+        None,
+    )
+    places = [
+        model,
+        getattr(model, "kwargs", None),
+        inner,
+        getattr(inner, "client", None),
+    ]  # kwargs: instructor's
 
     def first(*names: str) -> str | None:
-        values = (value_of(place, name) for place in places if place is not None for name in names)
-        shown = (value.get_secret_value() if hasattr(value, "get_secret_value") else value for value in values)
-        return next((str(value) for value in shown if isinstance(value, str) or type(value).__name__ == "URL"), None)
+        values = (
+            value_of(place, name)
+            for place in places
+            if place is not None
+            for name in names
+        )
+        shown = (
+            value.get_secret_value() if hasattr(value, "get_secret_value") else value
+            for value in values
+        )
+        return next(
+            (
+                str(value)
+                for value in shown
+                if isinstance(value, str) or type(value).__name__ == "URL"
+            ),
+            None,
+        )
 
     name = first("deployment_name", "model", "model_name", "model_id")
     if name is None:
@@ -78,7 +110,9 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
             f"{type(model).__name__} does not tell which model it asks; name it instead, such as 'openai/gpt-4o-mini' "
             "(address and key by OPENAI_API_BASE and OPENAI_API_KEY), or give a dspy.LM or a Judge."
         )
-    kinds = " ".join(f" {type(p).__module__}.{type(p).__name__}" for p in places).lower()
+    kinds = " ".join(
+        f" {type(p).__module__}.{type(p).__name__}" for p in places
+    ).lower()
     return _named(name, kinds), {
         "api_base": first("base_url", "openai_api_base", "azure_endpoint", "host"),
         "api_key": first("api_key", "openai_api_key"),
@@ -86,8 +120,14 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _named(model: str, told_by: str) -> str:
-    provider = next((p for words, p in _PROVIDERS.items() if re.search(words, told_by)), "")
-    return f"{provider}/{model}" if provider and "/" not in model and not model.startswith("local") else model
+    provider = next(
+        (p for words, p in _PROVIDERS.items() if re.search(words, told_by)), ""
+    )
+    return (
+        f"{provider}/{model}"
+        if provider and "/" not in model and not model.startswith("local")
+        else model
+    )
 
 
 def prompt_of(defaults: dict[str, Any]) -> str:
@@ -102,7 +142,9 @@ def explain(judgment: Judgment) -> str:
     if judgment.unscored is not None:
         return f"unscored ({judgment.unscored.value}): {judgment.detail or 'no more is known'}"
     by = supported(judgment) if judgment.probability is None else decided_by(judgment)
-    return "\n".join(filter(None, [by, *map(line_of, judgment.statements), judgment.detail]))
+    return "\n".join(
+        filter(None, [by, *map(line_of, judgment.statements), judgment.detail])
+    )
 
 
 def line_of(s: StatementVerdict) -> str:

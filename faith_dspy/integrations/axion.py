@@ -16,7 +16,12 @@ from pydantic import BaseModel
 from faith_dspy.integrations.adapters import explain, judge_of
 from faith_dspy.schema import Judgment
 
-DEFAULTS = {"granularity": "statement", "verdicts": "graded", "reasoning": "after", "threshold": 0.5}
+DEFAULTS = {
+    "granularity": "statement",
+    "verdicts": "graded",
+    "reasoning": "after",
+    "threshold": 0.5,
+}
 
 
 class EvaluationMode(StrEnum):
@@ -90,12 +95,23 @@ class Faithfulness:
     ) -> None:
         if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC:
             options["granularity"] = "answer"
-        weights = {str(getattr(k, "value", k)).lower(): v for k, v in (verdict_scores or {}).items()}
+        weights = {
+            str(getattr(k, "value", k)).lower(): v
+            for k, v in (verdict_scores or {}).items()
+        }
         if "no_evidence" in weights:  # what we call not supported is its No Evidence
             weights = {"not_supported": weights["no_evidence"], **weights}
         self.threshold = threshold
-        defaults = DEFAULTS if threshold is None else DEFAULTS | {"threshold": threshold}
-        self.judge = judge_of(defaults, llm, strict_mode=strict_mode or None, verdict_scores=weights or None, **options)
+        defaults = (
+            DEFAULTS if threshold is None else DEFAULTS | {"threshold": threshold}
+        )
+        self.judge = judge_of(
+            defaults,
+            llm,
+            strict_mode=strict_mode or None,
+            verdict_scores=weights or None,
+            **options,
+        )
 
     async def execute(self, item: Any) -> MetricResult:
         """Judge one `DatasetItem`, or whatever else has its fields."""
@@ -107,16 +123,45 @@ class Faithfulness:
 
     def _result(self, judgment: Judgment) -> MetricResult:
         counts, claims = judgment.verdict_counts, []
-        counts["no_evidence"] += counts.pop("not_supported")  # a binary judge does not tell it from contradictory
+        counts["no_evidence"] += counts.pop(
+            "not_supported"
+        )  # a binary judge does not tell it from contradictory
         del counts["unjudged"]
         for s in judgment.statements:
-            verdict = (s.verdict or "not_judged").replace("not_supported", "no_evidence").replace("_", " ").title()
-            claims.append(JudgedClaim(claim_text=s.text, faithfulness_verdict=verdict, reason=s.reason or s.error))
-        score, passed, why, n = judgment.score, judgment.faithful, explain(judgment), len(claims)
+            verdict = (
+                (s.verdict or "not_judged")
+                .replace("not_supported", "no_evidence")
+                .replace("_", " ")
+                .title()
+            )
+            claims.append(
+                JudgedClaim(
+                    claim_text=s.text,
+                    faithfulness_verdict=verdict,
+                    reason=s.reason or s.error,
+                )
+            )
+        score, passed, why, n = (
+            judgment.score,
+            judgment.faithful,
+            explain(judgment),
+            len(claims),
+        )
         if score is not None and self.threshold is not None:
             passed = score >= self.threshold
-        signals = FaithfulnessResult(overall_score=score, total_claims=n, verdict_counts=counts, judged_claims=claims)
-        return MetricResult(score=score, passed=passed, explanation=why, signals=signals, judgment=judgment)
+        signals = FaithfulnessResult(
+            overall_score=score,
+            total_claims=n,
+            verdict_counts=counts,
+            judged_claims=claims,
+        )
+        return MetricResult(
+            score=score,
+            passed=passed,
+            explanation=why,
+            signals=signals,
+            judgment=judgment,
+        )
 
 
 @dataclass

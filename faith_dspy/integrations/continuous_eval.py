@@ -25,14 +25,21 @@ class LLMBasedFaithfulness:
     """``model`` and ``options``: what `judge_of` takes. ``use_few_shot`` is refused: demos come from tuning here."""
 
     def __init__(
-        self, model: Any = None, use_few_shot: bool = False, classify_by_statement: bool = False, **options: Any
+        self,
+        model: Any = None,
+        use_few_shot: bool = False,
+        classify_by_statement: bool = False,
+        **options: Any,
     ) -> None:
         if use_few_shot:
             raise ConfigError(
                 "there are no examples to use: give labels to `faith-dspy tune`, and its judge as the model"
             )
         self.classify_by_statement = classify_by_statement
-        defaults = {"granularity": "statement" if classify_by_statement else "answer", "reasoning": "after"}
+        defaults = {
+            "granularity": "statement" if classify_by_statement else "answer",
+            "reasoning": "after",
+        }
         self.judge = judge_of(defaults, model, **options)
 
     def calculate(self, **datum: Any) -> dict[str, Any]:
@@ -44,12 +51,24 @@ class LLMBasedFaithfulness:
         judgment: Judgment = self.judge.batch([datum], 1)[0]
         reasons = [s.reason or s.error for s in judgment.statements]
         found: bool | float | None = judgment.faithful
-        reasoning = explain(judgment) if judgment.unscored else (reasons and reasons[0]) or explain(judgment)
+        reasoning = (
+            explain(judgment)
+            if judgment.unscored
+            else (reasons and reasons[0]) or explain(judgment)
+        )
         if self.classify_by_statement and judgment.unscored is None:
             found = judgment.score
             entries = [
-                {f"statement_{i}": s.text, "reason": reason, "Attributed": int(bool(s.is_supported))}
-                for i, (s, reason) in enumerate(zip(judgment.statements, reasons, strict=True), 1)
+                {
+                    f"statement_{i}": s.text,
+                    "reason": reason,
+                    "Attributed": int(bool(s.is_supported)),
+                }
+                for i, (s, reason) in enumerate(
+                    zip(judgment.statements, reasons, strict=True), 1
+                )
             ]
-            reasoning = json.dumps({"classification": entries}, indent=4, ensure_ascii=False)
+            reasoning = json.dumps(
+                {"classification": entries}, indent=4, ensure_ascii=False
+            )
         return {_NAME: found, f"{_NAME}_reasoning": reasoning}

@@ -48,11 +48,15 @@ class FaithfulnessMetric(BaseMetric):
         self.judgment: Judgment | None = None
         """The judgment of the last test case."""
 
-    def measure(self, test_case: LLMTestCase, *args: Any, **kwargs: Any) -> float | None:
+    def measure(
+        self, test_case: LLMTestCase, *args: Any, **kwargs: Any
+    ) -> float | None:
         """Judge a test case; sets ``score``, ``reason``, ``success``, ``error`` and the tokens used."""
         return self._found(self.judge.batch([test_case], 1)[0])
 
-    async def a_measure(self, test_case: LLMTestCase, *args: Any, **kwargs: Any) -> float | None:
+    async def a_measure(
+        self, test_case: LLMTestCase, *args: Any, **kwargs: Any
+    ) -> float | None:
         """As `measure`, without blocking the event loop."""
         return self._found((await self.judge.abatch([test_case], 1))[0])
 
@@ -69,9 +73,16 @@ class FaithfulnessMetric(BaseMetric):
         self.score = value(judgment)
         self.error = None if judgment.unscored is None else explain(judgment)
         self.reason = explain(judgment) if self.include_reason else None
-        self.input_tokens, self.output_tokens = judgment.usage.prompt_tokens, judgment.usage.output_tokens
+        self.input_tokens, self.output_tokens = (
+            judgment.usage.prompt_tokens,
+            judgment.usage.output_tokens,
+        )
         own = self.threshold == _threshold_of(self.judge)
-        self.success = bool(judgment.faithful) if own or self.score is None else self.score >= self.threshold
+        self.success = (
+            bool(judgment.faithful)
+            if own or self.score is None
+            else self.score >= self.threshold
+        )
         return self.score
 
 

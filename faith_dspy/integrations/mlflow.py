@@ -21,7 +21,14 @@ from pydantic import PrivateAttr
 from faith_dspy.errors import InputError, needs
 from faith_dspy.export import open_judge
 from faith_dspy.integrations.adapters import explain, value
-from faith_dspy.integrations.traces import ANSWER_KEYS, QUESTION_KEYS, Span, record_of_spans, records_of, text_of
+from faith_dspy.integrations.traces import (
+    ANSWER_KEYS,
+    QUESTION_KEYS,
+    Span,
+    record_of_spans,
+    records_of,
+    text_of,
+)
 from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
@@ -63,14 +70,21 @@ class FaithfulnessScorer(MlflowJudge):
         judge: Judge | str | Path,
         *,
         name: str = "faithfulness",
-        description: str | None = "How far the answer says only what its context supports.",
+        description: str
+        | None = "How far the answer says only what its context supports.",
         **options: Any,
     ) -> None:
         super().__init__(name=name, description=description, **options)
         self._judge = open_judge(judge)
-        self._place = f"faith_dspy {judge.lm_name}" if isinstance(judge, Judge) else str(judge)
-        embedded = any(lm.endpoint.sha256 for lm in self._judge.ready())  # made before any thread uses them
-        self._turn = threading.Lock() if embedded else nullcontext()  # its prefix cache holds one context
+        self._place = (
+            f"faith_dspy {judge.lm_name}" if isinstance(judge, Judge) else str(judge)
+        )
+        embedded = any(
+            lm.endpoint.sha256 for lm in self._judge.ready()
+        )  # made before any thread uses them
+        self._turn = (
+            threading.Lock() if embedded else nullcontext()
+        )  # its prefix cache holds one context
 
     @property
     def judge(self) -> Judge:
@@ -88,33 +102,63 @@ class FaithfulnessScorer(MlflowJudge):
         """The judgment as `Feedback`; an LM that fails leaves the answer unscored."""
         # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
-            judgment: Judgment = self._judge.batch([record_of(inputs, outputs, expectations, trace)], 1)[0]
+            judgment: Judgment = self._judge.batch(
+                [record_of(inputs, outputs, expectations, trace)], 1
+            )[0]
         source = AssessmentSource("LLM_JUDGE", self._place)
 
         def one(suffix: str, value: Any, **fields: Any) -> Feedback:
-            return Feedback(name=self.name + suffix, value=value, source=source, **fields)
+            return Feedback(
+                name=self.name + suffix, value=value, source=source, **fields
+            )
 
         cost = {
             AssessmentMetadataKey.JUDGE_INPUT_TOKENS: judgment.usage.prompt_tokens,
             AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: judgment.usage.output_tokens,
             AssessmentMetadataKey.JUDGE_COST: judgment.usage.dollars,
         }
-        why = {"rationale": explain(judgment), "metadata": _as_texts(judgment.to_dict() | cost)}
+        why = {
+            "rationale": explain(judgment),
+            "metadata": _as_texts(judgment.to_dict() | cost),
+        }
         if judgment.unscored is not None:
-            error = AssessmentError(error_code=judgment.unscored.value, error_message=judgment.detail)
+            error = AssessmentError(
+                error_code=judgment.unscored.value, error_message=judgment.detail
+            )
             return [one("", None, error=error, **why), one("/scored", False)]
-        found = [one("", value(judgment), **why), one("/faithful", judgment.faithful), one("/scored", True)]
-        for s, fields in zip(judgment.statements, judgment.to_dict()["statements"], strict=True):
-            if self.statements == "all" or (self.statements == "unsupported" and not s.is_supported):
-                rationale = f"{s.text} – {s.reason or s.error}" if s.reason or s.error else s.text
+        found = [
+            one("", value(judgment), **why),
+            one("/faithful", judgment.faithful),
+            one("/scored", True),
+        ]
+        for s, fields in zip(
+            judgment.statements, judgment.to_dict()["statements"], strict=True
+        ):
+            if self.statements == "all" or (
+                self.statements == "unsupported" and not s.is_supported
+            ):
+                rationale = (
+                    f"{s.text} – {s.reason or s.error}"
+                    if s.reason or s.error
+                    else s.text
+                )
                 verdict = fields["verdict"] or "unjudged"
-                found.append(one("/statement", verdict, rationale=rationale, metadata=_as_texts(fields)))
+                found.append(
+                    one(
+                        "/statement",
+                        verdict,
+                        rationale=rationale,
+                        metadata=_as_texts(fields),
+                    )
+                )
         return found
 
     @property
     def instructions(self) -> str:
         """The compiled prompts."""
-        return "\n\n".join(str(p.signature.instructions) for p in self._judge.program.predictors())
+        return "\n\n".join(
+            str(p.signature.instructions) for p in self._judge.program.predictors()
+        )
 
     @property
     def feedback_value_type(self) -> Any:
@@ -123,8 +167,14 @@ class FaithfulnessScorer(MlflowJudge):
 
     def get_input_fields(self) -> list[JudgeField]:
         """Question, answer and context, from a row or from a trace."""
-        fields = {"inputs": "The question, perhaps the context", "outputs": "The answer", "expectations": "The context"}
-        return [JudgeField(name=name, description=text) for name, text in fields.items()]
+        fields = {
+            "inputs": "The question, perhaps the context",
+            "outputs": "The answer",
+            "expectations": "The context",
+        }
+        return [
+            JudgeField(name=name, description=text) for name, text in fields.items()
+        ]
 
     @property
     def kind(self) -> ScorerKind:
@@ -135,7 +185,10 @@ class FaithfulnessScorer(MlflowJudge):
 def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
     """As MLflow's metadata: texts as they are, anything else as JSON; without what is None."""
     known = {k: v for k, v in fields.items() if v is not None}
-    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in known.items()}
+    return {
+        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
+        for k, v in known.items()
+    }
 
 
 def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
@@ -153,33 +206,54 @@ def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
     return records_of((t.info.trace_id, partial(_spans, t)) for t in several)
 
 
-def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | None = None) -> dict[str, Any]:
+def record_of(
+    inputs: Any, outputs: Any, expected: Any = None, trace: Trace | None = None
+) -> dict[str, Any]:
     """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
 
     The answer is the output, the question the input. The context is what ``inputs``, ``expected`` or ``outputs`` name
     as such; if none does, what `records` finds in the trace, else what ``inputs["messages"]`` holds.
     """
     parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
-    named = next((p[k] for p in parts for k in NAMES["context"] if isinstance(p.get(k), str | list | tuple)), None)
+    named = next(
+        (
+            p[k]
+            for p in parts
+            for k in NAMES["context"]
+            if isinstance(p.get(k), str | list | tuple)
+        ),
+        None,
+    )
     messages = inputs.get("messages") if isinstance(inputs, Mapping) else None
     if named is None and trace is not None:
         found = record_of_spans(trace.info.trace_id, partial(_spans, trace))
         if "error" in found or found["context"] or messages is None:
             return found
     if outputs is None:
-        return {"error": "the row has no outputs; expected the answer, or a trace that has one"}
+        return {
+            "error": "the row has no outputs; expected the answer, or a trace that has one"
+        }
     answer = text_of(outputs, ANSWER_KEYS)
     if named is None and isinstance(messages, list):
         return {"conversation": [*messages, {"role": "assistant", "content": answer}]}
     if isinstance(inputs, Mapping):
         inputs = {k: v for k, v in inputs.items() if k not in NAMES["context"]}
-    return {"question": text_of(inputs, QUESTION_KEYS) if inputs else None, "context": named, "answer": answer}
+    return {
+        "question": text_of(inputs, QUESTION_KEYS) if inputs else None,
+        "context": named,
+        "answer": answer,
+    }
 
 
 def record_of_trace(trace: Trace) -> dict[str, Any]:
     """`record_of` the inputs and outputs of a trace's root span, with the expectations people gave it."""
     root = next((s for s in trace.data.spans if s.parent_id is None), None)
-    return record_of(root.inputs if root else None, root.outputs if root else None, expectations(trace), trace)
+    return record_of(
+        root.inputs if root else None,
+        root.outputs if root else None,
+        expectations(trace),
+        trace,
+    )
 
 
 def expectations(trace: Trace) -> dict[str, Any]:
@@ -190,6 +264,14 @@ def expectations(trace: Trace) -> dict[str, Any]:
 
 def _spans(trace: Trace) -> list[Span]:
     return [
-        Span(s.span_id, s.parent_id, s.name, s.start_time_ns or 0, str(s.span_type).upper(), s.inputs, s.outputs)
+        Span(
+            s.span_id,
+            s.parent_id,
+            s.name,
+            s.start_time_ns or 0,
+            str(s.span_type).upper(),
+            s.inputs,
+            s.outputs,
+        )
         for s in trace.data.spans
     ]

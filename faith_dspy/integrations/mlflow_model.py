@@ -29,7 +29,13 @@ from faith_dspy.schema import Unscored, Usage
 PARAMS = {"nested": False, "threads": 0}
 """Parameters of a request: whether each row is nested under ``judgment``, as `RESULT_TYPE` needs it; answers judged at
 the same time (0: the judge's default)."""
-EXAMPLE = [{"question": "When did the museum open?", "context": [], "answer": "The museum opened in 1932."}]
+EXAMPLE = [
+    {
+        "question": "When did the museum open?",
+        "context": [],
+        "answer": "The museum opened in 1932.",
+    }
+]
 """A request, for a model's signature; without a context no LM is asked when MLflow tries it."""
 
 
@@ -77,17 +83,23 @@ class JudgedRow(BaseModel, extra="forbid"):
     replayed: Usage = Usage()
 
 
-def judge_rows(judge: Judge, records: Sequence[Any], threads: int | None = None) -> list[dict[str, Any]]:
+def judge_rows(
+    judge: Judge, records: Sequence[Any], threads: int | None = None
+) -> list[dict[str, Any]]:
     """A `JudgedRow` as a dictionary for each record. What cannot be judged, also for want of an LM, says why."""
     try:
         judgments = judge.batch(records, threads)
     except FaithDspyError as exc:  # the LM cannot be made
-        judgments = [Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))] * len(records)
+        judgments = [Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))] * len(
+            records
+        )
     rows = [judgment.to_dict() for judgment in judgments]
     for row in rows:
         del row["id"]
         row["statements"] = json.dumps(row["statements"], ensure_ascii=False)
-        row["citations"] = row["citations"] and json.dumps(row["citations"], ensure_ascii=False)
+        row["citations"] = row["citations"] and json.dumps(
+            row["citations"], ensure_ascii=False
+        )
     return rows
 
 
@@ -95,7 +107,11 @@ def _spark_type(model: type[BaseModel]) -> str:
     names = {float: "double", bool: "boolean", int: "long", str: "string"}
     fields = []
     for name, field in model.model_fields.items():
-        kind = next(k for k in (*get_args(field.annotation), field.annotation) if k is not NoneType)
+        kind = next(
+            k
+            for k in (*get_args(field.annotation), field.annotation)
+            if k is not NoneType
+        )
         fields.append(f"{name} {names.get(kind) or _spark_type(kind)}")
     return f"struct<{', '.join(fields)}>"
 
@@ -120,16 +136,27 @@ class FaithfulnessModel(PythonModel):
         config = dict(context.model_config or {})
         if kept := config.pop("replies_in_memory", None):
             limit_replies_in_memory(kept)
-        self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM") or None, **config)
+        self.judge = load_judge(
+            folder, lm=os.environ.get("FAITH_DSPY_LM") or None, **config
+        )
 
-    def predict(self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None) -> list[JudgedRow]:
+    def predict(
+        self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None
+    ) -> list[JudgedRow]:
         """One row per row, in order."""
         if self.judge is None:
             return []
         options = {**PARAMS, **(params or {})}
-        found = judge_rows(self.judge, [row.model_dump() for row in model_input], options["threads"] or None)
+        found = judge_rows(
+            self.judge,
+            [row.model_dump() for row in model_input],
+            options["threads"] or None,
+        )
         # MLflow takes the signature from the annotation; Spark and data frames want plain dictionaries.
-        return cast("list[JudgedRow]", [{"judgment": row} for row in found] if options["nested"] else found)
+        return cast(
+            "list[JudgedRow]",
+            [{"judgment": row} for row in found] if options["nested"] else found,
+        )
 
 
 set_model(FaithfulnessModel())

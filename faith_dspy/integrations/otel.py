@@ -19,7 +19,12 @@ from faith_dspy.errors import InputError
 from faith_dspy.integrations.traces import Span, documents_of, loads, records_of
 
 _HOLDERS = ("resourceSpans", "scopeSpans", "spans")
-_KINDS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
+_KINDS = {
+    "execute_tool": "TOOL",
+    "retrieval": "RETRIEVER",
+    "invoke_agent": "AGENT",
+    "chat": "LLM",
+}
 _DETAILS = "gen_ai.client.inference.operation.details"
 """An event that holds the attributes of a call, where they are not on its span."""
 _FORMAT = (
@@ -38,7 +43,9 @@ def records(source: Any) -> list[dict[str, Any]]:
     traces: dict[str, list[Mapping[str, Any]]] = {}
     for raw in _raw_spans(source):
         traces.setdefault(_id(raw, "traceId", "trace_id"), []).append(raw)
-    return records_of((trace_id, partial(map, _span, raws)) for trace_id, raws in traces.items())
+    return records_of(
+        (trace_id, partial(map, _span, raws)) for trace_id, raws in traces.items()
+    )
 
 
 def _raw_spans(source: Any) -> Iterator[Mapping[str, Any]]:
@@ -76,28 +83,52 @@ def _span(raw: Mapping[str, Any]) -> Span:
             attributes |= _attributes(event)
 
     def first(*names: str) -> Any:
-        return next((loads(v) for n in names if (v := attributes.get(n) or _numbered(attributes, n))), None)
+        return next(
+            (
+                loads(v)
+                for n in names
+                if (v := attributes.get(n) or _numbered(attributes, n))
+            ),
+            None,
+        )
 
     given = first("llm.input_messages", "gen_ai.input.messages") or []
     if system := first("gen_ai.system_instructions"):
         given = [{"role": "system", "content": system}, *given]
     wrote = first("llm.output_messages", "gen_ai.output.messages") or []
-    kind = first("openinference.span.kind") or _KINDS.get(str(first("gen_ai.operation.name")), "UNKNOWN")
+    kind = first("openinference.span.kind") or _KINDS.get(
+        str(first("gen_ai.operation.name")), "UNKNOWN"
+    )
     if kind == "TOOL":  # its messages hold its arguments
         given, wrote = [], []
     return Span(
         id=_id(raw, "spanId", "span_id"),
         parent_id=_id(raw, "parentSpanId", "parent_id"),
-        name=str((first("gen_ai.tool.name", "tool.name") if kind == "TOOL" else None) or raw.get("name") or ""),
+        name=str(
+            (first("gen_ai.tool.name", "tool.name") if kind == "TOOL" else None)
+            or raw.get("name")
+            or ""
+        ),
         start=_nanoseconds(raw.get("startTimeUnixNano") or raw.get("start_time")),
         kind=str(kind).upper(),
         input=attributes.get("input.value"),
-        output=attributes.get("output.value") or attributes.get("gen_ai.tool.call.result"),
+        output=attributes.get("output.value")
+        or attributes.get("gen_ai.tool.call.result"),
         documents=documents_of(
-            first("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents") or []
+            first(
+                "retrieval.documents",
+                "reranker.output_documents",
+                "gen_ai.retrieval.documents",
+            )
+            or []
         ),
-        messages=[{"role": "user", **m, "content": m.get("content") or m.get("contents")} for m in given],
-        replies=[{**m, "content": m.get("content") or m.get("contents")} for m in wrote],
+        messages=[
+            {"role": "user", **m, "content": m.get("content") or m.get("contents")}
+            for m in given
+        ],
+        replies=[
+            {**m, "content": m.get("content") or m.get("contents")} for m in wrote
+        ],
     )
 
 
@@ -136,14 +167,18 @@ def _listed(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     inner = {k: _listed(v) for k, v in node.items()}
-    if inner and all(k.isdigit() for k in inner):  # each holds its object under the name of its kind
+    if inner and all(
+        k.isdigit() for k in inner
+    ):  # each holds its object under the name of its kind
         return [next(iter(inner[k].values())) for k in sorted(inner, key=int)]
     return inner
 
 
 def _id(raw: Mapping[str, Any], name: str, sdk_name: str) -> str:
     """An id of a span as OTLP's JSON has it, or as the SDK writes it, in its context."""
-    found = raw.get(name) or raw.get(sdk_name) or (raw.get("context") or {}).get(sdk_name)
+    found = (
+        raw.get(name) or raw.get(sdk_name) or (raw.get("context") or {}).get(sdk_name)
+    )
     return str(found or "").removeprefix("0x")
 
 

@@ -27,7 +27,9 @@ _NAME = "faithfulness_judge"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The judge, as an option and as a setting."""
     told = "Judge of assert_faithful: its folder, models:/name@alias, local, none, or a model."
-    parser.getgroup("faith_dspy").addoption("--faithfulness-judge", dest=_NAME, help=told)
+    parser.getgroup("faith_dspy").addoption(
+        "--faithfulness-judge", dest=_NAME, help=told
+    )
     parser.addini(_NAME, told)
 
 
@@ -55,8 +57,13 @@ def assert_faithful(faithfulness_judge: Judge) -> Callable[..., Judgment]:
         if not judgment.faithful:
             from faith_dspy.integrations.adapters import line_of
 
-            lines = [f"{judgment!r} by {faithfulness_judge!r}", *filter(None, [judgment.detail])]
-            lines += [f"  {line_of(s)}" for s in judgment.statements if not s.is_supported]
+            lines = [
+                f"{judgment!r} by {faithfulness_judge!r}",
+                *filter(None, [judgment.detail]),
+            ]
+            lines += [
+                f"  {line_of(s)}" for s in judgment.statements if not s.is_supported
+            ]
             pytest.fail("\n".join(lines), pytrace=False)
         return judgment
 

@@ -16,7 +16,13 @@ from faith_dspy.integrations.adapters import explain, judge_of, prompt_of
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
 
-DEFAULTS = {"granularity": "statement", "reasoning": "after", "cite": True, "no_statements": 0, "abstention": 0}
+DEFAULTS = {
+    "granularity": "statement",
+    "reasoning": "after",
+    "cite": True,
+    "no_statements": 0,
+    "abstention": 0,
+}
 
 
 class StatementEvaluation(BaseModel, use_attribute_docstrings=True):
@@ -51,7 +57,11 @@ class FaithfulnessResult(BaseModel, use_attribute_docstrings=True):
         """Supported statements over all, 0.0 without any; None where `unscored` says why."""
         if self.unscored is not None:
             return None
-        return sum(s.is_supported for s in self.statements) / len(self.statements) if self.statements else 0.0
+        return (
+            sum(s.is_supported for s in self.statements) / len(self.statements)
+            if self.statements
+            else 0.0
+        )
 
 
 class ContextEvaluation:
@@ -62,13 +72,18 @@ class ContextEvaluation:
     """
 
     def __init__(
-        self, prompt: str | None = None, response_model: type[Any] = FaithfulnessResult, **options: Any
+        self,
+        prompt: str | None = None,
+        response_model: type[Any] = FaithfulnessResult,
+        **options: Any,
     ) -> None:
         if "{{" in (prompt or ""):
             raise ConfigError(
                 "the prompt is no template: question, context and answer follow it; leave out what is in {{…}}"
             )
-        self._prompt = None if prompt and prompt == prompt_of(DEFAULTS | options) else prompt
+        self._prompt = (
+            None if prompt and prompt == prompt_of(DEFAULTS | options) else prompt
+        )
         self.response_model, self._options = response_model, options
         self._made: tuple[Any, Judge] | None = None
 
@@ -77,26 +92,39 @@ class ContextEvaluation:
         """What is asked about a statement: ours, or the one given in its place."""
         return self._prompt or prompt_of(DEFAULTS | self._options)
 
-    def grade(self, question: str | None, answer: str, context: list[Any], client: Any = None) -> Any:
+    def grade(
+        self, question: str | None, answer: str, context: list[Any], client: Any = None
+    ) -> Any:
         """Grade one answer. ``context``: chunks in order of their ids. ``client``: whatever `judge_of` takes."""
         return self._result(self._judge(client)(question, context, answer))
 
-    async def agrade(self, question: str | None, answer: str, context: list[Any], client: Any = None) -> Any:
+    async def agrade(
+        self, question: str | None, answer: str, context: list[Any], client: Any = None
+    ) -> Any:
         """As `grade`, without blocking the event loop; once cancelled, no further LM call is made."""
         return self._result(await self._judge(client).acall(question, context, answer))
 
     def _judge(self, client: Any) -> Judge:
         made = self._made  # of the last client: any other would be kept for good
         if made is None or made[0] is not client:
-            self._made = made = client, judge_of(DEFAULTS, client, **{"system_prompt": self._prompt} | self._options)
+            self._made = made = (
+                client,
+                judge_of(
+                    DEFAULTS, client, **{"system_prompt": self._prompt} | self._options
+                ),
+            )
         return made[1]
 
     def _result(self, judgment: Judgment) -> Any:
         fields = self.response_model.model_fields
         unscored = judgment.unscored and explain(judgment)
-        if "unscored" not in fields and (unscored or judgment.verdict_counts["unjudged"]):
+        if "unscored" not in fields and (
+            unscored or judgment.verdict_counts["unjudged"]
+        ):
             name = self.response_model.__name__
-            raise FaithDspyError(f"{explain(judgment)}\n{name} has no field 'unscored' that could say so.")
+            raise FaithDspyError(
+                f"{explain(judgment)}\n{name} has no field 'unscored' that could say so."
+            )
         statements = [
             {
                 "statement": s.text,
@@ -108,8 +136,14 @@ class ContextEvaluation:
             }
             for s in judgment.statements
         ]
-        found = {"statements": statements, "unscored": unscored, "refused_chunk_ids": judgment.dropped_chunk_ids}
-        return self.response_model.model_validate({name: found[name] for name in fields if name in found})
+        found = {
+            "statements": statements,
+            "unscored": unscored,
+            "refused_chunk_ids": judgment.dropped_chunk_ids,
+        }
+        return self.response_model.model_validate(
+            {name: found[name] for name in fields if name in found}
+        )
 
 
 Faithfulness = ContextEvaluation()

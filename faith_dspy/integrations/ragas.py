@@ -51,7 +51,12 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     """
 
     def __init__(
-        self, llm: Any = None, name: str = "faithfulness", *, language: str = "english", **options: Any
+        self,
+        llm: Any = None,
+        name: str = "faithfulness",
+        *,
+        language: str = "english",
+        **options: Any,
     ) -> None:
         columns = {"response", "retrieved_contexts", "user_input:optional"}
         super().__init__(_required_columns={MetricType.SINGLE_TURN: columns}, name=name)
@@ -65,11 +70,21 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         """Made anew when the LM or the prompt has changed."""
         prompt = self.nli_statements_prompt
         if prompt.examples:
-            raise ConfigError("the prompt's examples are not used: give labels to `faith-dspy tune`, which makes demos")
+            raise ConfigError(
+                "the prompt's examples are not used: give labels to `faith-dspy tune`, which makes demos"
+            )
         wanted = self.llm, prompt.instruction, prompt.language
         if self._made is None or self._made[0] != wanted:
-            own = None if prompt.instruction == NLIStatementPrompt.instruction else prompt.instruction
-            reasons = None if prompt.language == "english" else f"Give reasons in {prompt.language.capitalize()}."
+            own = (
+                None
+                if prompt.instruction == NLIStatementPrompt.instruction
+                else prompt.instruction
+            )
+            reasons = (
+                None
+                if prompt.language == "english"
+                else f"Give reasons in {prompt.language.capitalize()}."
+            )
             asks = {"system_prompt": own, "criteria": reasons, **self.options}
             self._made = wanted, judge_of(DEFAULTS, self.llm, **asks)
         return self._made[1]
@@ -78,23 +93,41 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         """Nothing to set up: waiting and trying again are the judge's own business."""
 
     async def ascore(
-        self, user_input: str | None = None, response: str = "", retrieved_contexts: Any = ()
+        self,
+        user_input: str | None = None,
+        response: str = "",
+        retrieved_contexts: Any = (),
     ) -> MetricResult:
         """Score (NaN if unscored) with the reason; ``traces`` have each statement with its sentence's index."""
         given = _given(user_input, response, retrieved_contexts)
         return self._result(await self.judge.acall(*given), given)
 
-    def score(self, user_input: str | None = None, response: str = "", retrieved_contexts: Any = ()) -> MetricResult:
+    def score(
+        self,
+        user_input: str | None = None,
+        response: str = "",
+        retrieved_contexts: Any = (),
+    ) -> MetricResult:
         """As `ascore`, also where an event loop runs."""
         given = _given(user_input, response, retrieved_contexts)
         return self._result(self.judge(*given), given)
 
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
         """The score of a sample, also where an event loop runs."""
-        return float(self.score(sample.user_input, sample.response, sample.retrieved_contexts).value)
+        return float(
+            self.score(
+                sample.user_input, sample.response, sample.retrieved_contexts
+            ).value
+        )
 
     async def _single_turn_ascore(self, sample: Any, callbacks: Any) -> float:
-        return float((await self.ascore(sample.user_input, sample.response, sample.retrieved_contexts)).value)
+        return float(
+            (
+                await self.ascore(
+                    sample.user_input, sample.response, sample.retrieved_contexts
+                )
+            ).value
+        )
 
     def _result(self, judgment: Judgment, given: tuple[Any, ...]) -> MetricResult:
         self._judgments[digest(given)] = judgment
@@ -110,14 +143,22 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
             for s in judgment.statements
         ]
         score = math.nan if judgment.score is None else judgment.score
-        return MetricResult(value=score, reason=explain(judgment), traces={"output": {"statements": statements}})
+        return MetricResult(
+            value=score,
+            reason=explain(judgment),
+            traces={"output": {"statements": statements}},
+        )
 
     def judgment(self, sample: Any) -> Judgment | None:
         """What was found of a sample (or a row of the data set) that this metric has scored; None of any other."""
         row = sample if isinstance(sample, dict) else sample.to_dict()
-        given = _given(row.get("user_input"), row.get("response"), row.get("retrieved_contexts"))
+        given = _given(
+            row.get("user_input"), row.get("response"), row.get("retrieved_contexts")
+        )
         return self._judgments.get(digest(given))
 
 
-def _given(user_input: str | None, response: str | None, retrieved_contexts: Any) -> tuple[Any, ...]:
+def _given(
+    user_input: str | None, response: str | None, retrieved_contexts: Any
+) -> tuple[Any, ...]:
     return user_input, list(retrieved_contexts or ()), response or ""

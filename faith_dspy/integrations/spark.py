@@ -77,15 +77,28 @@ def judge_table(
 def _inputs(table: DataFrame) -> list[Column]:
     """Question, context and answer, of the types that the model's signature has."""
     types = dict(table.dtypes)
-    names = {field: next((n for n in given if n in types), None) for field, given in NAMES.items()}
+    names = {
+        field: next((n for n in given if n in types), None)
+        for field, given in NAMES.items()
+    }
     if COLUMN in types or not (names["answer"] and names["context"]):
         wanted = f"answer and context, and no {COLUMN}, which is added"
-        raise InputError(f"the table has the columns {', '.join(types)}; expected {wanted}.")
+        raise InputError(
+            f"the table has the columns {', '.join(types)}; expected {wanted}."
+        )
     column, kind = names["context"], types[names["context"]]
-    context = F.col(f"{column}.text") if kind.startswith("array<struct") else F.col(column)
+    context = (
+        F.col(f"{column}.text") if kind.startswith("array<struct") else F.col(column)
+    )
     if kind == "string":
         context = F.when(context.isNotNull(), F.array(context))
-    context = F.transform(context, lambda chunk: F.coalesce(chunk, F.lit("")))  # chunk ids are positions
+    context = F.transform(
+        context, lambda chunk: F.coalesce(chunk, F.lit(""))
+    )  # chunk ids are positions
     question = F.col(names["question"]) if names["question"] else F.lit(None)
-    texts = {"question": question.cast("string"), "context": context, "answer": F.col(names["answer"]).cast("string")}
+    texts = {
+        "question": question.cast("string"),
+        "context": context,
+        "answer": F.col(names["answer"]).cast("string"),
+    }
     return [column.alias(name) for name, column in texts.items()]

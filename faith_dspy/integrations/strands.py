@@ -29,7 +29,12 @@ with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
 with needs("strands", "strands", "A judge as a Strands evaluator"):
     from strands.models.model import Model
 
-DEFAULTS = {"granularity": "answer", "verdicts": "five_level", "reasoning": "after", "threshold": 0.5}
+DEFAULTS = {
+    "granularity": "answer",
+    "verdicts": "five_level",
+    "reasoning": "after",
+    "threshold": 0.5,
+}
 
 
 class FaithfulnessEvaluator(Evaluator):
@@ -61,14 +66,25 @@ class FaithfulnessEvaluator(Evaluator):
         **options: Any,
     ) -> None:
         if version != "v0":
-            raise ConfigError(f"there is no version {version!r} of the prompt here; give a system_prompt of your own")
+            raise ConfigError(
+                f"there is no version {version!r} of the prompt here; give a system_prompt of your own"
+            )
         super().__init__(name=name)
         lm = model
-        if isinstance(model, Model):  # DSPy's cache would not tell models of one name apart
-            lm = dspy.LM(f"strands/{type(model).__name__}", engine=_Engine(model), cache=False)
+        if isinstance(
+            model, Model
+        ):  # DSPy's cache would not tell models of one name apart
+            lm = dspy.LM(
+                f"strands/{type(model).__name__}", engine=_Engine(model), cache=False
+            )
         # Strands writes public attributes into files, and makes an evaluator of them again.
         self._judge = judge_of(DEFAULTS, lm, system_prompt=system_prompt, **options)
-        self.model, self.system_prompt, self.version, self.threshold = model, system_prompt, version, threshold
+        self.model, self.system_prompt, self.version, self.threshold = (
+            model,
+            system_prompt,
+            version,
+            threshold,
+        )
         self.__dict__.update(options)
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
@@ -83,28 +99,48 @@ class FaithfulnessEvaluator(Evaluator):
 
     def _output(self, judgment: Judgment, given: AnswerInput) -> EvaluationOutput:
         reason = explain(judgment)
-        if not any(carries_statement(s.text) for chunk in given.chunks for s in sentences(chunk.text)):
+        if not any(
+            carries_statement(s.text)
+            for chunk in given.chunks
+            for s in sentences(chunk.text)
+        ):
             reason += "\nNobody stated anything before it, and no tool was used."
         if judgment.level is None:
             nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
-            return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=reason)
-        if self.threshold is None and judgment.probability is not None:  # a tuned judge has its own
+            return EvaluationOutput(
+                score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=reason
+            )
+        if (
+            self.threshold is None and judgment.probability is not None
+        ):  # a tuned judge has its own
             label, passed = judgment.level, bool(judgment.faithful)
         else:
             label = LEVELS[round(4 * (value(judgment) or 0.0))]
-            passed = LEVELS.index(label) / 4 >= (0.5 if self.threshold is None else self.threshold)
-        return EvaluationOutput(score=LEVELS.index(label) / 4, test_pass=passed, label=label, reason=reason)
+            passed = LEVELS.index(label) / 4 >= (
+                0.5 if self.threshold is None else self.threshold
+            )
+        return EvaluationOutput(
+            score=LEVELS.index(label) / 4, test_pass=passed, label=label, reason=reason
+        )
 
 
 def _input(case: Any) -> AnswerInput:
     trajectory = case.actual_trajectory
     if isinstance(trajectory, Session):
-        return AnswerInput.of([{"error": "the Session has no agent's answer"}, *records(trajectory)][-1])
+        return AnswerInput.of(
+            [{"error": "the Session has no agent's answer"}, *records(trajectory)][-1]
+        )
     if trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
         return AnswerInput.of({"conversation": trajectory})
     texts = {"question": case.input, "answer": case.actual_output}
-    context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
-    return AnswerInput.of({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
+    context = {
+        k: v
+        for k, v in (case.metadata or {}).items()
+        if k in ("context", "retrieved_contexts")
+    }
+    return AnswerInput.of(
+        {**context, **{k: v if v is None else str(v) for k, v in texts.items()}}
+    )
 
 
 class _Engine:
@@ -115,12 +151,26 @@ class _Engine:
 
     def complete(self, request: Request) -> Response:
         """What the model streams."""
-        return Response(None, request.model, Message.assistant(asyncio.run(self._said(request))), "stop", Usage())
+        return Response(
+            None,
+            request.model,
+            Message.assistant(asyncio.run(self._said(request))),
+            "stop",
+            Usage(),
+        )
 
     async def _said(self, request: Request) -> str:
-        messages: Any = [{"role": m.role, "content": [{"text": m.text or ""}]} for m in request.messages]
-        events = [e async for e in self.model.stream(messages, system_prompt=request.system)]
-        return "".join(e.get("contentBlockDelta", {}).get("delta", {}).get("text", "") for e in events)
+        messages: Any = [
+            {"role": m.role, "content": [{"text": m.text or ""}]}
+            for m in request.messages
+        ]
+        events = [
+            e async for e in self.model.stream(messages, system_prompt=request.system)
+        ]
+        return "".join(
+            e.get("contentBlockDelta", {}).get("delta", {}).get("text", "")
+            for e in events
+        )
 
 
 def records(session: Session) -> list[dict[str, Any]]:
@@ -135,17 +185,40 @@ def records(session: Session) -> list[dict[str, Any]]:
         answer = {"role": "assistant", "content": turn.agent_response.text}
         history = [_message(item, i) for i, item in enumerate(turn.session_history)]
         question, context, text = from_conversation([*history, answer])
-        out.append({"id": turn.span_info.span_id, "question": question, "context": context, "answer": text})
+        out.append(
+            {
+                "id": turn.span_info.span_id,
+                "question": question,
+                "context": context,
+                "answer": text,
+            }
+        )
     return out
 
 
 def _message(item: Any, turn: int) -> dict[str, Any]:
     """An entry of Strands' history as a message: what somebody said, or the list of an answer's tool runs."""
     if not isinstance(item, list):
-        return {"role": item.role.value, "content": [{"text": b.text} for b in item.content if hasattr(b, "text")]}
+        return {
+            "role": item.role.value,
+            "content": [{"text": b.text} for b in item.content if hasattr(b, "text")],
+        }
     blocks: list[dict[str, Any]] = []
     for i, run in enumerate(item):
-        text, status = run.tool_result.content or run.tool_result.error, "error" if run.tool_result.error else "success"
-        blocks.append({"toolUse": {"toolUseId": f"{turn}.{i}", "name": run.tool_call.name}})
-        blocks.append({"toolResult": {"toolUseId": f"{turn}.{i}", "content": text or "", "status": status}})
+        text, status = (
+            run.tool_result.content or run.tool_result.error,
+            "error" if run.tool_result.error else "success",
+        )
+        blocks.append(
+            {"toolUse": {"toolUseId": f"{turn}.{i}", "name": run.tool_call.name}}
+        )
+        blocks.append(
+            {
+                "toolResult": {
+                    "toolUseId": f"{turn}.{i}",
+                    "content": text or "",
+                    "status": status,
+                }
+            }
+        )
     return {"role": "tool", "content": blocks}

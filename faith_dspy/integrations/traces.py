@@ -13,9 +13,29 @@ from faith_dspy.io.inputs import document_of
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
 MODELS = ("LLM", "CHAT_MODEL")
-QUESTION_KEYS = ("question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content")
+QUESTION_KEYS = (
+    "question",
+    "query",
+    "user_input",
+    "input",
+    "prompt",
+    "user_query",
+    "messages",
+    "text",
+    "content",
+)
 ANSWER_KEYS = (
-    *("answer", "response", "output", "result", "text", "content", "message", "messages", "choices"),
+    *(
+        "answer",
+        "response",
+        "output",
+        "result",
+        "text",
+        "content",
+        "message",
+        "messages",
+        "choices",
+    ),
     "output_text",
 )
 
@@ -45,17 +65,26 @@ class Span(NamedTuple):
         if isinstance(wrote, str):
             wrote = [{"content": wrote}]
         elif isinstance(wrote, Mapping):
-            wrote = [c.get("message") for c in wrote.get("choices") or [{"message": wrote}]]
+            wrote = [
+                c.get("message") for c in wrote.get("choices") or [{"message": wrote}]
+            ]
         return self._replace(
-            messages=self.messages or _with("role", given), replies=self.replies or _with("content", wrote)
+            messages=self.messages or _with("role", given),
+            replies=self.replies or _with("content", wrote),
         )
 
 
 def _with(key: str, items: Any) -> list[Mapping[str, Any]]:
-    return [m for m in items if isinstance(m, Mapping) and key in m] if isinstance(items, list | tuple) else []
+    return (
+        [m for m in items if isinstance(m, Mapping) and key in m]
+        if isinstance(items, list | tuple)
+        else []
+    )
 
 
-def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> list[dict[str, Any]]:
+def records_of(
+    traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]],
+) -> list[dict[str, Any]]:
     """`record_of_spans` of each trace that holds any text, in order. ``traces``: ids, and what reads each one's spans.
 
     Raises `InputError` when no trace is left.
@@ -72,7 +101,9 @@ def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> li
     return found
 
 
-def record_of_spans(trace_id: str, read: Callable[[], Iterable[Span]]) -> dict[str, Any]:
+def record_of_spans(
+    trace_id: str, read: Callable[[], Iterable[Span]]
+) -> dict[str, Any]:
     """Question, context and answer of one trace. One that cannot be read has ``error`` instead; a judge leaves it
     unscored.
 
@@ -83,7 +114,10 @@ def record_of_spans(trace_id: str, read: Callable[[], Iterable[Span]]) -> dict[s
     Each chunk's ``source`` names its span or turn.
     """
     try:
-        return {"id": trace_id, **_record(sorted((s.completed() for s in read()), key=lambda s: s.start))}
+        return {
+            "id": trace_id,
+            **_record(sorted((s.completed() for s in read()), key=lambda s: s.start)),
+        }
     except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
         return {"id": trace_id, "error": f"trace {trace_id}: {in_short(exc)}"}
 
@@ -91,22 +125,42 @@ def record_of_spans(trace_id: str, read: Callable[[], Iterable[Span]]) -> dict[s
 def _record(spans: Sequence[Span]) -> dict[str, Any]:
     ids = {s.id for s in spans}
     root = next((s for s in spans if s.parent_id not in ids), spans[0])
-    writer = next((s for s in reversed(spans) if s.kind != "TOOL" and _reply_text(s.replies)), root)
-    answer = _reply_text(root.replies) or text_of(root.output, ANSWER_KEYS) or _reply_text(writer.replies)
+    writer = next(
+        (s for s in reversed(spans) if s.kind != "TOOL" and _reply_text(s.replies)),
+        root,
+    )
+    answer = (
+        _reply_text(root.replies)
+        or text_of(root.output, ANSWER_KEYS)
+        or _reply_text(writer.replies)
+    )
     found: dict[str, str] = {}  # text: where it is from
     for span in spans:
         if span.kind in FINDERS:
             for name, text in span.documents:
-                found.setdefault(text, f"span {span.id}: {span.kind.lower()} {span.name}, {name}")
+                found.setdefault(
+                    text, f"span {span.id}: {span.kind.lower()} {span.name}, {name}"
+                )
         elif span.kind == "TOOL" and (text := tool_text(span.output)).strip():
             found.setdefault(text, f"span {span.id}: tool {span.name}")
-    given = next((s.messages for s in (writer, root, *reversed(spans)) if s.messages), ())
-    asked, before, _ = from_conversation([*given, {"role": "assistant", "content": answer}])
+    given = next(
+        (s.messages for s in (writer, root, *reversed(spans)) if s.messages), ()
+    )
+    asked, before, _ = from_conversation(
+        [*given, {"role": "assistant", "content": answer}]
+    )
     # A message that is half documents or results is a prompt built from them, or a result sent back to the model.
     parts = [text.strip() for text in found]
-    before = [c for c in before if 2 * sum(len(p) for p in parts if p in c["text"]) < len(c["text"].strip())]
+    before = [
+        c
+        for c in before
+        if 2 * sum(len(p) for p in parts if p in c["text"]) < len(c["text"].strip())
+    ]
     if root.messages:
-        question = from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0] or asked
+        question = (
+            from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0]
+            or asked
+        )
     else:
         question = text_of(root.input, QUESTION_KEYS) or asked
     chunks = [{"text": text, "source": source} for text, source in found.items()]
@@ -140,11 +194,18 @@ def text_of(value: Any, keys: Sequence[str]) -> str:
     parsed = loads(value)
     if isinstance(parsed, Mapping):
         inner = next((parsed[k] for k in keys if parsed.get(k)), None)
-        inner = next(iter(parsed.values())) if inner is None and len(parsed) == 1 else inner
+        inner = (
+            next(iter(parsed.values())) if inner is None and len(parsed) == 1 else inner
+        )
         if inner is not None:
             return text_of(inner, keys)
     elif items := _with("role", parsed):
-        return text_of(([m for m in items if m["role"] == "user" and "question" in keys] or items)[-1], keys)
+        return text_of(
+            ([m for m in items if m["role"] == "user" and "question" in keys] or items)[
+                -1
+            ],
+            keys,
+        )
     elif items := _with("message", parsed):
         return text_of(items[0], keys)
     return value if isinstance(value, str) else as_text(parsed)
@@ -154,11 +215,18 @@ def documents_of(value: Any) -> list[tuple[str, str]]:
     """Name and text of retrieved documents: texts, or whatever `document_of` reads."""
     parsed = loads(value)
     if isinstance(parsed, Mapping):
-        parsed = next((parsed[k] for k in ("documents", "results", "chunks") if k in parsed), [parsed])
+        parsed = next(
+            (parsed[k] for k in ("documents", "results", "chunks") if k in parsed),
+            [parsed],
+        )
     out = []
     for i, item in enumerate(parsed if isinstance(parsed, list | tuple) else [parsed]):
-        item = item.get("document", item) if isinstance(item, Mapping) else item  # beside its rank
-        text, source = (item, None) if isinstance(item, str) else document_of(item) or ("", None)
+        item = (
+            item.get("document", item) if isinstance(item, Mapping) else item
+        )  # beside its rank
+        text, source = (
+            (item, None) if isinstance(item, str) else document_of(item) or ("", None)
+        )
         if text.strip():
             out.append((f"document {i if source is None else source}", text))
     return out

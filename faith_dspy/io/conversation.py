@@ -18,8 +18,22 @@ from faith_dspy.errors import InputError
 
 log = logging.getLogger(__name__)
 
-_ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool", "developer": "system"}
-_WHOLE = ("messages", "contents", "input", "conversation", "output", "candidates", "choices")
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "function": "tool",
+    "developer": "system",
+}
+_WHOLE = (
+    "messages",
+    "contents",
+    "input",
+    "conversation",
+    "output",
+    "candidates",
+    "choices",
+)
 """Keys of a request, a response, or both together, under which messages stand, in their order."""
 _OWN_WORDS = re.compile(r"text|output_text|input_text|refusal")
 _UNREAD = re.compile(
@@ -33,9 +47,27 @@ _EVIDENCE = re.compile(
     r"|source-document|tool-.+|dynamic-tool|retriev\w+|data-.*(?:source|document|result)\w*|mcp_\w*result"
 )
 """Kinds of blocks that hold what a tool or a retriever returned, or what a user attached."""
-_BESIDE = ("documents", "sources", "retrievedReferences", "groundingMetadata", "grounding_metadata", "artifact")
+_BESIDE = (
+    "documents",
+    "sources",
+    "retrievedReferences",
+    "groundingMetadata",
+    "grounding_metadata",
+    "artifact",
+)
 """Keys of a message, or of the response around it, that hold evidence beside its content."""
-_RESULTS = ("content", "response", "result", "results", "output", "outputs", "search_results", "text", "data", "json")
+_RESULTS = (
+    "content",
+    "response",
+    "result",
+    "results",
+    "output",
+    "outputs",
+    "search_results",
+    "text",
+    "data",
+    "json",
+)
 _TITLES = ("source", "url", "uri", "title", "filename", "file_name", "name")
 _QUESTION = re.compile(r"[^.!?。！？\n]{1,300}[.!?。！？\s]*")
 """A user's message of one sentence only asks."""
@@ -56,7 +88,9 @@ class Piece:
     """Sources, or quotations of them, that the block names for its text."""
 
 
-def from_conversation(conversation: Any) -> tuple[str | None, list[dict[str, str]], str]:
+def from_conversation(
+    conversation: Any,
+) -> tuple[str | None, list[dict[str, str]], str]:
     """Return question, context and answer of a conversation's last turn; the last assistant message is the answer.
 
     Every tool result, document and search result up to the answer is a chunk, as is what the user or the system wrote;
@@ -69,11 +103,24 @@ def from_conversation(conversation: Any) -> tuple[str | None, list[dict[str, str
         InputError: there is no message with a role, or none of the assistant.
     """
     messages = [_plain_message(message) for message in _messages(conversation)]
-    last = next((i for i in reversed(range(len(messages))) if messages[i]["role"] == "assistant"), None)
+    last = next(
+        (
+            i
+            for i in reversed(range(len(messages)))
+            if messages[i]["role"] == "assistant"
+        ),
+        None,
+    )
     if last is None:
-        raise InputError(f"conversation has no assistant message among {len(messages)}; there is nothing to judge")
+        raise InputError(
+            f"conversation has no assistant message among {len(messages)}; there is nothing to judge"
+        )
     first = last
-    while first and messages[last].get("item") and messages[first - 1]["role"] == "assistant":
+    while (
+        first
+        and messages[last].get("item")
+        and messages[first - 1]["role"] == "assistant"
+    ):
         first -= 1
     tools = _tool_names(messages)
     question: str | None = None
@@ -93,7 +140,11 @@ def from_conversation(conversation: Any) -> tuple[str | None, list[dict[str, str
             chunks.append(chunk)
             if role == "user":
                 question, question_chunk = text, chunk
-    if len(chunks) == 1 and chunks[0] is question_chunk and _QUESTION.fullmatch(question or ""):
+    if (
+        len(chunks) == 1
+        and chunks[0] is question_chunk
+        and _QUESTION.fullmatch(question or "")
+    ):
         chunks = []
         log.warning("conversation: no evidence found; looked at %s", _LOOKED_AT)
     return question, _unique(chunks), _answer_text(answer, _unique(chunks))
@@ -103,7 +154,11 @@ def _messages(conversation: Any) -> list[Any]:
     """Return the messages of a list, a request, a response, or both together."""
     if isinstance(conversation, Mapping) and not _role(conversation):
         held = [conversation[key] for key in _WHOLE if conversation.get(key)]
-        messages = [m for part in held for m in ([part] if isinstance(part, str | Mapping) else part)]
+        messages = [
+            m
+            for part in held
+            for m in ([part] if isinstance(part, str | Mapping) else part)
+        ]
         if messages and isinstance(messages[0], str):
             messages[0] = {"role": "user", "content": messages[0]}
         beside = {key: conversation[key] for key in _BESIDE if conversation.get(key)}
@@ -113,7 +168,9 @@ def _messages(conversation: Any) -> list[Any]:
     listed = list(conversation) if isinstance(conversation, list | tuple) else []
     inner = [_inner(message) for message in listed]
     if not inner or not all(_role(message) for message in inner):
-        raise InputError('conversation must be a list of messages like {"role": "user", "content": "…"}')
+        raise InputError(
+            'conversation must be a list of messages like {"role": "user", "content": "…"}'
+        )
     return inner
 
 
@@ -133,8 +190,12 @@ def _role(message: Any) -> str:
     role = _get(message, "role")
     role = getattr(role, "value", role)  # LlamaIndex has an enum
     if not role and not isinstance(message, Mapping):
-        role = _get(message, "type") if _get(message, "content") is not None else ""  # LangChain
-    if not role and isinstance(message, Mapping):  # an item of the Responses API, or a dumped LangChain message
+        role = (
+            _get(message, "type") if _get(message, "content") is not None else ""
+        )  # LangChain
+    if not role and isinstance(
+        message, Mapping
+    ):  # an item of the Responses API, or a dumped LangChain message
         kind = str(message.get("type") or "")
         if kind in _ROLES or kind in ("system", "tool"):
             role = kind
@@ -162,7 +223,9 @@ def _plain_message(message: Any) -> dict[str, Any]:
         plain["content"] = plain["blocks"]
     plain["role"] = _role(message)
     kind = message.get("type") if isinstance(message, Mapping) else None
-    is_call = kind is not None and not message.get("role") and message.get("content") is None
+    is_call = (
+        kind is not None and not message.get("role") and message.get("content") is None
+    )
     plain["item"] = kind == "message" or is_call
     if plain["item"] and kind != "message":
         plain |= {"content": [dict(message)], "parts": None}
@@ -178,12 +241,17 @@ def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     names: dict[str, str] = {}
     for turn, message in enumerate(messages):
         listed = message.get("tool_calls")
-        calls = [*(listed if isinstance(listed, list | tuple) else ()), *_blocks(message, turn)]
+        calls = [
+            *(listed if isinstance(listed, list | tuple) else ()),
+            *_blocks(message, turn),
+        ]
         for call in calls:
             # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
             inner = _mapping(_get(call, "toolUse")) or call
             call_id = _first(inner, ("call_id", "id", "toolUseId", "toolCallId"))
-            name = _get(_get(inner, "function") or inner, "name") or _get(inner, "toolName")
+            name = _get(_get(inner, "function") or inner, "name") or _get(
+                inner, "toolName"
+            )
             if call_id and name:
                 names[str(call_id)] = str(name)
     return names
@@ -200,9 +268,16 @@ def _first(item: Any, names: Sequence[str]) -> Any:
 def _blocks(message: Mapping[str, Any], turn: int) -> list[Any]:
     content = message.get("content") or message.get("parts")
     blocks = [content] if isinstance(content, str | Mapping) else content or []
-    if not isinstance(blocks, list | tuple) or any(isinstance(b, int | float | list) for b in blocks):
-        raise InputError(f"conversation[{turn}]: content is {str(content)[:40]!r}, expected text or a list of blocks")
-    return [block if isinstance(block, str | Mapping) else _dumped(block) for block in blocks]
+    if not isinstance(blocks, list | tuple) or any(
+        isinstance(b, int | float | list) for b in blocks
+    ):
+        raise InputError(
+            f"conversation[{turn}]: content is {str(content)[:40]!r}, expected text or a list of blocks"
+        )
+    return [
+        block if isinstance(block, str | Mapping) else _dumped(block)
+        for block in blocks
+    ]
 
 
 def _dumped(block: Any) -> Mapping[str, Any]:
@@ -215,7 +290,9 @@ def _dumped(block: Any) -> Mapping[str, Any]:
     return vars(block) if hasattr(block, "__dict__") else {"text": str(block)}
 
 
-def _pieces(message: Mapping[str, Any], turn: int, tools: Mapping[str, str]) -> list[Piece]:
+def _pieces(
+    message: Mapping[str, Any], turn: int, tools: Mapping[str, str]
+) -> list[Piece]:
     """Return the texts of a message that are not blank, those of tools and documents among them."""
     whole = None
     if message["role"] == "tool":
@@ -231,14 +308,26 @@ def _pieces(message: Mapping[str, Any], turn: int, tools: Mapping[str, str]) -> 
         pieces.append(Piece(str(message["refusal"])))
     for key in _BESIDE:
         pieces += _retrieved(message.get(key))
-    pieces += _retrieved(_mapping(message.get("context")).get("citations"))  # Azure's “on your data”
+    pieces += _retrieved(
+        _mapping(message.get("context")).get("citations")
+    )  # Azure's “on your data”
     return [piece for piece in pieces if piece.text.strip()]
 
 
-def _pieces_of(block: Mapping[str, Any], whole: str | None, tools: Mapping[str, str], turn: int) -> list[Piece]:
+def _pieces_of(
+    block: Mapping[str, Any], whole: str | None, tools: Mapping[str, str], turn: int
+) -> list[Piece]:
     """Return the texts of one block."""
     kind = str(
-        block.get("type") or next((key for key in block if _UNREAD.fullmatch(key) or _EVIDENCE.fullmatch(key)), "")
+        block.get("type")
+        or next(
+            (
+                key
+                for key in block
+                if _UNREAD.fullmatch(key) or _EVIDENCE.fullmatch(key)
+            ),
+            "",
+        )
     )
     held = block.get(kind, block)
     if block.get("thought") or _UNREAD.fullmatch(kind):
@@ -251,20 +340,53 @@ def _pieces_of(block: Mapping[str, Any], whole: str | None, tools: Mapping[str, 
         cites = [*(block.get("citations") or ()), *(block.get("annotations") or ())]
         text = as_text(block if "text" in block else {"type": "text", **block})
         evidence = [p for p in _retrieved(cites) if p.text]
-        return [Piece(text, whole, cites=[name for cite in cites for name in _names_of(cite)]), *evidence]
+        return [
+            Piece(
+                text, whole, cites=[name for cite in cites for name in _names_of(cite)]
+            ),
+            *evidence,
+        ]
     if _EVIDENCE.fullmatch(kind):
         inner = held if isinstance(held, Mapping) else {"content": held}
         inner = _mapping(inner.get("toolInvocation")) or inner
-        call_id = _first(inner, ("toolUseId", "tool_use_id", "call_id", "id", "toolCallId"))
-        is_retrieved = kind in ("document", "search_result", "searchResult", "file_search_call", "source-document")
+        call_id = _first(
+            inner, ("toolUseId", "tool_use_id", "call_id", "id", "toolCallId")
+        )
+        is_retrieved = kind in (
+            "document",
+            "search_result",
+            "searchResult",
+            "file_search_call",
+            "source-document",
+        )
         if is_retrieved or kind.endswith("search_tool_result"):
-            return _retrieved(inner.get("results") or (inner.get("content") if "search_tool" in kind else inner))
-        name = tools.get(str(call_id)) or inner.get("name") or inner.get("toolName") or whole
-        name = name or (kind.removeprefix("tool-") if kind.startswith("tool-") and kind != "tool-result" else "")
-        content = next((inner[key] for key in _RESULTS if inner.get(key) is not None), None)
-        failed = inner.get("status") == "error" or bool(inner.get("is_error") or inner.get("isError"))
+            return _retrieved(
+                inner.get("results")
+                or (inner.get("content") if "search_tool" in kind else inner)
+            )
+        name = (
+            tools.get(str(call_id))
+            or inner.get("name")
+            or inner.get("toolName")
+            or whole
+        )
+        name = name or (
+            kind.removeprefix("tool-")
+            if kind.startswith("tool-") and kind != "tool-result"
+            else ""
+        )
+        content = next(
+            (inner[key] for key in _RESULTS if inner.get(key) is not None), None
+        )
+        failed = inner.get("status") == "error" or bool(
+            inner.get("is_error") or inner.get("isError")
+        )
         return [Piece(as_text(content), str(name), failed)]
-    log.warning("conversation[%d]: a block of kind %r is not read", turn, kind or ", ".join(map(str, block)))
+    log.warning(
+        "conversation[%d]: a block of kind %r is not read",
+        turn,
+        kind or ", ".join(map(str, block)),
+    )
     return []
 
 
@@ -278,7 +400,12 @@ def _cited(content: Any) -> list[Piece]:
 
 def _names_of(citation: Any) -> list[str]:
     """Return what a citation object names: its quotations and sources."""
-    found = [_first(citation, ("cited_text", "document_title", "url", "filename", "title", "source"))]
+    found = [
+        _first(
+            citation,
+            ("cited_text", "document_title", "url", "filename", "title", "source"),
+        )
+    ]
     nested = _get(citation, "url_citation") or _get(citation, "sourceContent")
     if isinstance(nested, Mapping):
         found.append(nested.get("url"))
@@ -295,7 +422,13 @@ def _retrieved(value: Any) -> list[Piece]:
         return [Piece(value, "retrieval")]
     if isinstance(value, list | tuple):
         return [piece for item in value for piece in _retrieved(item)]
-    for key in ("groundingChunks", "grounding_chunks", "retrievedReferences", "references", "citations"):
+    for key in (
+        "groundingChunks",
+        "grounding_chunks",
+        "retrievedReferences",
+        "references",
+        "citations",
+    ):
         if isinstance(_get(value, key), list | tuple):
             nested = _retrieved(_get(value, key))
             if nested:
@@ -303,26 +436,59 @@ def _retrieved(value: Any) -> list[Piece]:
     inner = _first(value, ("retrievedContext", "retrieved_context", "node", "document"))
     if inner is not None and not isinstance(inner, str):
         return _retrieved(inner)
-    holder = _get(value, "source") if isinstance(_get(value, "source"), Mapping) else value
-    text = _first(holder, ("text", "page_content", "cited_text", "sourceContent", "content", "data", "snippet"))
+    holder = (
+        _get(value, "source") if isinstance(_get(value, "source"), Mapping) else value
+    )
+    text = _first(
+        holder,
+        (
+            "text",
+            "page_content",
+            "cited_text",
+            "sourceContent",
+            "content",
+            "data",
+            "snippet",
+        ),
+    )
     places = (value, _get(value, "metadata"), _get(value, "location"))
-    source = next((s for place in places for name in _TITLES if isinstance(s := _get(place, name), str) and s), None)
+    source = next(
+        (
+            s
+            for place in places
+            for name in _TITLES
+            if isinstance(s := _get(place, name), str) and s
+        ),
+        None,
+    )
     return [] if text is None else [Piece(as_text(text), "retrieval", source=source)]
 
 
 def _chunk(piece: Piece, turn: int) -> dict[str, str]:
     if piece.source:
         return {"text": piece.text, "source": piece.source}
-    return {"text": piece.text, "source": _source(turn, "tool", piece.tool, piece.failed)}
+    return {
+        "text": piece.text,
+        "source": _source(turn, "tool", piece.tool, piece.failed),
+    }
 
 
 def _unique(chunks: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """Return chunks without those that an earlier or a longer one of the same source holds, as quotations do."""
     kept: list[dict[str, str]] = []
     for i, chunk in enumerate(chunks):
-        others = [other for j, other in enumerate(chunks) if j < i or len(other["text"]) > len(chunk["text"])]
-        quoted = not chunk["source"].startswith("turn ") or "tool retrieval" in chunk["source"]
-        if not (quoted and any(chunk["text"].strip() in other["text"] for other in others)):
+        others = [
+            other
+            for j, other in enumerate(chunks)
+            if j < i or len(other["text"]) > len(chunk["text"])
+        ]
+        quoted = (
+            not chunk["source"].startswith("turn ")
+            or "tool retrieval" in chunk["source"]
+        )
+        if not (
+            quoted and any(chunk["text"].strip() in other["text"] for other in others)
+        ):
             kept.append(chunk)
     return kept
 
@@ -337,7 +503,11 @@ def _answer_text(pieces: Sequence[Piece], chunks: Sequence[Mapping[str, str]]) -
         torn = not _ENDS.search(last) or last[-1:].isspace() or piece.text[:1].isspace()
         text += piece.text if torn else f"\n{piece.text}"
         last = piece.text
-        numbers = [i for i, chunk in enumerate(chunks, 1) if any(_is_cited(name, chunk) for name in piece.cites)]
+        numbers = [
+            i
+            for i, chunk in enumerate(chunks, 1)
+            if any(_is_cited(name, chunk) for name in piece.cites)
+        ]
         text += "".join(f" [{number}]" for number in numbers)
     return text
 
@@ -352,7 +522,11 @@ def as_text(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, list | tuple) and value and all(_content_of(v) is not None for v in value):
+    if (
+        isinstance(value, list | tuple)
+        and value
+        and all(_content_of(v) is not None for v in value)
+    ):
         return "\n".join(as_text(v) for v in value)
     inner = _content_of(value)
     if inner is not None:
@@ -365,8 +539,17 @@ def _content_of(block: Any) -> Any:
     if not isinstance(block, Mapping):
         page = getattr(block, "page_content", None)
         return block if isinstance(block, str) else page
-    if _OWN_WORDS.fullmatch(str(block.get("type"))) or (set(block) <= {"text", "json", "type"} and len(block) <= 2):
-        return next((block[k] for k in ("text", "content", "refusal", "json") if block.get(k) is not None), None)
+    if _OWN_WORDS.fullmatch(str(block.get("type"))) or (
+        set(block) <= {"text", "json", "type"} and len(block) <= 2
+    ):
+        return next(
+            (
+                block[k]
+                for k in ("text", "content", "refusal", "json")
+                if block.get(k) is not None
+            ),
+            None,
+        )
     return None
 
 

@@ -29,7 +29,11 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
     with ExitStack() as stack:
         for path, content in contents.items():
             handle = stack.enter_context(_replacing(path))
-            handle.write(content.encode(errors="replace") if isinstance(content, str) else content)
+            handle.write(
+                content.encode(errors="replace")
+                if isinstance(content, str)
+                else content
+            )
             sync(handle)
 
 
@@ -69,11 +73,16 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
     Raises `InputError` when another one still owns it after so many seconds.
     """
     place = path.resolve()
-    lock = FileLock(place / ".lock" if place.is_dir() else place.with_name(f".{place.name}.lock"), is_singleton=True)
+    lock = FileLock(
+        place / ".lock" if place.is_dir() else place.with_name(f".{place.name}.lock"),
+        is_singleton=True,
+    )
     try:
         lock.acquire(timeout=seconds)
     except Timeout as exc:
-        raise InputError(f"{path}: another process is writing it. Wait until it is done, or name another.") from exc
+        raise InputError(
+            f"{path}: another process is writing it. Wait until it is done, or name another."
+        ) from exc
     except OSError as exc:
         raise cannot_write(path, exc) from exc
     try:
@@ -85,7 +94,9 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
 def check_writable(path: Path) -> None:
     """`InputError` when no file could be written there: better before the LM is paid than after."""
     if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"{path}: cannot be written; expected a file in an existing folder.")
+        raise InputError(
+            f"{path}: cannot be written; expected a file in an existing folder."
+        )
     if not path.exists() or path.is_file():
         check_folder(path.resolve().parent)
 
@@ -109,4 +120,6 @@ def sync(handle: IO[bytes]) -> None:
 
 def cannot_write(path: Path | str, exc: OSError) -> InputError:
     """What to raise for a file that could not be written."""
-    return InputError(f"{path}: cannot be written ({(exc.strerror or str(exc)).lower()}).")
+    return InputError(
+        f"{path}: cannot be written ({(exc.strerror or str(exc)).lower()})."
+    )

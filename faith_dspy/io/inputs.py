@@ -100,11 +100,15 @@ class AnswerInput:
         fields = fields_of(record)
         key = _key(fields.pop("id", None))
         if not fields and not isinstance(record, Mapping):
-            return cls(problem=f"record is {type(record).__name__}, expected a mapping with context and answer")
+            return cls(
+                problem=f"record is {type(record).__name__}, expected a mapping with context and answer"
+            )
         if not {"answer", "conversation"} & fields.keys():
             error = value_of(record, "error")  # of a loader that could not read it
             if not isinstance(error, str):
-                error = missing(record if isinstance(record, Mapping) else fields, "answer")
+                error = missing(
+                    record if isinstance(record, Mapping) else fields, "answer"
+                )
             return cls(problem=error, id=key)
         try:
             return cls.make(**fields, id=key)
@@ -113,7 +117,12 @@ class AnswerInput:
 
     @classmethod
     def make(
-        cls, question: Any = None, context: Any = None, answer: Any = None, conversation: Any = None, id: Any = None
+        cls,
+        question: Any = None,
+        context: Any = None,
+        answer: Any = None,
+        conversation: Any = None,
+        id: Any = None,
     ) -> AnswerInput:
         """Make the input of one call; ``conversation`` stands for context and answer.
 
@@ -122,15 +131,21 @@ class AnswerInput:
         """
         if conversation is not None:
             if context is not None or answer is not None:
-                raise InputError("give either conversation, or context and answer; got both")
+                raise InputError(
+                    "give either conversation, or context and answer; got both"
+                )
             question, context, answer = from_conversation(conversation)
         if question is not None and not isinstance(question, str):
-            raise InputError(f"question is {type(question).__name__}, expected text or None")
+            raise InputError(
+                f"question is {type(question).__name__}, expected text or None"
+            )
         if not isinstance(answer, str):
             raise InputError(f"answer is {type(answer).__name__}, expected text")
         chunks = as_chunks(context)
         check_length(question or "", answer, *(c.text for c in chunks))
-        return cls(question and unicode_text(question), chunks, unicode_text(answer), id)
+        return cls(
+            question and unicode_text(question), chunks, unicode_text(answer), id
+        )
 
 
 def _key(value: Any) -> str | int | None:
@@ -144,7 +159,9 @@ def check_length(*texts: str) -> None:
     """Raise `InputError` where the texts of one answer are too long together to be judged in a minute."""
     length = sum(map(len, texts))
     if length > MAX_TEXT:
-        raise InputError(f"got {length:,} characters of question, context and answer, expected at most {MAX_TEXT:,}")
+        raise InputError(
+            f"got {length:,} characters of question, context and answer, expected at most {MAX_TEXT:,}"
+        )
 
 
 def unicode_text(text: str) -> str:
@@ -161,14 +178,24 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
     if isinstance(context, str) or document_of(context):
         context = [context]
     if not isinstance(context, list | tuple):
-        raise InputError(f"context is {type(context).__name__}, expected a list of texts or chunks")
+        raise InputError(
+            f"context is {type(context).__name__}, expected a list of texts or chunks"
+        )
     chunks = []
     for i, item in enumerate(context):
-        document = (item or "", None) if item is None or isinstance(item, str) else document_of(item)
+        document = (
+            (item or "", None)
+            if item is None or isinstance(item, str)
+            else document_of(item)
+        )
         if document is None:
-            raise InputError(f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'")
+            raise InputError(
+                f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'"
+            )
         text, source = document
-        chunks.append(Chunk(id=i, text=unicode_text(text), source=source and unicode_text(source)))
+        chunks.append(
+            Chunk(id=i, text=unicode_text(text), source=source and unicode_text(source))
+        )
     return tuple(chunks)
 
 
@@ -182,10 +209,15 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
         return None
     if isinstance(item, Chunk):
         return item.text, item.source
-    inner = document_of(value_of(item, "node")) or document_of(value_of(item, "document"))
+    inner = document_of(value_of(item, "node")) or document_of(
+        value_of(item, "document")
+    )
     if inner:
         return inner
-    text = next((t for t in (value_of(item, name) for name in _TEXTS) if isinstance(t, str)), None)
+    text = next(
+        (t for t in (value_of(item, name) for name in _TEXTS) if isinstance(t, str)),
+        None,
+    )
     if text is None:
         return None
     for name in _SOURCES:
@@ -231,7 +263,8 @@ def columns(row: Mapping[str, Any], names: Names = COLUMNS) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def columns_named(
-    present: tuple[str, ...], names: tuple[tuple[str, tuple[str, ...]], ...] = tuple(COLUMNS.items())
+    present: tuple[str, ...],
+    names: tuple[tuple[str, tuple[str, ...]], ...] = tuple(COLUMNS.items()),
 ) -> dict[str, list[str]]:
     """Return by field those of the columns that have one of its names, filled or not."""
     by_spelling = {_spelling(column): column for column in reversed(present)}
@@ -249,7 +282,9 @@ def _spelling(name: object) -> str:
 
 def missing(row: Mapping[str, Any], field: str, names: Names = COLUMNS) -> str:
     """Say that a row lacks a field: the columns it has, the likeliest misspelling, and the names it may have."""
-    present = [f"{name} (empty)" if value is None else str(name) for name, value in row.items()]
+    present = [
+        f"{name} (empty)" if value is None else str(name) for name, value in row.items()
+    ]
     return f"it has no {field}: got {', '.join(present) or 'nothing'}{nearest(row, names[field])}"
 
 
@@ -263,7 +298,11 @@ def nearest(present: Iterable[str], expected: Sequence[str]) -> str:
 
 
 def log_columns(
-    rows: Sequence[Mapping[str, Any]], where: str, names: Names = COLUMNS, read: Iterable[str] = (), label: str = ""
+    rows: Sequence[Mapping[str, Any]],
+    where: str,
+    names: Names = COLUMNS,
+    read: Iterable[str] = (),
+    label: str = "",
 ) -> None:
     """Log which columns are read by another name than ours, what was understood, and which columns are not read.
 
@@ -275,11 +314,17 @@ def log_columns(
         label: what was understood of the labels.
     """
     pairs = dict.fromkeys(pair for row in rows for pair in columns(row, names).items())
-    notes = [f"{field} is taken from {column!r}" for field, column in pairs if field != column]
+    notes = [
+        f"{field} is taken from {column!r}"
+        for field, column in pairs
+        if field != column
+    ]
     if label:
         notes.append(label)
     used = {*read, *(column for _, column in pairs)}
-    filled = dict.fromkeys(column for row in rows for column, value in row.items() if value is not None)
+    filled = dict.fromkeys(
+        column for row in rows for column, value in row.items() if value is not None
+    )
     unused = [repr(column) for column in filled if column not in used]
     if unused:
         notes.append(f"not used: {', '.join(unused)}")

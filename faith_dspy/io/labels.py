@@ -40,13 +40,30 @@ _FORMAT = (
     "column names: faith-dspy labels import FILE --map answer=COLUMN."
 )
 LABELS: Names = {
-    "faithful": ("faithful", "label", "labels", "verdict", "target", "class", "annotation", "human_label", "gold"),
+    "faithful": (
+        "faithful",
+        "label",
+        "labels",
+        "verdict",
+        "target",
+        "class",
+        "annotation",
+        "human_label",
+        "gold",
+    ),
     "group": ("group", "source_id"),
     "split": ("split",),
     "annotators": ("annotators",),
 }
 """Names of the columns with what people said. Those of ``faithful`` but the first do not tell what a yes means."""
-_UNTOLD = (*LABELS["faithful"][1:], "score", "rating", "judgment", "judgement", "result")
+_UNTOLD = (
+    *LABELS["faithful"][1:],
+    "score",
+    "rating",
+    "judgment",
+    "judgement",
+    "result",
+)
 _TAGS = ("source", "domain", "language", "kind", "level", "form", "model", "drawn")
 _OPTIONAL = ("question", "faithful", "score", "annotators", "group", "split")
 _MOST = 10
@@ -112,7 +129,9 @@ class LabelColumn:
     def _meaning_of_marks(self, value: Any) -> bool | None:
         """Return whether a list of spans of unsupported text, or their numbers by kind, means faithful."""
         items = [*value.values()] if isinstance(value, Mapping) else value
-        if self.yes or (self.yes is None and not all(isinstance(item, Mapping) for item in items)):
+        if self.yes or (
+            self.yes is None and not all(isinstance(item, Mapping) for item in items)
+        ):
             return None
         return not any(items)
 
@@ -124,12 +143,20 @@ class LabelColumn:
 
     def doubt(self, values: Iterable[Any]) -> str | None:
         """Ask in one sentence what the values that do not tell mean; None where all do."""
-        counts = Counter(label_word(value) for value in values if value is not None and self.meaning(value) is None)
+        counts = Counter(
+            label_word(value)
+            for value in values
+            if value is not None and self.meaning(value) is None
+        )
         if not counts:
             return None
         named = ", ".join(f"{word!r} ({n:,})" for word, n in counts.most_common(8))
         word = next((word for word in counts if word in _YES), next(iter(counts)))
-        what = "does not tell which of its values means faithful" if counts.keys() <= _YES | _NO else "has other words"
+        what = (
+            "does not tell which of its values means faithful"
+            if counts.keys() <= _YES | _NO
+            else "has other words"
+        )
         return (
             f"{self.name!r} {what}: {named}. Say it with `faith-dspy labels import FILE --value {word}=unfaithful` "
             f"(or {word}=faithful)"
@@ -146,16 +173,26 @@ def label_word(value: Any) -> str:
 
 def named_meaning(column: str) -> bool | None:
     """Return whether a yes in a column of that name means faithful; None where the name does not tell."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", str(column).rsplit(".", 1)[-1]).casefold().strip("_")
+    snake = (
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", str(column).rsplit(".", 1)[-1])
+        .casefold()
+        .strip("_")
+    )
     match = _NAMED.fullmatch(snake)
     if match is None:
         return None
-    negations = [match["faithful"] is None, match["not"] is not None, match["free"] is not None]
+    negations = [
+        match["faithful"] is None,
+        match["not"] is not None,
+        match["free"] is not None,
+    ]
     return sum(negations) % 2 == 0
 
 
 def find_label(
-    rows: Sequence[Mapping[str, Any]], column: str | None = None, values: Mapping[str, bool] | None = None
+    rows: Sequence[Mapping[str, Any]],
+    column: str | None = None,
+    values: Mapping[str, bool] | None = None,
 ) -> LabelColumn | None:
     """Find the column with the label of whole answers, and what its values mean.
 
@@ -181,7 +218,9 @@ def find_label(
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the column that is taken for the label: one of ours, else one whose name tells, else one that may be."""
-    filled = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
+    filled = dict.fromkeys(
+        name for row in rows for name, value in row.items() if value is not None
+    )
     if filled.keys() & {"faithful", "statements"}:
         return "faithful" if "faithful" in filled else None
     telling = [name for name in filled if named_meaning(name) is not None]
@@ -230,17 +269,47 @@ def read_labels(
     _check_columns(rows, name, columns or {})
     label = find_label(rows, (columns or {}).get("faithful"), values)
     labels = [at(row, label.name) for row in rows] if label else []
-    doubt = label.doubt(labels) if label and label.name != "faithful" else None  # ours names the line
+    doubt = (
+        label.doubt(labels) if label and label.name != "faithful" else None
+    )  # ours names the line
     if doubt and (require_label or values or columns or unreadable is not None):
         raise LabelsError(f"{name}: {doubt}. {_FORMAT}")
-    summary = label.summary(labels) if label and label.name != "faithful" and not doubt else ""
-    read = (*NAMES, *LABELS, "score", "statements", "meta", "reasons", "reviewed", *_TAGS, label.name if label else "")
-    log_columns(rows[:FIRST], name, {**COLUMNS, **{k: v for k, v in LABELS.items() if k != "faithful"}}, read, summary)
-    examples = _examples(records, name, label, lenient=not require_label, unreadable=unreadable)
-    usable = [example for example in examples if example.label is not None or not require_label]
+    summary = (
+        label.summary(labels)
+        if label and label.name != "faithful" and not doubt
+        else ""
+    )
+    read = (
+        *NAMES,
+        *LABELS,
+        "score",
+        "statements",
+        "meta",
+        "reasons",
+        "reviewed",
+        *_TAGS,
+        label.name if label else "",
+    )
+    log_columns(
+        rows[:FIRST],
+        name,
+        {**COLUMNS, **{k: v for k, v in LABELS.items() if k != "faithful"}},
+        read,
+        summary,
+    )
+    examples = _examples(
+        records, name, label, lenient=not require_label, unreadable=unreadable
+    )
+    usable = [
+        example
+        for example in examples
+        if example.label is not None or not require_label
+    ]
     if not usable:
         why = f": {missing(rows[0], 'faithful', LABELS)}" if rows else ""
-        raise LabelsError(f"{name}: {counted(len(records), 'row')}, none with a usable label{why}. {_FORMAT}")
+        raise LabelsError(
+            f"{name}: {counted(len(records), 'row')}, none with a usable label{why}. {_FORMAT}"
+        )
     return usable
 
 
@@ -249,11 +318,16 @@ def _with_columns(record: Record, columns: Mapping[str, str]) -> Record:
     moved = {name: column for name, column in columns.items() if name != "faithful"}
     if not moved or not isinstance(record.row, Mapping):
         return record
-    row = {**record.row, **{name: at(record.row, column) for name, column in moved.items()}}
+    row = {
+        **record.row,
+        **{name: at(record.row, column) for name, column in moved.items()},
+    }
     return Record(record.line, row, record.key, record.kind, record.file_line)
 
 
-def _check_columns(rows: Sequence[Mapping[str, Any]], name: str, columns_by_field: Mapping[str, str]) -> None:
+def _check_columns(
+    rows: Sequence[Mapping[str, Any]], name: str, columns_by_field: Mapping[str, str]
+) -> None:
     """Raise `LabelsError` where a column that the user names, or one that every row needs, is in none."""
     if not rows:
         return
@@ -270,7 +344,11 @@ def _check_columns(rows: Sequence[Mapping[str, Any]], name: str, columns_by_fiel
 
 
 def _examples(
-    records: Iterable[Record], name: str, label: LabelColumn | None, lenient: bool, unreadable: list[str] | None
+    records: Iterable[Record],
+    name: str,
+    label: LabelColumn | None,
+    lenient: bool,
+    unreadable: list[str] | None,
 ) -> list[LabelledExample]:
     examples: list[LabelledExample] = []
     place_of: dict[str, str] = {}
@@ -280,7 +358,9 @@ def _examples(
         try:
             if record.problem:
                 raise LabelsError(f"{name}, {record.problem}.")
-            example = parse_example(record.row, where=where, lenient=lenient, label=label)
+            example = parse_example(
+                record.row, where=where, lenient=lenient, label=label
+            )
             if example.id in place_of:
                 raise LabelsError(
                     f"{where}: is the answer at {place_of[example.id]} again, or has its id {example.id!r}. Keep one "
@@ -304,13 +384,21 @@ def _told(faults_alike: Sequence[Sequence[str]]) -> str:
     """Name the first of each kind of fault, and how many more there are of it."""
     lines = []
     for alike in faults_alike[:_MOST]:
-        more = f" ({counted(len(alike) - 1, 'row')} more like it.)" if len(alike) > 1 else ""
+        more = (
+            f" ({counted(len(alike) - 1, 'row')} more like it.)"
+            if len(alike) > 1
+            else ""
+        )
         lines.append(alike[0] + more)
     return "\n".join(lines) + ("\n" if len(lines) > 1 else " ") + _FORMAT
 
 
 def parse_example(
-    row: Any, *, where: str = "record", lenient: bool = False, label: LabelColumn | None = None
+    row: Any,
+    *,
+    where: str = "record",
+    lenient: bool = False,
+    label: LabelColumn | None = None,
 ) -> LabelledExample:
     """Parse one labels object; an example is returned as it is.
 
@@ -335,9 +423,13 @@ def parse_example(
         raise LabelsError(f"{where}: {faults(exc)}.") from exc
 
 
-def _example(source: Mapping[str, Any], label: LabelColumn | None, lenient: bool) -> LabelledExample:
+def _example(
+    source: Mapping[str, Any], label: LabelColumn | None, lenient: bool
+) -> LabelledExample:
     row = {k: v for k, v in source.items() if v is not None} | fields_of(source)
-    for name, column in columns(source, {k: v for k, v in LABELS.items() if k != "faithful"}).items():
+    for name, column in columns(
+        source, {k: v for k, v in LABELS.items() if k != "faithful"}
+    ).items():
         row[name] = row[column] if name == "annotators" else str(row[column])
     if label is not None:
         row |= _label(row, label, lenient)
@@ -346,12 +438,18 @@ def _example(source: Mapping[str, Any], label: LabelColumn | None, lenient: bool
             raise InputError(missing(source, needed))
     context, answer = as_chunks(row["context"]), row["answer"]
     if not any(chunk.text.strip() for chunk in context):
-        raise InputError("context is empty: a labelled example needs the text the answer was judged against")
+        raise InputError(
+            "context is empty: a labelled example needs the text the answer was judged against"
+        )
     if not isinstance(answer, str) or not answer.strip():
         raise InputError(f"answer is {answer!r}, expected text")
     check_length(answer, *(chunk.text for chunk in context))
     meta = row["meta"] if isinstance(row.get("meta"), dict) else {}
-    tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
+    tags = {
+        k: str(v)
+        for k, v in {**meta, **row}.items()
+        if k in _TAGS and isinstance(v, str | int | bool)
+    }
     fields = {name: row[name] for name in _OPTIONAL if name in row}
     if label is not None and label.name == "score" and "faithful" in row:
         fields.pop("score", None)
@@ -367,7 +465,9 @@ def _example(source: Mapping[str, Any], label: LabelColumn | None, lenient: bool
         }
     )
     for i, statement in enumerate(example.statements):
-        outside = [c for c in statement.supporting_chunk_ids or () if not 0 <= c < len(context)]
+        outside = [
+            c for c in statement.supporting_chunk_ids or () if not 0 <= c < len(context)
+        ]
         if outside:
             raise InputError(
                 f"statements[{i}] names chunk {outside[0]}, but the context has {counted(len(context), 'chunk')}, "
@@ -381,10 +481,15 @@ def _statements(statements: Any) -> Any:
     if not isinstance(statements, list):
         return statements
     ours = LabelledStatement.model_fields
-    return [{k: v for k, v in s.items() if k in ours} if isinstance(s, dict) else s for s in statements]
+    return [
+        {k: v for k, v in s.items() if k in ours} if isinstance(s, dict) else s
+        for s in statements
+    ]
 
 
-def _label(row: Mapping[str, Any], label: LabelColumn, lenient: bool) -> dict[str, bool]:
+def _label(
+    row: Mapping[str, Any], label: LabelColumn, lenient: bool
+) -> dict[str, bool]:
     """Return the label of a row as true or false; nothing where it has none."""
     value = at(row, label.name)
     if value is None:

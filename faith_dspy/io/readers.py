@@ -64,7 +64,10 @@ def open_records(source: Any) -> Iterator[Iterator[Record]]:
         InputError: it cannot be opened, or is of a kind that is not read.
     """
     if not isinstance(source, str | PathLike):
-        yield (Record(number, row, kind="row") for number, row in enumerate(rows_of(source), 1))
+        yield (
+            Record(number, row, kind="row")
+            for number, row in enumerate(rows_of(source), 1)
+        )
         return
     path = Path(source)
     if path == STANDARD:
@@ -137,7 +140,12 @@ def check_records(source: Any) -> None:
     if first and not rows:
         raise _unreadable(where, first[0].problem)
     log_columns(rows, where)
-    present = {field for row in rows for field, named in columns_named(tuple(row)).items() if named}
+    present = {
+        field
+        for row in rows
+        for field, named in columns_named(tuple(row)).items()
+        if named
+    }
     if not rows or "conversation" in present or any(row.get("error") for row in rows):
         return
     for needed in ("answer", "context"):
@@ -166,7 +174,9 @@ def read_records(handle: IO[bytes]) -> Iterator[Record]:
         yield Record(number, value, _key(text))
 
 
-def _rows(source: Path, rows: Iterable[Any], *, numbered: bool = False) -> Iterator[Record]:
+def _rows(
+    source: Path, rows: Iterable[Any], *, numbered: bool = False
+) -> Iterator[Record]:
     """Yield rows, or what is wrong with them; ``numbered``: each with its line.
 
     Raises:
@@ -176,7 +186,9 @@ def _rows(source: Path, rows: Iterable[Any], *, numbered: bool = False) -> Itera
         for number, item in enumerate(rows, 1):
             file_line, row = item if numbered else (None, item)
             text = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
-            yield Record(number, row, _key(text.encode(errors="replace")), "row", file_line)
+            yield Record(
+                number, row, _key(text.encode(errors="replace")), "row", file_line
+            )
     except ValueError as exc:
         raise _unreadable(source, exc) from exc
 
@@ -204,8 +216,15 @@ def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
     except ValueError:
         value = None
     handle.seek(0)
-    if isinstance(value, dict) and not {"answer", "conversation"} & columns(value).keys():
-        lists = (v for k, v in value.items() if isinstance(v, list) and (wrapped or k in _WRAPPERS))
+    if (
+        isinstance(value, dict)
+        and not {"answer", "conversation"} & columns(value).keys()
+    ):
+        lists = (
+            v
+            for k, v in value.items()
+            if isinstance(v, list) and (wrapped or k in _WRAPPERS)
+        )
         value = next(lists, None)
     return value if isinstance(value, list) else None
 
@@ -219,9 +238,13 @@ def read_json(text: bytes) -> Any:
     """
     try:
         from_json(text, allow_inf_nan=False)
-        return json.loads(text, object_pairs_hook=_object, parse_int=_integer, parse_float=_finite)
+        return json.loads(
+            text, object_pairs_hook=_object, parse_int=_integer, parse_float=_finite
+        )
     except ValueError as exc:
-        raise ValueError(f"is not JSON in UTF-8 ({exc}): {text[:60].decode(errors='replace')!r}") from exc
+        raise ValueError(
+            f"is not JSON in UTF-8 ({exc}): {text[:60].decode(errors='replace')!r}"
+        ) from exc
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -245,14 +268,18 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
+def _read_csv(
+    handle: IO[bytes], *, tab: bool
+) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
     """Yield line and content of the rows of a table with a header, or what is wrong with a row.
 
     The separator of a CSV file is what its header has most of: comma, semicolon or tab.
     """
     text = io.TextIOWrapper(handle, "utf-8-sig", newline="")
     line = 0
-    csv.field_size_limit(2**31 - 1)  # a context may be longer than the 131,072 characters that csv takes
+    csv.field_size_limit(
+        2**31 - 1
+    )  # a context may be longer than the 131,072 characters that csv takes
     try:
         first = text.readline()
         separator = "\t" if tab else max(",;\t", key=first.count)
@@ -268,7 +295,9 @@ def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[tuple[int, dict[str, 
             elif any(row.values()):
                 yield line, clean(row)
     except csv.Error as exc:
-        raise ValueError(f"{exc}, in the row that begins in line {line + 1}: is a quotation mark not closed?") from exc
+        raise ValueError(
+            f"{exc}, in the row that begins in line {line + 1}: is a quotation mark not closed?"
+        ) from exc
 
 
 def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
@@ -289,7 +318,9 @@ def _read_excel(path: Path) -> Iterator[Any]:
     except ImportError as exc:
         raise ValueError(_EXCEL) from exc
     except Exception as exc:  # whatever a zip archive holds
-        raise ValueError(f"it is not an Excel file with a table ({in_short(exc)})") from exc
+        raise ValueError(
+            f"it is not an Excel file with a table ({in_short(exc)})"
+        ) from exc
     yield from rows_of(frame)
 
 
@@ -303,7 +334,9 @@ def _unreadable(source: object, why: object) -> InputError:
 
 def is_table(data: Any) -> bool:
     """Tell whether it is a pandas frame or a Hugging Face `Dataset`."""
-    return hasattr(data, "iloc") or all(hasattr(data, name) for name in ("column_names", "features", "__len__"))
+    return hasattr(data, "iloc") or all(
+        hasattr(data, name) for name in ("column_names", "features", "__len__")
+    )
 
 
 def rows_of(data: Any) -> Iterable[Any]:
@@ -314,10 +347,16 @@ def rows_of(data: Any) -> Iterable[Any]:
     if isinstance(data, Mapping):
         if not data or not all(map(is_table, data.values())):
             return [data]
-        return [{**row, "split": _PARTS.get(part, part)} for part, rows in data.items() for row in rows_of(rows)]
+        return [
+            {**row, "split": _PARTS.get(part, part)}
+            for part, rows in data.items()
+            for row in rows_of(rows)
+        ]
     if not is_table(data):
         if not isinstance(data, Iterable):
-            raise InputError(f"got {type(data).__name__}, expected a file, a table, or records with context and answer")
+            raise InputError(
+                f"got {type(data).__name__}, expected a file, a table, or records with context and answer"
+            )
         return data
     if not hasattr(data, "iloc"):
         return map(clean, data)
@@ -334,14 +373,18 @@ def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
     plain = {str(name): _plain(value) for name, value in row.items()}
     named = columns(plain)
     texts = (named.get("question"), named.get("answer"))
-    return {name: value if name in texts else parsed(value) for name, value in plain.items()}
+    return {
+        name: value if name in texts else parsed(value) for name, value in plain.items()
+    }
 
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # of numpy
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [v if v == "" else _plain(v) for v in value]  # an empty chunk keeps its place
+        return [
+            v if v == "" else _plain(v) for v in value
+        ]  # an empty chunk keeps its place
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if value is None or str(value).strip() in _EMPTY:
@@ -391,4 +434,6 @@ def with_judgments(table: Any, judgments: Sequence[Judgment]) -> Any:
     import datasets
 
     others = table.remove_columns([c for c in table.column_names if c in added])
-    return datasets.concatenate_datasets([others, datasets.Dataset.from_pandas(pandas.DataFrame(added))], axis=1)
+    return datasets.concatenate_datasets(
+        [others, datasets.Dataset.from_pandas(pandas.DataFrame(added))], axis=1
+    )

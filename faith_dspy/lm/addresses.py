@@ -11,15 +11,25 @@ from urllib.parse import urlsplit, urlunsplit
 
 from faith_dspy.errors import ConfigError, LMUnavailableError, in_short
 
-_HOMES = {"openai": "api.openai.com", "anthropic": "api.anthropic.com", "typesafe": "api.typesafe.ai"}
+_HOMES = {
+    "openai": "api.openai.com",
+    "anthropic": "api.anthropic.com",
+    "typesafe": "api.typesafe.ai",
+}
 """Hosts of providers' own services, to which the environment's key may go whoever names them."""
-_ROUTES = re.compile(r"/(?:chat/completions|completions|responses|api/chat|api/generate)/?$")
+_ROUTES = re.compile(
+    r"/(?:chat/completions|completions|responses|api/chat|api/generate)/?$"
+)
 """What follows the address in a request; people paste it with the address."""
 
 
 def provider_of(model: str) -> str:
     """Return the provider in a model string, ``openai`` where it names none; Ollama's two routes are one provider."""
-    name = re.split(r"[/:]", model, maxsplit=1)[0] if re.search(r"[/:]", model) else "openai"
+    name = (
+        re.split(r"[/:]", model, maxsplit=1)[0]
+        if re.search(r"[/:]", model)
+        else "openai"
+    )
     return name.lower().removesuffix("_chat")
 
 
@@ -35,7 +45,9 @@ def is_provider(name: str) -> bool:
     if name in _PROVIDERS:
         return True
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    providers = {str(provider.value) for provider in import_module("litellm").LlmProviders}
+    providers = {
+        str(provider.value) for provider in import_module("litellm").LlmProviders
+    }
     return name in providers
 
 
@@ -81,13 +93,21 @@ def shown_base(api_base: str) -> str:
     """
     try:
         parts = urlsplit(api_base.strip())
-        is_complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_complete = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
     except ValueError:
         is_complete = False
     if not is_complete:
         shown = api_base.strip().rpartition("@")[2].partition("?")[0]
-        raise ConfigError(f"{shown!r} is not an address; expected one like http://127.0.0.1:8080/v1.")
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+        raise ConfigError(
+            f"{shown!r} is not an address; expected one like http://127.0.0.1:8080/v1."
+        )
+    return urlunsplit(
+        (parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", "")
+    )
 
 
 def base_hash(api_base: str) -> str:
@@ -99,7 +119,9 @@ def unavailable(lm: Any, exc: Exception) -> LMUnavailableError:
     """Return the error that says why an LM does not answer, at which address, and what to check."""
     base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
     where = f" at {shown_base(base)}" if base else ""
-    return LMUnavailableError(f"{lm.model}{where} does not answer: {in_short(exc, lm)}. {_advice(lm, exc, base)}")
+    return LMUnavailableError(
+        f"{lm.model}{where} does not answer: {in_short(exc, lm)}. {_advice(lm, exc, base)}"
+    )
 
 
 def _advice(lm: Any, exc: Exception, base: str | None) -> str:

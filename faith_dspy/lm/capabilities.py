@@ -17,7 +17,14 @@ from pydantic import BaseModel, PrivateAttr, field_serializer
 
 THINKING_TOKENS = 2_000
 """Room for a model's thoughts beside its reply, in output tokens, unless an LM is made with another."""
-OPTIONAL = ("top_logprobs", "logprobs", "temperature", "seed", "stop", "response_format")
+OPTIONAL = (
+    "top_logprobs",
+    "logprobs",
+    "temperature",
+    "seed",
+    "stop",
+    "response_format",
+)
 """Parameters that a call can do without."""
 LABEL_TOKENS = 12
 """Room for a label and the chunk ids after it, where one token is not enough."""
@@ -28,9 +35,13 @@ _TOO_FEW = re.compile(
     r"(?:at least|minimum(?: value)?(?: of)?|>=|≥|greater than or equal to|less than the minimum\D{0,20})\D{0,12}(\d+)"
 )
 _LIMIT = re.compile(r"max_(?:completion_|output_)?tokens|num_predict")
-_AT_MOST = re.compile(r"(?:at most|max(?:imum)?|<=|≤|less than or equal to|up to|between 0 and|exceed)")
+_AT_MOST = re.compile(
+    r"(?:at most|max(?:imum)?|<=|≤|less than or equal to|up to|between 0 and|exceed)"
+)
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w-]|\.\d)")
-_SYSTEM = re.compile(r"system (?:role|message|prompt|instruction)|role[\"'` :]{0,6}system")
+_SYSTEM = re.compile(
+    r"system (?:role|message|prompt|instruction)|role[\"'` :]{0,6}system"
+)
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size)|maximum (?:input|prompt|sequence) length|max_model_len"
     r"|too many (?:input )?tokens|prompt is too long|input is too long"
@@ -81,7 +92,9 @@ class Capabilities(BaseModel):
     @contextmanager
     def trying(self, parameters: Mapping[str, Any]) -> Iterator[None]:
         """Let calls with parameters that no call had before go one after the other, so that a refusal costs one."""
-        names = {name for name in OPTIONAL if parameters.get(name) is not None} | {"call"}
+        names = {name for name in OPTIONAL if parameters.get(name) is not None} | {
+            "call"
+        }
         if (parameters.get("max_tokens") or SMALL_LIMIT) < SMALL_LIMIT:
             names.add("small limit")
         if not names <= self._tried:
@@ -94,7 +107,9 @@ class Capabilities(BaseModel):
                     return
         yield
 
-    def fit(self, settings: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def fit(
+        self, settings: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the parameters of a call as the LM takes them; None stands for one that is not sent.
 
         Args:
@@ -103,7 +118,9 @@ class Capabilities(BaseModel):
         """
         fitted = dict(parameters)
         wanted = {**settings, **parameters}
-        fitted.update(dict.fromkeys(name for name in self.refused if wanted.get(name) is not None))
+        fitted.update(
+            dict.fromkeys(name for name in self.refused if wanted.get(name) is not None)
+        )
         if "logprobs" in self.refused and wanted.get("top_logprobs"):
             fitted["top_logprobs"] = None
         elif fitted.get("top_logprobs"):
@@ -115,7 +132,10 @@ class Capabilities(BaseModel):
             limit = max(limit, self.min_tokens)
             fitted.pop("max_tokens", None)
             fitted[self.limit_name] = limit
-            if self.limit_name != "max_tokens" and settings.get("max_tokens") is not None:
+            if (
+                self.limit_name != "max_tokens"
+                and settings.get("max_tokens") is not None
+            ):
                 fitted["max_tokens"] = None
         if "system" in self.refused and fitted.get("messages"):
             _join_system(fitted["messages"])
@@ -134,14 +154,25 @@ class Capabilities(BaseModel):
         text = message.lower()
         limit = sent.get(self.limit_name)
         too_few = _TOO_FEW.search(text)
-        if limit is not None and too_few and _LIMIT.search(text) and limit < int(too_few[1]) <= THINKING_TOKENS:
+        if (
+            limit is not None
+            and too_few
+            and _LIMIT.search(text)
+            and limit < int(too_few[1]) <= THINKING_TOKENS
+        ):
             self.min_tokens = int(too_few[1])
             return True
-        if "max_completion_tokens" in text and self.limit_name == "max_tokens" and "max_tokens" in text:
+        if (
+            "max_completion_tokens" in text
+            and self.limit_name == "max_tokens"
+            and "max_tokens" in text
+        ):
             self.limit_name = "max_completion_tokens"
             return limit is not None
         for name in OPTIONAL:
-            if sent.get(name) is None or not re.search(rf"(?<![a-z]){name.replace('_', '[_ ]')}", text):
+            if sent.get(name) is None or not re.search(
+                rf"(?<![a-z]){name.replace('_', '[_ ]')}", text
+            ):
                 continue
             most = self._alternatives_in(text, sent) if "logprobs" in name else None
             if most:
@@ -150,7 +181,9 @@ class Capabilities(BaseModel):
                 self.refused.add(name)
             return True
         messages = sent.get("messages") or ()
-        if _SYSTEM.search(text) and any(one.get("role") == "system" for one in messages):
+        if _SYSTEM.search(text) and any(
+            one.get("role") == "system" for one in messages
+        ):
             self.refused.add("system")
             return True
         return False
@@ -161,7 +194,10 @@ class Capabilities(BaseModel):
         if not _AT_MOST.search(text):
             return None
         numbers = [int(number) for number in _NUMBER.findall(text)]
-        return max((n for n in numbers if 0 < n < (sent.get("top_logprobs") or 0)), default=None)
+        return max(
+            (n for n in numbers if 0 < n < (sent.get("top_logprobs") or 0)),
+            default=None,
+        )
 
     def learn_window(self, message: str, prompt_bytes: int) -> bool:
         """Note the context window that a refusal names, else half of what it refused; whether it is about one."""
@@ -191,7 +227,9 @@ class Capabilities(BaseModel):
             self.needs_room = True
 
 
-_THOUGHTS = re.compile(r"[<\[](/?)(?:think|thinking|thought|thoughts|reasoning)[>\]]", re.IGNORECASE)
+_THOUGHTS = re.compile(
+    r"[<\[](/?)(?:think|thinking|thought|thoughts|reasoning)[>\]]", re.IGNORECASE
+)
 
 
 def thoughts_end(completion: str) -> int:
@@ -212,4 +250,7 @@ def _join_system(messages: list[dict[str, Any]]) -> None:
     """Put the system's words at the beginning of the first other message, in the list that an adapter made."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     first, *others = [message for message in messages if message["role"] != "system"]
-    messages[:] = [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]
+    messages[:] = [
+        {**first, "content": "\n\n".join([*system, first["content"]])},
+        *others,
+    ]

@@ -21,8 +21,16 @@ WINDOW = 8192
 _PIECE = 512
 """Prompt tokens that are read at once: Ctrl-C is heard in between."""
 _HALF = {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "f32"}
-_QUANTIZED = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128"}
-_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+_QUANTIZED = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "KV_CACHE_PRECISION": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128",
+}
+_EXACT = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "KV_CACHE_PRECISION": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+}
 """How the model is computed, the fastest first, which is the first that the processor can do: half precision (AMX);
 activations that are quantized, too, 128 with a scale (VNNI); single precision. Log-odds are .04 apart in the mean
 (`tests/benchmarks/README.md`)."""
@@ -59,7 +67,9 @@ class Engine:
         ways = settings_for(core)
         for settings in ways:
             try:
-                self._request = core.compile_model(model, "CPU", settings).create_infer_request()
+                self._request = core.compile_model(
+                    model, "CPU", settings
+                ).create_infer_request()
                 self._known: list[int] = []
                 self._read([0])
                 break
@@ -93,21 +103,31 @@ class Engine:
                 if len(found) < limit:
                     scores = self._read([*prompt, *(t for t, _ in found)])
         text = self._tokenizer.decode([t for t, _ in found]) if found else ""
-        usage = lm15.Usage(input_tokens=len(prompt), output_tokens=len(found), cache_read_tokens=cached)
+        usage = lm15.Usage(
+            input_tokens=len(prompt), output_tokens=len(found), cache_read_tokens=cached
+        )
         return lm15.Response(
             id=None,
             model=request.model,
             message=lm15.Message.assistant(text),
             finish_reason="length" if len(found) == limit else "stop",
             usage=usage,
-            logprobs=None if config.logprobs is None else tuple(self._likely(*f, config.logprobs) for f in found),
+            logprobs=None
+            if config.logprobs is None
+            else tuple(self._likely(*f, config.logprobs) for f in found),
         )
 
     def _encode(self, request: lm15.Request) -> list[int]:
-        messages = [{"role": "system", "content": request.system}] if request.system else []
+        messages = (
+            [{"role": "system", "content": request.system}] if request.system else []
+        )
         messages += [{"role": m.role, "content": m.text} for m in request.messages]
         text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
+        tokens: list[int] = (
+            self._tokenizer.encode(text, add_special_tokens=False)
+            .input_ids.data[0]
+            .tolist()
+        )
         return tokens
 
     def _read(self, tokens: Sequence[int]) -> Any:
@@ -118,12 +138,20 @@ class Engine:
                 self._request.reset_state()
             elif kept < len(self._known):
                 for state in self._request.query_state():
-                    state.state = ov.Tensor(np.ascontiguousarray(state.state.data[:, :, :kept]))
+                    state.state = ov.Tensor(
+                        np.ascontiguousarray(state.state.data[:, :, :kept])
+                    )
             for start in range(kept, len(tokens), _PIECE):
                 piece = np.array([tokens[start : start + _PIECE]], np.int64)
                 end = start + piece.shape[1]
-                inputs = {"input_ids": piece, "attention_mask": np.ones((1, end), np.int64)}
-                inputs |= {"position_ids": np.arange(start, end)[None], "beam_idx": np.zeros(1, np.int32)}
+                inputs = {
+                    "input_ids": piece,
+                    "attention_mask": np.ones((1, end), np.int64),
+                }
+                inputs |= {
+                    "position_ids": np.arange(start, end)[None],
+                    "beam_idx": np.zeros(1, np.int32),
+                }
                 scores = self._request.infer(inputs)[0][0, -1].astype(np.float64)
         except BaseException:  # Ctrl-C, too: what the state holds is not known
             self._known = []
@@ -136,14 +164,22 @@ class Engine:
         """A token with its log-probability and the ``n`` likeliest in its place."""
         best = np.argpartition(-scores, n)[:n]
         best = best[np.argsort(-scores[best])]
-        texts = self._tokenizer.decode([[int(i)] for i in (token, *best)], skip_special_tokens=False)
-        top = [lm15.TopLogprob(text, float(scores[i])) for text, i in zip(texts[1:], best, strict=True)]
+        texts = self._tokenizer.decode(
+            [[int(i)] for i in (token, *best)], skip_special_tokens=False
+        )
+        top = [
+            lm15.TopLogprob(text, float(scores[i]))
+            for text, i in zip(texts[1:], best, strict=True)
+        ]
         return lm15.TokenLogprob(texts[0], float(scores[token]), top=tuple(top))
 
 
 def _shared(some: Sequence[int], others: Sequence[int]) -> int:
     """How many tokens two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(some, others, strict=False)) if a != b), min(len(some), len(others)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(some, others, strict=False)) if a != b),
+        min(len(some), len(others)),
+    )
 
 
 def _pick(scores: Any, config: lm15.Config, random: np.random.Generator) -> int:

@@ -13,7 +13,13 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 
 from faith_dspy.errors import ConfigError, LMUnavailableError
-from faith_dspy.lm.addresses import base_from_environment, base_hash, key_for, route_base, unavailable
+from faith_dspy.lm.addresses import (
+    base_from_environment,
+    base_hash,
+    key_for,
+    route_base,
+    unavailable,
+)
 from faith_dspy.lm.capabilities import Capabilities
 
 if TYPE_CHECKING:
@@ -39,7 +45,11 @@ class LMIdentity(BaseModel, extra="forbid", frozen=True):
 
 def identity(lm: MeteredLM) -> LMIdentity:
     """Return which LM answers."""
-    return LMIdentity(name=decision_model(lm) or lm.model, sha256=lm.endpoint.sha256, api_base_hash=lm.endpoint.salt)
+    return LMIdentity(
+        name=decision_model(lm) or lm.model,
+        sha256=lm.endpoint.sha256,
+        api_base_hash=lm.endpoint.salt,
+    )
 
 
 def is_local(model: str) -> bool:
@@ -50,13 +60,19 @@ def is_local(model: str) -> bool:
 def decision_model(lm: Any) -> str | None:
     """Return the model string of a decision model, which answers questions and writes no text; None for others."""
     if isinstance(lm, str):
-        return lm.replace(":", "/", 1) if lm.startswith(("typesafe/", "typesafe:")) else None
+        return (
+            lm.replace(":", "/", 1)
+            if lm.startswith(("typesafe/", "typesafe:"))
+            else None
+        )
     if getattr(lm, "supports_decision_requests", False) is not True:
         return None
     return f"typesafe/{str(lm.model).removeprefix('typesafe:')}"
 
 
-def adopt(lm: Any, *, timeout: float | None = None, context_window: int | None = None) -> MeteredLM:
+def adopt(
+    lm: Any, *, timeout: float | None = None, context_window: int | None = None
+) -> MeteredLM:
     """Return a metered LM with the settings of the user's own.
 
     Args:
@@ -74,7 +90,9 @@ def adopt(lm: Any, *, timeout: float | None = None, context_window: int | None =
     if timeout is not None:
         metered = metered.copy(timeout=timeout)
     if context_window is not None:
-        metered = metered.copy(endpoint=replace(metered.endpoint, num_ctx=context_window))
+        metered = metered.copy(
+            endpoint=replace(metered.endpoint, num_ctx=context_window)
+        )
     return metered
 
 
@@ -87,12 +105,19 @@ def _adopt(lm: Any) -> MeteredLM:
     if lm in _adopted:
         return _adopted[lm]
     if type(lm) is TypeSafe:
-        settings = {name: getattr(lm, name) for name in ("api_key", "cache", "timeout", "callbacks")}
+        settings = {
+            name: getattr(lm, name)
+            for name in ("api_key", "cache", "timeout", "callbacks")
+        }
         return make_lm(f"typesafe/{lm.model}", api_base=lm.base_url, **settings)
     if type(lm) is not dspy.LM:
-        raise ConfigError(f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM.")
+        raise ConfigError(
+            f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM."
+        )
     names = set(inspect.signature(dspy.LM).parameters) - {"kwargs", "async_engine"}
-    settings = {name: getattr(lm, name) for name in names if hasattr(lm, name)} | lm.kwargs
+    settings = {
+        name: getattr(lm, name) for name in names if hasattr(lm, name)
+    } | lm.kwargs
     if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
         settings["max_tokens"] = settings.pop("max_completion_tokens")
     _adopted[lm] = MeteredLM(**settings)
@@ -136,18 +161,31 @@ def make_lm(
     # Without this the first call asks the network for a list of prices.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     if timeout is not None and not 0 < timeout < math.inf:
-        raise ConfigError(f"timeout is {timeout}; expected a positive number of seconds, such as 60.")
-    for name, tokens in (("context_window", context_window), ("thinking_tokens", thinking_tokens)):
+        raise ConfigError(
+            f"timeout is {timeout}; expected a positive number of seconds, such as 60."
+        )
+    for name, tokens in (
+        ("context_window", context_window),
+        ("thinking_tokens", thinking_tokens),
+    ):
         if tokens is not None and (type(tokens) is not int or tokens < 1):
-            raise ConfigError(f"{name} is {tokens!r}; expected a whole number of tokens, such as 8192.")
+            raise ConfigError(
+                f"{name} is {tokens!r}; expected a whole number of tokens, such as 8192."
+            )
     if is_local(model):
         if api_base or api_key:
-            raise ConfigError(f"{model!r} runs in this process: it takes no api_base and no api_key.")
+            raise ConfigError(
+                f"{model!r} runs in this process: it takes no api_base and no api_key."
+            )
         return _local(model, context_window, cache=cache, **kwargs)
     if model == "none":
-        raise ConfigError("'none' is not an LM, and here one is needed: name one, such as 'local'.")
+        raise ConfigError(
+            "'none' is not an LM, and here one is needed: name one, such as 'local'."
+        )
     if not model or model.endswith("/"):
-        raise ConfigError(f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'.")
+        raise ConfigError(
+            f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'."
+        )
     if timeout is not None:
         kwargs["timeout"] = timeout
     lm = _hosted(model, api_base, api_key, context_window, cache=cache, **kwargs)
@@ -176,18 +214,27 @@ def _local(model: str, context_window: int | None, **kwargs: Any) -> MeteredLM:
 
 
 def _hosted(
-    model: str, api_base: str | None, api_key: str | None, context_window: int | None, **settings: Any
+    model: str,
+    api_base: str | None,
+    api_key: str | None,
+    context_window: int | None,
+    **settings: Any,
 ) -> MeteredLM:
     from faith_dspy.lm.decision import HOME, DecisionLM
     from faith_dspy.lm.metered import Endpoint, MeteredLM
 
-    base = (api_base or settings.pop("base_url", None) or base_from_environment(model) or "").strip() or None
+    base = (
+        api_base or settings.pop("base_url", None) or base_from_environment(model) or ""
+    ).strip() or None
     kind = MeteredLM
     salt = base_hash(base) if base else None
     if base and not api_key:
         api_key = key_for(model, base)
     if decision_model(model):
-        kind, model = DecisionLM, model.replace("/", ":", 1)  # as DSPy names providers that LiteLLM does not know
+        kind, model = (
+            DecisionLM,
+            model.replace("/", ":", 1),
+        )  # as DSPy names providers that LiteLLM does not know
         if salt == base_hash(HOME):
             base = salt = None
     if base:
@@ -213,7 +260,10 @@ def preflight(lm: MeteredLM) -> None:
     asked: tuple[Any, ...] = ("Say yes.",)
     limit: dict[str, Any] = {"max_tokens": 1}
     if decision_model(lm):
-        question = {"instructions": "Does it say yes?", "criteria": {"Yes": None, "No": None}}
+        question = {
+            "instructions": "Does it say yes?",
+            "criteria": {"Yes": None, "No": None},
+        }
         asked, limit = ("yes", {"verdict": question}), {}
     try:
         lm.copy(num_retries=1)(*asked, cache=False, **limit)

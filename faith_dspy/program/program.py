@@ -14,10 +14,20 @@ from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import adopt
 from faith_dspy.program.extraction import Extracted, assign_statements
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter, JointAdapter, complete_demos
+from faith_dspy.program.prompt import (
+    BoundPredict,
+    CompactAdapter,
+    JointAdapter,
+    complete_demos,
+)
 from faith_dspy.program.signatures import extraction_of, signature_of
 from faith_dspy.program.verifier import Samples, Verifier
-from faith_dspy.program.windows import context_bytes, cut_into_windows, merge_windows, room_beside
+from faith_dspy.program.windows import (
+    context_bytes,
+    cut_into_windows,
+    merge_windows,
+    room_beside,
+)
 from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Verdict, digest
 from faith_dspy.scoring.score import pass_by_score
 from faith_dspy.text.features import IndexedContext, index_context, is_covered, novelty
@@ -52,7 +62,11 @@ class FaithfulnessProgram(dspy.Module):
             self.extract = BoundPredict(extraction_of(config), CompactAdapter())
 
     def forward(
-        self, context: Any, answer: str, question: str | None = None, ask_about: str | None = None
+        self,
+        context: Any,
+        answer: str,
+        question: str | None = None,
+        ask_about: str | None = None,
     ) -> dspy.Prediction:
         """Verify an answer. An LM fault becomes the error of a verdict; no statement is dropped.
 
@@ -73,29 +87,52 @@ class FaithfulnessProgram(dspy.Module):
             statements, stand_ins = self._statements(parts, answer, question or "")
             presumed: list[RawVerdict | None] = [None] * len(statements)
             if (ask_about or self.config.ask_about) == "weakest":
-                presumed = verdicts_without_lm(statements, index_context(chunks, question))
-            pending = [s for s, verdict in zip(statements, presumed, strict=True) if verdict is None]
+                presumed = verdicts_without_lm(
+                    statements, index_context(chunks, question)
+                )
+            pending = [
+                s
+                for s, verdict in zip(statements, presumed, strict=True)
+                if verdict is None
+            ]
             fallbacks = 0
             for attempt in range(MAX_CUTS + 1):
                 replies: list[list[RawVerdict]] = [[] for _ in pending]
                 try:
                     # All statements by one window before the next: the server reads each window's text once.
                     for window in cut_into_windows(chunks, self._room()):
-                        open_ = [i for i, verdicts in enumerate(replies) if not any(v.error for v in verdicts)]
+                        open_ = [
+                            i
+                            for i, verdicts in enumerate(replies)
+                            if not any(v.error for v in verdicts)
+                        ]
                         known: Sequence[Samples] = [()] * len(open_)
                         if self.joint is not None and len(open_) > 1:
                             asked = [pending[i] for i in open_]
-                            known = self.verify.ask_jointly(self.joint, asked, question or "", window)
+                            known = self.verify.ask_jointly(
+                                self.joint, asked, question or "", window
+                            )
                             fallbacks += sum(None in samples for samples in known)
                         for i, samples in zip(open_, known, strict=True):
-                            replies[i].append(self.verify.ask(pending[i], question or "", window, samples))
+                            replies[i].append(
+                                self.verify.ask(
+                                    pending[i], question or "", window, samples
+                                )
+                            )
                     break
                 except ContextWindowExceededError as exc:
                     if attempt == MAX_CUTS:
                         error = in_short(exc, dspy.settings.lm)
-                        replies = [[RawVerdict(**s.model_dump(), error=error, lm_failed=True)] for s in pending]
-        verdicts = combine_verdicts(presumed, [merge_windows(of_statement) for of_statement in replies])
-        judged = [verdict.verdict for verdict in verdicts if verdict.verdict is not None]
+                        replies = [
+                            [RawVerdict(**s.model_dump(), error=error, lm_failed=True)]
+                            for s in pending
+                        ]
+        verdicts = combine_verdicts(
+            presumed, [merge_windows(of_statement) for of_statement in replies]
+        )
+        judged = [
+            verdict.verdict for verdict in verdicts if verdict.verdict is not None
+        ]
         score, faithful = None, None
         if judged and len(judged) == len(verdicts):
             score, _, faithful = pass_by_score(judged, verdicts[0].level, self.config)
@@ -114,14 +151,21 @@ class FaithfulnessProgram(dspy.Module):
     @property
     def prompts(self) -> dict[str, dspy.Predict]:
         """Its predictors by name: those, too, that an optimizer has marked as compiled."""
-        named = {"verify.predict": self.verify.predict, "joint": self.joint, "extract": self.extract}
+        named = {
+            "verify.predict": self.verify.predict,
+            "joint": self.joint,
+            "extract": self.extract,
+        }
         return {name: predict for name, predict in named.items() if predict is not None}
 
     @property
     def shown_prompts(self) -> list[tuple[str, list[dict[str, Any]]]]:
         """What is asked: each predictor's instruction, and the demos that are shown."""
         return [
-            (predict.signature.instructions, complete_demos(predict.signature, predict.demos))
+            (
+                predict.signature.instructions,
+                complete_demos(predict.signature, predict.demos),
+            )
             for predict in self.prompts.values()
         ]
 
@@ -130,22 +174,35 @@ class FaithfulnessProgram(dspy.Module):
         """Hash of what is asked."""
         return digest(self.shown_prompts)
 
-    def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> Extracted:
+    def _statements(
+        self, parts: Sequence[Sentence], answer: str, question: str
+    ) -> Extracted:
         """Return the statements to verify. Every sentence that can assert something ends in at least one."""
         carrying = [part for part in parts if carries_statement(part.text)]
         if self.config.granularity is Granularity.ANSWER:
             return Extracted([Statement(text=answer.strip())] if carrying else [], 0)
         if self.extract is None or not carrying:
-            return Extracted([Statement(text=part.text, sentence_index=part.index) for part in carrying], 0)
+            return Extracted(
+                [
+                    Statement(text=part.text, sentence_index=part.index)
+                    for part in carrying
+                ],
+                0,
+            )
         texts = [part.text for part in carrying]
         room = min(40 + 2 * sum(map(len, texts)) // 3, 2000)
         lines: list[str] = []
         try:
-            lines = self.extract(question=question, sentences=texts, config={"max_tokens": room}).statements
+            lines = self.extract(
+                question=question, sentences=texts, config={"max_tokens": room}
+            ).statements
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
-            log.warning("extraction failed (%s); judging sentences as written", in_short(exc, dspy.settings.lm))
+            log.warning(
+                "extraction failed (%s); judging sentences as written",
+                in_short(exc, dspy.settings.lm),
+            )
         return assign_statements(lines, carrying, question)
 
     def _room(self) -> int | None:
@@ -157,7 +214,9 @@ class FaithfulnessProgram(dspy.Module):
 
 
 def _are_chunks(context: Any) -> bool:
-    return isinstance(context, tuple) and all(isinstance(item, Chunk) for item in context)
+    return isinstance(context, tuple) and all(
+        isinstance(item, Chunk) for item in context
+    )
 
 
 def _metered(lm: Any) -> Any:
@@ -165,7 +224,9 @@ def _metered(lm: Any) -> Any:
     return adopt(lm) if type(lm) is dspy.LM else lm
 
 
-def verdicts_without_lm(statements: Sequence[Statement], indexed: IndexedContext) -> list[RawVerdict | None]:
+def verdicts_without_lm(
+    statements: Sequence[Statement], indexed: IndexedContext
+) -> list[RawVerdict | None]:
     """Return, with ``ask_about="weakest"``, the verdicts that need no LM; None for the statement it is asked about.
 
     A statement that is covered by the context's words is supported with probability 1. Of the others the LM is asked
@@ -173,17 +234,23 @@ def verdicts_without_lm(statements: Sequence[Statement], indexed: IndexedContext
     """
     covered = [is_covered(statement.text, indexed) for statement in statements]
     uncovered = [i for i, is_known in enumerate(covered) if not is_known]
-    weakest = max(uncovered, key=lambda i: novelty(statements[i].text, indexed), default=None)
+    weakest = max(
+        uncovered, key=lambda i: novelty(statements[i].text, indexed), default=None
+    )
     verdicts: list[RawVerdict | None] = []
     for i, statement in enumerate(statements):
         about = statement.model_dump()
         probability = 1.0 if covered[i] else None
-        presumed = RawVerdict(**about, verdict=Verdict.FULLY_SUPPORTED, probability=probability)
+        presumed = RawVerdict(
+            **about, verdict=Verdict.FULLY_SUPPORTED, probability=probability
+        )
         verdicts.append(None if i == weakest else presumed)
     return verdicts
 
 
-def combine_verdicts(presumed: Sequence[RawVerdict | None], asked: Sequence[RawVerdict]) -> list[RawVerdict]:
+def combine_verdicts(
+    presumed: Sequence[RawVerdict | None], asked: Sequence[RawVerdict]
+) -> list[RawVerdict]:
     """Return all verdicts in the answer's order: those of `verdicts_without_lm`, its gaps filled from ``asked``.
 
     If the LM could not judge the weakest statement, nothing can be presumed of the others: they become unjudged, too.
@@ -193,5 +260,12 @@ def combine_verdicts(presumed: Sequence[RawVerdict | None], asked: Sequence[RawV
     failed = next((verdict for verdict in asked if verdict.error), None)
     if failed is None or len(asked) == len(verdicts):
         return verdicts
-    unjudged: dict[str, Any] = {"verdict": None, "error": failed.error, "lm_failed": failed.lm_failed}
-    return [v if v.error or v.probability is not None else v.model_copy(update=unjudged) for v in verdicts]
+    unjudged: dict[str, Any] = {
+        "verdict": None,
+        "error": failed.error,
+        "lm_failed": failed.lm_failed,
+    }
+    return [
+        v if v.error or v.probability is not None else v.model_copy(update=unjudged)
+        for v in verdicts
+    ]

@@ -41,26 +41,40 @@ class CompactAdapter(ChatAdapter):
         super().__init__(use_json_adapter_fallback=False)
 
     def format(
-        self, signature: type[Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
+        self,
+        signature: type[Signature],
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
         """Return the messages: system, one user/assistant pair per complete demo, the request."""
         top, ask = split_instructions(signature)
         messages = [{"role": "system", "content": top}] if top else []
         for demo in complete_demos(signature, demos):
-            reply = write_reply({name: _data(demo[name]) for name in signature.output_fields})
+            reply = write_reply(
+                {name: _data(demo[name]) for name in signature.output_fields}
+            )
             messages.append({"role": "user", "content": _request(signature, demo, ask)})
             messages.append({"role": "assistant", "content": reply})
-        return [*messages, {"role": "user", "content": _request(signature, inputs, ask)}]
+        return [
+            *messages,
+            {"role": "user", "content": _request(signature, inputs, ask)},
+        ]
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Return the fields of a reply. A label that is not there is None, for the program to count as unjudged."""
         return read_fields(_fields(signature), completion)
 
 
-def complete_demos(signature: type[Signature], demos: Sequence[Any]) -> list[dict[str, Any]]:
+def complete_demos(
+    signature: type[Signature], demos: Sequence[Any]
+) -> list[dict[str, Any]]:
     """Return the demos that a prompt shows: those with all fields of the signature, and with a verdict."""
     names = signature.fields.keys()
-    complete = [demo for demo in demos if all(name in demo for name in names) and demo.get("verdict", "") is not None]
+    complete = [
+        demo
+        for demo in demos
+        if all(name in demo for name in names) and demo.get("verdict", "") is not None
+    ]
     return [{name: demo[name] for name in names} for demo in complete]
 
 
@@ -78,12 +92,18 @@ class JointAdapter(dspy.JSONAdapter):
 
 def _entry(entry: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
     label = find_label(str(entry.get("verdict") or ""), labels)
-    ids, quotes, reason = (entry.get(name) for name in ("supporting_chunk_ids", "quotes", "reason"))
+    ids, quotes, reason = (
+        entry.get(name) for name in ("supporting_chunk_ids", "quotes", "reason")
+    )
     return {
         "statement": entry.get("statement"),
         "verdict": label.name if label else None,
-        "supporting_chunk_ids": [i for i in ids if type(i) is int] if isinstance(ids, list) else [],
-        "quotes": [quote for quote in quotes if isinstance(quote, str)] if isinstance(quotes, list) else [],
+        "supporting_chunk_ids": [i for i in ids if type(i) is int]
+        if isinstance(ids, list)
+        else [],
+        "quotes": [quote for quote in quotes if isinstance(quote, str)]
+        if isinstance(quotes, list)
+        else [],
         "reason": reason if isinstance(reason, str) else None,
     }
 
@@ -114,15 +134,27 @@ def _request(signature: type[Signature], inputs: Mapping[str, Any], ask: str) ->
         title = name.replace("_", " ").capitalize()
         if isinstance(value, list | tuple):
             first = 0 if name == "context" else 1
-            lines = "\n".join(f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first))
+            lines = "\n".join(
+                f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first)
+            )
             parts.append(f"{title}:\n{lines}")
         else:
             parts.append(f"{title}: {as_data(str(value))}")
     fields = _fields(signature)
-    if fields.keys() & {"quotes", "reason"}:  # it takes more than a line to say how to reply
+    if fields.keys() & {
+        "quotes",
+        "reason",
+    }:  # it takes more than a line to say how to reply
         labels = "/".join(get_args(fields["verdict"]))
-        blank = {"verdict": labels, "supporting_chunk_ids": ["ids"], "quotes": ["…"], "reason": "…"}
-        ask += "\nReply in this form:\n" + write_reply({name: blank[name] for name in fields})
+        blank = {
+            "verdict": labels,
+            "supporting_chunk_ids": ["ids"],
+            "quotes": ["…"],
+            "reason": "…",
+        }
+        ask += "\nReply in this form:\n" + write_reply(
+            {name: blank[name] for name in fields}
+        )
     return "\n\n".join([*parts, ask])
 
 
@@ -153,7 +185,9 @@ def as_data(text: str) -> str:
     return _TEMPLATE_TOKEN.sub(r"\g<0> ", "\n ".join(lines)).strip()
 
 
-_TEMPLATE_TOKEN = re.compile(r"[<\[](?=[|｜]|[|/]?[A-Za-z_][\w.:=-]*[|/]?[>\]])", re.ASCII)
+_TEMPLATE_TOKEN = re.compile(
+    r"[<\[](?=[|｜]|[|/]?[A-Za-z_][\w.:=-]*[|/]?[>\]])", re.ASCII
+)
 
 
 def write_reply(outputs: Mapping[str, Any]) -> str:

@@ -35,7 +35,17 @@ LABEL_LOGIT = 2.0
 
 # --- phrases ------------------------------------------------------------------------------------------------------
 
-_FULLY = ["fully", "completely", "entirely", "totally", "wholly", "clearly", "directly", "explicitly", "strictly"]
+_FULLY = [
+    "fully",
+    "completely",
+    "entirely",
+    "totally",
+    "wholly",
+    "clearly",
+    "directly",
+    "explicitly",
+    "strictly",
+]
 _DEGREES = {
     "mostly": ["mostly", "largely", "generally", "mainly"],
     "part": ["partially", "partly", "somewhat"],
@@ -66,21 +76,44 @@ _WORDS = {
 
 def _phrases() -> dict[str, str]:
     """Phrase → what it means. ``short``: not all of it is supported, and nothing more is known."""
-    meanings = {phrase: meaning for meaning, phrases in _WORDS.items() for phrase in phrases.split("|")}
+    meanings = {
+        phrase: meaning
+        for meaning, phrases in _WORDS.items()
+        for phrase in phrases.split("|")
+    }
     for word in ("supported", "entailed", "grounded", "faithful"):
-        meanings |= {word: "full", f"not {word}": "unsupported", f"un{word}": "unsupported"}
+        meanings |= {
+            word: "full",
+            f"not {word}": "unsupported",
+            f"un{word}": "unsupported",
+        }
         for adverb in _FULLY:
             meanings |= {f"{adverb} {word}": "full", f"not {adverb} {word}": "short"}
-            meanings |= {f"{adverb} not {word}": "unsupported", f"{adverb} un{word}": "unsupported"}
+            meanings |= {
+                f"{adverb} not {word}": "unsupported",
+                f"{adverb} un{word}": "unsupported",
+            }
         for meaning, adverbs in _DEGREES.items():
-            opposite = {"mostly": "hardly", "part": "short", "hardly": "mostly"}[meaning]
+            opposite = {"mostly": "hardly", "part": "short", "hardly": "mostly"}[
+                meaning
+            ]
             for adverb in adverbs:
-                meanings |= {f"{adverb} {word}": meaning, f"only {adverb} {word}": meaning}
-                meanings |= {f"{adverb} un{word}": opposite, f"{adverb} not {word}": opposite}
+                meanings |= {
+                    f"{adverb} {word}": meaning,
+                    f"only {adverb} {word}": meaning,
+                }
+                meanings |= {
+                    f"{adverb} un{word}": opposite,
+                    f"{adverb} not {word}": opposite,
+                }
     for word in ("contradicted", "contradictory", "refuted"):
         meanings[word] = "contradicts"
         meanings |= {f"{adverb} {word}": "contradicts" for adverb in _FULLY}
-        meanings |= {f"{adverb} {word}": "short" for adverbs in _DEGREES.values() for adverb in adverbs}
+        meanings |= {
+            f"{adverb} {word}": "short"
+            for adverbs in _DEGREES.values()
+            for adverb in adverbs
+        }
     for adverb in _FULLY:
         meanings |= {f"not {adverb}": "short"}
     for meaning, adverbs in _DEGREES.items():
@@ -90,7 +123,15 @@ def _phrases() -> dict[str, str]:
 
 
 _PHRASES = _phrases()
-_NEGATIVE = ("mostly", "part", "hardly", "short", "unsupported", "no_evidence", "contradicts")
+_NEGATIVE = (
+    "mostly",
+    "part",
+    "hardly",
+    "short",
+    "unsupported",
+    "no_evidence",
+    "contradicts",
+)
 _MEANINGS: dict[str, dict[str, str]] = {
     "supported": {"full": "Yes"} | dict.fromkeys(_NEGATIVE, "No"),
     "grounded": {"full": "Grounded"} | dict.fromkeys(_NEGATIVE, "Invented"),
@@ -114,11 +155,15 @@ _YES_NO = {"true": "Yes", "correct": "Yes", "false": "No", "incorrect": "No"}
 def _vocabulary(labels: tuple[str, ...]) -> dict[str, str]:
     """Phrase → label, for the labels of a signature: those themselves, and the phrases of their instruction."""
     own = {" ".join(_words(label)): label for label in labels}
-    name = next((name for name in _MEANINGS if tuple(INSTRUCTIONS[name].labels) == labels), None)
+    name = next(
+        (name for name in _MEANINGS if tuple(INSTRUCTIONS[name].labels) == labels), None
+    )
     if name is None:
         return own
     of_meaning = _MEANINGS[name]
-    phrases = {phrase: of_meaning[m] for phrase, m in _PHRASES.items() if m in of_meaning}
+    phrases = {
+        phrase: of_meaning[m] for phrase, m in _PHRASES.items() if m in of_meaning
+    }
     unread = {phrase: "" for phrase, m in _PHRASES.items() if m not in of_meaning}
     return phrases | unread | (_YES_NO if name == "supported" else {}) | own
 
@@ -147,7 +192,10 @@ _BY_THE_CONTEXT = re.compile(
     r"\s+(?:by|in|from) (?:the|this|any|our) (?:\w+ )?(?:context|text|documents?|passages?|chunks?|sources?)\b",
     re.IGNORECASE,
 )
-_HEDGE = re.compile(r"[\s,;–—(*_.…-]*(?:but|except|however|although|though|or|and|if|unless)\b", re.IGNORECASE)
+_HEDGE = re.compile(
+    r"[\s,;–—(*_.…-]*(?:but|except|however|although|though|or|and|if|unless)\b",
+    re.IGNORECASE,
+)
 _CLAUSE = re.compile(r"[.,;:!?–—(\n]\s*| - |\b(?:is|are|was|were|be)\s+", re.IGNORECASE)
 _CLOSED = re.compile(r"[\"']\s*[,}\]\n]")
 """The end of a text in JSON."""
@@ -162,7 +210,8 @@ _SUBJECT = re.compile(
     re.IGNORECASE,
 )
 _FLAG = re.compile(
-    r"[\"'](?:is_)?(?:supported|faithful|entailed|grounded)[\"']\s*:\s*[\"']?(true|false|yes|no)\b", re.IGNORECASE
+    r"[\"'](?:is_)?(?:supported|faithful|entailed|grounded)[\"']\s*:\s*[\"']?(true|false|yes|no)\b",
+    re.IGNORECASE,
 )
 
 
@@ -202,7 +251,9 @@ def _phrase_at(reply: str, at: int) -> Iterator[re.Match[str]]:
             return
 
 
-def _cut_label(word: re.Match[str], labels: Sequence[str], vocabulary: Mapping[str, str]) -> Label | None:
+def _cut_label(
+    word: re.Match[str], labels: Sequence[str], vocabulary: Mapping[str, str]
+) -> Label | None:
     """The one label that begins with a word, unless that is the first word of another phrase."""
     text = word.group().lower()
     fits = [label for label in labels if label.lower().startswith(text)]
@@ -211,13 +262,18 @@ def _cut_label(word: re.Match[str], labels: Sequence[str], vocabulary: Mapping[s
     return Label(fits[0], word.start(), word.end())
 
 
-def find_label(reply: str, labels: Sequence[str], *, reasons_first: bool = False) -> Label | None:
+def find_label(
+    reply: str, labels: Sequence[str], *, reasons_first: bool = False
+) -> Label | None:
     """The label of a reply; None if it has none, or two different ones.
 
     ``reasons_first``: the reply begins with reasons, so that its start is no place for a label.
     """
     labels = tuple(labels)
-    headings = [_read_place(reply, labels, heading.end()) for heading in _HEADING.finditer(reply)]
+    headings = [
+        _read_place(reply, labels, heading.end())
+        for heading in _HEADING.finditer(reply)
+    ]
     if headings and headings[-1] is None:
         return None
     places = [*headings, _flag_label(reply, labels)]
@@ -227,7 +283,9 @@ def find_label(reply: str, labels: Sequence[str], *, reasons_first: bool = False
     if not any(places):
         places.append(_last_line(reply, labels))
     candidates = [label for label in places if label]
-    if len({label.name for label in candidates}) != 1 or _is_contradicted(reply, candidates[0], labels):
+    if len({label.name for label in candidates}) != 1 or _is_contradicted(
+        reply, candidates[0], labels
+    ):
         return None
     return candidates[0]
 
@@ -262,15 +320,23 @@ def _is_contradicted(reply: str, label: Label, labels: Sequence[str]) -> bool:
     if _HEDGE.match(reply, label.end):
         return True
     end = min(len(reply), label.end + LOOK_AHEAD)
-    others = (read_label(reply, labels, clause.end()) for clause in _CLAUSE.finditer(reply, label.end, end))
+    others = (
+        read_label(reply, labels, clause.end())
+        for clause in _CLAUSE.finditer(reply, label.end, end)
+    )
     return any(other.name != label.name for other in others if other)
 
 
 # --- the fields of a reply ----------------------------------------------------------------------------------------
 
 # What leads a line, `[^\w\n]*`, ends with it: else many blank lines would take time quadratic in their number.
-_WHY = re.compile(r"^[^\w\n]*(?:why|reason|reasoning|explanation)\W*:[\s*_]*", re.IGNORECASE | re.MULTILINE)
-_QUOTED = re.compile(r"^[^\w\n]*quotes?\W*?:[^\S\n]*(.*)$", re.IGNORECASE | re.MULTILINE)
+_WHY = re.compile(
+    r"^[^\w\n]*(?:why|reason|reasoning|explanation)\W*:[\s*_]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_QUOTED = re.compile(
+    r"^[^\w\n]*quotes?\W*?:[^\S\n]*(.*)$", re.IGNORECASE | re.MULTILINE
+)
 _EVIDENCE = re.compile(f"{_QUOTED.pattern}|{_WHY.pattern}", _WHY.flags)
 _IDS = re.compile(r"\[([\d,\s]*)\]")
 _MARKS = re.compile(r"^[^\w\[]*")
@@ -308,7 +374,9 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     if "quotes" in fields:
         values["quotes"] = [quote.strip() for quote in _QUOTED.findall(reply)]
     if "reason" in fields:
-        before_label, after_label = (reply[: label.start], reply[label.end :]) if label else ("", "")
+        before_label, after_label = (
+            (reply[: label.start], reply[label.end :]) if label else ("", "")
+        )
         if reasons_first:
             reason = _HEADING_TAIL.sub("", before_label)
         else:
@@ -321,7 +389,9 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
 def _read_ids(head: str, label: Label | None) -> list[int]:
     """The chunk ids in brackets, or right after the label."""
     bracket = _IDS.search(head)
-    text = bracket[1] if bracket else head[label.end if label else 0 :].partition("\n")[0]
+    text = (
+        bracket[1] if bracket else head[label.end if label else 0 :].partition("\n")[0]
+    )
     if bracket is None and len(text) > _MAX_IDS:
         return []  # numbers in some explanation
     return [int(number) for number in re.findall(r"\d{1,4}", text)]
@@ -343,7 +413,10 @@ def tokens_of(prediction: Mapping[str, Any]) -> list[Token]:
     tokens = []
     for token in content if isinstance(content, list | tuple) else ():
         top = _attribute(token, "top_logprobs") or ()
-        alternatives = [(str(_attribute(other, "token")), _attribute(other, "logprob")) for other in top]
+        alternatives = [
+            (str(_attribute(other, "token")), _attribute(other, "logprob"))
+            for other in top
+        ]
         tokens.append(Token(str(_attribute(token, "token")), alternatives))
     return tokens
 
@@ -367,7 +440,9 @@ def token_at(tokens: Sequence[Token], offset: int) -> Token | None:
     return None
 
 
-def label_token(tokens: Sequence[Token], labels: Sequence[str], *, reasons_first: bool) -> Token | None:
+def label_token(
+    tokens: Sequence[Token], labels: Sequence[str], *, reasons_first: bool
+) -> Token | None:
     """The token with which the label of a reply begins; the first one, if the reply has no label and no thoughts."""
     text = text_of(tokens)
     begin = thoughts_end(text)
@@ -378,7 +453,11 @@ def label_token(tokens: Sequence[Token], labels: Sequence[str], *, reasons_first
 
 
 def label_probabilities(
-    label: str | None, token: Token | None, labels: Sequence[str], *, sampled: bool = False
+    label: str | None,
+    token: Token | None,
+    labels: Sequence[str],
+    *,
+    sampled: bool = False,
 ) -> tuple[str | None, dict[str, float] | None]:
     """Return the label that counts, and each label's probability by the alternatives of its token; None without any.
 
@@ -387,11 +466,17 @@ def label_probabilities(
     that begins another label than the one written, the reply contradicts itself and has none. Where no label could be
     read, the likeliest one counts if labels have most of the probability.
     """
-    if token is None or not _is_distribution([logprob for _, logprob in token.alternatives]):
+    if token is None or not _is_distribution(
+        [logprob for _, logprob in token.alternatives]
+    ):
         return label, None
     if label is not None and not sampled:
         highest = max(logprob for _, logprob in token.alternatives)
-        likeliest = {_begun_label(text, labels) for text, logprob in token.alternatives if logprob == highest}
+        likeliest = {
+            _begun_label(text, labels)
+            for text, logprob in token.alternatives
+            if logprob == highest
+        }
         if not likeliest & {None, label}:  # of equals either may be written
             return None, None
     mass = dict.fromkeys(labels, 0.0)
@@ -417,7 +502,11 @@ def _begun_label(token: str, labels: Sequence[str]) -> str | None:
 
 def is_logprob(value: Any) -> bool:
     """Whether a value can be the natural logarithm of a probability."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value <= MAX_LOGPROB  # NaN is not
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and value <= MAX_LOGPROB
+    )  # NaN is not
 
 
 def _is_distribution(logprobs: Sequence[Any]) -> bool:
@@ -448,10 +537,17 @@ def read_verdict(
         token: The token with which the label begins; with its probabilities the likeliest label counts.
         sampled: Whether tokens were drawn by chance, so that another one than the likeliest may be written.
     """
-    about: dict[str, Any] = {"text": statement.text, "sentence_index": statement.sentence_index}
-    label, shares = label_probabilities(fields.get("verdict"), token, tuple(instruction.labels), sampled=sampled)
+    about: dict[str, Any] = {
+        "text": statement.text,
+        "sentence_index": statement.sentence_index,
+    }
+    label, shares = label_probabilities(
+        fields.get("verdict"), token, tuple(instruction.labels), sampled=sampled
+    )
     if label is None:
-        return RawVerdict(**about, error="the LM's reply has no label that was asked for")
+        return RawVerdict(
+            **about, error="the LM's reply has no label that was asked for"
+        )
     level = instruction.labels[label]
     logit = LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT
     ids_by_number = dict(enumerate(chunk_ids))
@@ -461,14 +557,21 @@ def read_verdict(
         verdict=instruction.verdicts[label],
         level=level,
         # An id that the prompt does not have stays unknown: -1 is no chunk's id.
-        chunk_ids=tuple(ids_by_number.get(number, -1) for number in fields.get("supporting_chunk_ids") or ()),
+        chunk_ids=tuple(
+            ids_by_number.get(number, -1)
+            for number in fields.get("supporting_chunk_ids") or ()
+        ),
         quotes=tuple(fields.get("quotes") or ()),
         reason=fields.get("reason"),
         **(expected_support(shares, instruction) if shares else {"logit": logit}),
     )
 
 
-def expected_support(shares: Mapping[str, float], instruction: Instruction) -> dict[str, Any]:
+def expected_support(
+    shares: Mapping[str, float], instruction: Instruction
+) -> dict[str, Any]:
     """Return expected support as ``logit``, clipped, and ``probability``, from each label's probability."""
-    logit = to_logit(sum(share * instruction.labels[label] for label, share in shares.items()))
+    logit = to_logit(
+        sum(share * instruction.labels[label] for label, share in shares.items())
+    )
     return {"logit": logit, "probability": to_probability(logit)}

@@ -25,7 +25,9 @@ class ExtractStatements(dspy.Signature):
 
     question: str = dspy.InputField()
     sentences: list[str] = dspy.InputField()
-    statements: list[str] = dspy.OutputField(desc="one a line: number of the sentence, then the statement")
+    statements: list[str] = dspy.OutputField(
+        desc="one a line: number of the sentence, then the statement"
+    )
 
 
 class VerifyStatement(dspy.Signature):
@@ -121,7 +123,11 @@ INSTRUCTIONS: dict[str, Instruction] = {
     "true_false_unknown": Instruction(
         "Going by the context alone, is the statement True, False or Unknown?",
         "Answer True, False or Unknown.",
-        {"True": Verdict.FULLY_SUPPORTED, "False": Verdict.CONTRADICTORY, "Unknown": Verdict.NO_EVIDENCE},
+        {
+            "True": Verdict.FULLY_SUPPORTED,
+            "False": Verdict.CONTRADICTORY,
+            "Unknown": Verdict.NO_EVIDENCE,
+        },
         {"True": 1.0, "False": 0.0, "Unknown": 0.0},
     ),
     "five_level": Instruction(
@@ -137,7 +143,13 @@ INSTRUCTIONS: dict[str, Instruction] = {
             "generally": Verdict.PARTIALLY_SUPPORTED,
             "completely": Verdict.FULLY_SUPPORTED,
         },
-        {"not": 0.0, "hardly": 0.25, "mixed": 0.5, "generally": 0.75, "completely": 1.0},
+        {
+            "not": 0.0,
+            "hardly": 0.25,
+            "mixed": 0.5,
+            "generally": 0.75,
+            "completely": 1.0,
+        },
         plain_reply="Answer with one word: completely, generally, mixed, hardly, or not.",
     ),
 }
@@ -147,12 +159,16 @@ INSTRUCTIONS: dict[str, Instruction] = {
 def extraction_of(config: JudgeConfig) -> type[dspy.Signature]:
     """Return the signature that takes an answer apart, with the user's own words as `signature_of` has them."""
     top, _, ask = ExtractStatements.instructions.rpartition("\n\n")
-    signature: type[dspy.Signature] = ExtractStatements.with_instructions(f"{_top(config, top)}\n\n{ask}")
+    signature: type[dspy.Signature] = ExtractStatements.with_instructions(
+        f"{_top(config, top)}\n\n{ask}"
+    )
     return signature
 
 
 def _top(config: JudgeConfig, ours: str, *more: str) -> str:
-    return "\n".join(filter(None, (config.system_prompt or ours, *more, config.criteria)))
+    return "\n".join(
+        filter(None, (config.system_prompt or ours, *more, config.criteria))
+    )
 
 
 def _ask(config: JudgeConfig, *, joint: bool) -> str:
@@ -196,8 +212,12 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
         fields["reason"] = str
     signature: type[dspy.Signature] = VerifyStatement.delete("verdict")
     if joint:
-        entry_fields: Any = {name: (kind, ...) for name, kind in {"statement": int, **fields}.items()}
-        entry: Any = create_model("StatementVerdict", __config__=ConfigDict(extra="forbid"), **entry_fields)
+        entry_fields: Any = {
+            name: (kind, ...) for name, kind in {"statement": int, **fields}.items()
+        }
+        entry: Any = create_model(
+            "StatementVerdict", __config__=ConfigDict(extra="forbid"), **entry_fields
+        )
         signature, fields = VerifyStatements, {"verdicts": list[entry]}
     top = _top(config, _TOP, _LENIENT if config.strictness == "lenient" else "")
     signature = signature.with_instructions(f"{top}\n\n{_ask(config, joint=joint)}")

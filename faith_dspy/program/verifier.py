@@ -15,7 +15,15 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
 from faith_dspy.lm.capabilities import LABEL_TOKENS
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter, as_data
-from faith_dspy.program.reply import Token, expected_support, label_token, read_verdict, text_of, token_at, tokens_of
+from faith_dspy.program.reply import (
+    Token,
+    expected_support,
+    label_token,
+    read_verdict,
+    text_of,
+    token_at,
+    tokens_of,
+)
 from faith_dspy.program.signatures import INSTRUCTIONS, Instruction, signature_of
 from faith_dspy.program.windows import Window
 from faith_dspy.schema import RawVerdict, Statement
@@ -49,14 +57,24 @@ class Verifier(dspy.Module):
         """A number per sample; None for a single reply that is not sampled."""
         if config.confidence == "samples":
             self.samples = [*range(1, config.samples + 1)]
-        self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
-        self.tokens = LABEL_TOKENS + self.extra_tokens if self.extra_tokens or config.cite else 1
+        self.extra_tokens = REASON_TOKENS[config.reasoning] + (
+            QUOTE_TOKENS if config.quote else 0
+        )
+        self.tokens = (
+            LABEL_TOKENS + self.extra_tokens if self.extra_tokens or config.cite else 1
+        )
         self.predict = BoundPredict(signature_of(config), CompactAdapter())
 
-    def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
+    def forward(
+        self, context: list[str], question: str, statement: str
+    ) -> dspy.Prediction:
         """Return what `ask` does, as DSPy's optimizers take it: ``verdict`` is the label; ``error`` alone, if the LM
         failed."""
-        raw = self.ask(Statement(text=statement), question, Window(list(range(len(context))), context))
+        raw = self.ask(
+            Statement(text=statement),
+            question,
+            Window(list(range(len(context))), context),
+        )
         if raw.lm_failed:
             return dspy.Prediction(error=raw.error)
         return dspy.Prediction(
@@ -66,7 +84,9 @@ class Verifier(dspy.Module):
             logit=raw.logit,
         )
 
-    def ask(self, statement: Statement, question: str, window: Window, known: Samples = ()) -> RawVerdict:
+    def ask(
+        self, statement: Statement, question: str, window: Window, known: Samples = ()
+    ) -> RawVerdict:
         """Return what the LM says about one statement; an LM fault is the error of a verdict.
 
         Args:
@@ -75,7 +95,11 @@ class Verifier(dspy.Module):
             window: The context, or the part of it that one call holds.
             known: Verdicts by sample that a joint call gave already.
         """
-        inputs = {"context": window.texts, "question": question, "statement": statement.text}
+        inputs = {
+            "context": window.texts,
+            "question": question,
+            "statement": statement.text,
+        }
         lm = self.predict.lm or dspy.settings.lm
         verdicts = []
         for i, sample in enumerate(self.samples):
@@ -92,20 +116,36 @@ class Verifier(dspy.Module):
                 except (FaithDspyError, ContextWindowExceededError):
                     raise
                 except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-                    verdict = RawVerdict(**statement.model_dump(), error=in_short(exc, lm), lm_failed=True)
-                    is_complete = not isinstance(exc, AdapterParseError)  # which an empty reply raises
+                    verdict = RawVerdict(
+                        **statement.model_dump(),
+                        error=in_short(exc, lm),
+                        lm_failed=True,
+                    )
+                    is_complete = not isinstance(
+                        exc, AdapterParseError
+                    )  # which an empty reply raises
                 call = last_call(lm)
                 if is_complete or call is None:
                     break
-                if verdict.label is None and call.cut and (call.limit or LABEL_TOKENS) < LABEL_TOKENS:
+                if (
+                    verdict.label is None
+                    and call.cut
+                    and (call.limit or LABEL_TOKENS) < LABEL_TOKENS
+                ):
                     verdict, tokens = None, LABEL_TOKENS
-                elif call.replayed and not again:  # DSPy's cache keeps each reply as it comes
+                elif (
+                    call.replayed and not again
+                ):  # DSPy's cache keeps each reply as it comes
                     verdict, again = None, True
             verdicts.append(verdict)
         return pool_samples(verdicts, self.instruction)
 
     def ask_jointly(
-        self, predict: dspy.Predict, statements: Sequence[Statement], question: str, window: Window
+        self,
+        predict: dspy.Predict,
+        statements: Sequence[Statement],
+        question: str,
+        window: Window,
     ) -> list[Samples]:
         """Return the verdicts on several statements by one call a sample; None where its reply has none.
 
@@ -119,7 +159,9 @@ class Verifier(dspy.Module):
         inputs = {
             "context": {i: as_data(text) for i, text in enumerate(window.texts)},
             "question": as_data(question),
-            "statements": {i: as_data(statement.text) for i, statement in enumerate(statements, 1)},
+            "statements": {
+                i: as_data(statement.text) for i, statement in enumerate(statements, 1)
+            },
         }
         tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.extra_tokens) * len(statements)
         samples = []
@@ -127,26 +169,38 @@ class Verifier(dspy.Module):
             verdicts: Samples = [None] * len(statements)
             try:
                 if writes_text(lm):
-                    prediction = predict(**inputs, lm=lm, config=self._config(lm, sample, tokens))
+                    prediction = predict(
+                        **inputs, lm=lm, config=self._config(lm, sample, tokens)
+                    )
                     verdicts = self._read_jointly(prediction, statements, window, lm)
                 else:
                     predictions = self._decide(lm, statements, question, window)
                     pairs = zip(predictions, statements, strict=True)
-                    verdicts = [self._read(prediction, one, window, lm)[0] for prediction, one in pairs]
+                    verdicts = [
+                        self._read(prediction, one, window, lm)[0]
+                        for prediction, one in pairs
+                    ]
             except (FaithDspyError, ContextWindowExceededError):
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
-                log.warning("joint verification failed (%s); asking statement by statement", in_short(exc, lm))
+                log.warning(
+                    "joint verification failed (%s); asking statement by statement",
+                    in_short(exc, lm),
+                )
             samples.append(verdicts)
         return [list(verdicts) for verdicts in zip(*samples, strict=True)]
 
-    def _config(self, lm: Any, sample: int | None, tokens: int, *, again: bool = False) -> dict[str, Any]:
+    def _config(
+        self, lm: Any, sample: int | None, tokens: int, *, again: bool = False
+    ) -> dict[str, Any]:
         """Return the parameters of a call for a reply of so many tokens."""
         settings = getattr(lm, "kwargs", {})
         known = getattr(lm, "capabilities", None)
         config: dict[str, Any] = {}
         if sample or again:
-            config["rollout_id"] = (sample or settings.get("rollout_id") or 0) + again * AGAIN
+            config["rollout_id"] = (
+                sample or settings.get("rollout_id") or 0
+            ) + again * AGAIN
         if sample is not None:
             config["temperature"] = TEMPERATURE
         asks_for_probabilities = self.confidence not in ("none", "samples")
@@ -157,14 +211,20 @@ class Verifier(dspy.Module):
         config["max_tokens"] = tokens
         return config
 
-    def _decide(self, lm: Any, statements: Sequence[Statement], question: str, window: Window) -> list[dspy.Prediction]:
+    def _decide(
+        self, lm: Any, statements: Sequence[Statement], question: str, window: Window
+    ) -> list[dspy.Prediction]:
         """Return a decision model's prediction for each statement."""
         texts = [as_data(statement.text) for statement in statements]
         context = [as_data(text) for text in window.texts]
-        predictions: list[dspy.Prediction] = lm.decide(self.predict, context, as_data(question), texts)
+        predictions: list[dspy.Prediction] = lm.decide(
+            self.predict, context, as_data(question), texts
+        )
         return predictions
 
-    def _read(self, prediction: Any, statement: Statement, window: Window, lm: Any) -> tuple[RawVerdict, bool]:
+    def _read(
+        self, prediction: Any, statement: Statement, window: Window, lm: Any
+    ) -> tuple[RawVerdict, bool]:
         """Return the verdict of a reply, and whether the reply has all that was asked for.
 
         Raises:
@@ -174,7 +234,14 @@ class Verifier(dspy.Module):
         self._note_probabilities(lm, told=bool(tokens))
         labels = tuple(self.instruction.labels)
         token = label_token(tokens, labels, reasons_first=self.reasons_first)
-        verdict = read_verdict(prediction, statement, self.instruction, window.ids, token, sampled=is_sampled(lm))
+        verdict = read_verdict(
+            prediction,
+            statement,
+            self.instruction,
+            window.ids,
+            token,
+            sampled=is_sampled(lm),
+        )
         call = last_call(lm)
         if call:
             lm.capabilities.note_label(read=verdict.label is not None, cut=call.cut)
@@ -182,7 +249,9 @@ class Verifier(dspy.Module):
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
         if "logprobs" in prediction:
             del prediction["logprobs"]
-        return verdict, verdict.label is not None and (verdict.probability is not None or not tokens)
+        return verdict, verdict.label is not None and (
+            verdict.probability is not None or not tokens
+        )
 
     def _note_probabilities(self, lm: Any, *, told: bool) -> None:
         known = getattr(lm, "capabilities", None)
@@ -196,7 +265,9 @@ class Verifier(dspy.Module):
         if known is None:
             return
         if known.token_probabilities is not False and not told:
-            log.warning("the LM gives no token probabilities; going on with labels alone")
+            log.warning(
+                "the LM gives no token probabilities; going on with labels alone"
+            )
         known.token_probabilities = told
 
     def _read_jointly(
@@ -207,7 +278,9 @@ class Verifier(dspy.Module):
         labels_at = [match.end() for match in _JSON_VERDICT.finditer(text_of(tokens))]
         entries = prediction.verdicts
         label_tokens: list[Token | None] = [None] * len(entries)
-        if len(labels_at) == len(entries):  # else there is no telling which token is whose
+        if len(labels_at) == len(
+            entries
+        ):  # else there is no telling which token is whose
             label_tokens = [token_at(tokens, offset) for offset in labels_at]
         places = _places([entry["statement"] for entry in entries], len(statements))
         verdicts: list[RawVerdict | None] = [None] * len(statements)
@@ -235,7 +308,10 @@ def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
     last = first + n - 1
     if last not in times or (first == 0 and sorted(times.elements()) != list(range(n))):
         return [None] * len(numbers)
-    return [number - first if times[number] == 1 and first <= number <= last else None for number in numbers]
+    return [
+        number - first if times[number] == 1 and first <= number <= last else None
+        for number in numbers
+    ]
 
 
 def writes_text(lm: Any) -> bool:
@@ -253,7 +329,9 @@ def last_call(lm: Any) -> Any:
     return lm.last_call() if hasattr(lm, "last_call") else None
 
 
-def pool_samples(verdicts: Sequence[RawVerdict], instruction: Instruction) -> RawVerdict:
+def pool_samples(
+    verdicts: Sequence[RawVerdict], instruction: Instruction
+) -> RawVerdict:
     """Return several samples as one verdict: the most frequent label, and each label's share as its probability."""
     if len(verdicts) == 1:
         return verdicts[0]

@@ -45,7 +45,9 @@ def room_beside(room: int, demos: Sequence[Any]) -> int:
     return max(room - shown, room // 4)
 
 
-def cut_into_windows(context: Sequence[Chunk], limit: int | None, overhead: int = NUMBER_BYTES) -> list[Window]:
+def cut_into_windows(
+    context: Sequence[Chunk], limit: int | None, overhead: int = NUMBER_BYTES
+) -> list[Window]:
     """Return the chunks in order, in as few windows as possible; long chunks are cut between sentences.
 
     Args:
@@ -55,7 +57,9 @@ def cut_into_windows(context: Sequence[Chunk], limit: int | None, overhead: int 
         overhead: Bytes that each chunk takes beside its text.
     """
     if limit is None:
-        return [Window([chunk.id for chunk in context], [chunk.text for chunk in context])]
+        return [
+            Window([chunk.id for chunk in context], [chunk.text for chunk in context])
+        ]
     windows, used = [Window([], [])], 0
     for chunk in context:
         for text in _pieces(chunk.text, limit - overhead):
@@ -114,14 +118,24 @@ def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
     if unread:
         return unread[0]
     best = max(verdicts, key=lambda verdict: (_logit(verdict), verdict.level or 0.0))
-    against = [verdict for verdict in verdicts if verdict.verdict is Verdict.CONTRADICTORY]
+    against = [
+        verdict for verdict in verdicts if verdict.verdict is Verdict.CONTRADICTORY
+    ]
     if against and best.verdict is not Verdict.FULLY_SUPPORTED:
         best = min(against, key=_logit)
     changes: dict[str, Any] = {}
     if best.verdict in _EVIDENT:
-        others = [verdict for verdict in verdicts if verdict is not best and verdict.verdict is best.verdict]
+        others = [
+            verdict
+            for verdict in verdicts
+            if verdict is not best and verdict.verdict is best.verdict
+        ]
         for name in ("chunk_ids", "quotes"):
-            changes[name] = tuple(dict.fromkeys(item for v in (best, *others) for item in getattr(v, name)))
+            changes[name] = tuple(
+                dict.fromkeys(
+                    item for v in (best, *others) for item in getattr(v, name)
+                )
+            )
     if against and best.verdict is Verdict.FULLY_SUPPORTED:
         reasons = (best.reason, "Another part of the context contradicts it.")
         changes["reason"] = " ".join(filter(None, reasons))

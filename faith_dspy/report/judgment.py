@@ -63,12 +63,18 @@ def verdict_line(judgment: Judgment) -> str:
 def decided_by(judgment: Judgment) -> str:
     """What decided the verdict: the probability beside its threshold, else the score beside its threshold, else how
     many statements are supported."""
-    name, value = ("score", judgment.score) if judgment.probability is None else ("probability", judgment.probability)
+    name, value = (
+        ("score", judgment.score)
+        if judgment.probability is None
+        else ("probability", judgment.probability)
+    )
     if value is None:
         return ""
     if (t := judgment.threshold) is None:
         return supported(judgment)
-    digits = next((d for d in (2, 3) if value == t or f"{value:.{d}f}" != f"{t:.{d}f}"), 4)  # tells them apart
+    digits = next(
+        (d for d in (2, 3) if value == t or f"{value:.{d}f}" != f"{t:.{d}f}"), 4
+    )  # tells them apart
     return f"{name} {value:.{digits}f} (threshold {t:.{digits}f})"
 
 
@@ -89,10 +95,18 @@ def told_verdicts(judgment: Judgment) -> list[str]:
     if judgment.probability is None:
         return told
     if judgment.faithful:
-        return [IN_DOUBT if s.is_supported is False else t for s, t in zip(judgment.statements, told, strict=True)]
+        return [
+            IN_DOUBT if s.is_supported is False else t
+            for s, t in zip(judgment.statements, told, strict=True)
+        ]
     if set(told) == {"fully_supported"}:
-        chances = [1.0 if s.confidence is None else s.confidence for s in judgment.statements]
-        return [IN_DOUBT if chance == min(chances) else t for chance, t in zip(chances, told, strict=True)]
+        chances = [
+            1.0 if s.confidence is None else s.confidence for s in judgment.statements
+        ]
+        return [
+            IN_DOUBT if chance == min(chances) else t
+            for chance, t in zip(chances, told, strict=True)
+        ]
     return told
 
 
@@ -103,12 +117,21 @@ def grounds(statement: StatementVerdict) -> str | None:
     """
     if statement.is_supported and statement.citations_support is False:
         cited = ", ".join(map(str, statement.cited_chunk_ids))
-        return "; ".join(filter(None, (statement.reason, f"cites [{cited}], which does not support it alone")))
+        return "; ".join(
+            filter(
+                None,
+                (statement.reason, f"cites [{cited}], which does not support it alone"),
+            )
+        )
     if why := statement.reason or statement.error:
         return why
     if statement.missing is None:
         return None
-    words = f"not in the context: {', '.join(statement.missing)}" if statement.missing else ""
+    words = (
+        f"not in the context: {', '.join(statement.missing)}"
+        if statement.missing
+        else ""
+    )
     if statement.is_supported:
         return f"supported in other words; {words}" if words else None
     return words or "all its words occur in the context, but not this claim"
@@ -123,16 +146,23 @@ def notes_on(judgment: Judgment) -> list[str]:
         )
     if judgment.citations is not None:
         notes.append(_citations_line(judgment.citations))
-    for n, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
+    for n, what in (
+        (judgment.dropped_chunk_ids, "chunk id"),
+        (judgment.dropped_quotes, "quote"),
+    ):
         if n:
-            notes.append(f"{counted(n, what)} the LM named: not in the context, so not shown.")
+            notes.append(
+                f"{counted(n, what)} the LM named: not in the context, so not shown."
+            )
     return notes
 
 
 def _citations_line(citations: Citations) -> str:
     """``citations: precision 0.50, recall 1.00; [7] is not in the context``."""
     values = (("precision", citations.precision), ("recall", citations.recall))
-    line = "citations: " + ", ".join(f"{name} {value:.2f}" for name, value in values if value is not None)
+    line = "citations: " + ", ".join(
+        f"{name} {value:.2f}" for name, value in values if value is not None
+    )
     if not citations.unknown:
         return f"{line}."
     verb = "is" if len(citations.unknown) == 1 else "are"
@@ -144,8 +174,14 @@ def described(judge: Judge) -> str:
     made, fitted = judge.manifest, judge.classifier
     # A study's champion may be the untuned or the default judge, to which labels did nothing.
     how = "tuned" if fitted is not None and fitted.fitted_to == "labels" else "chosen"
-    trained = f"{made['variant']}, {how} on {made['labels_file']}" if "variant" in made else None
-    lms = ", then ".join(j.lm_name if j.asks_lm else "lexical features" for j in judge.chain)
+    trained = (
+        f"{made['variant']}, {how} on {made['labels_file']}"
+        if "variant" in made
+        else None
+    )
+    lms = ", then ".join(
+        j.lm_name if j.asks_lm else "lexical features" for j in judge.chain
+    )
     return f"{trained or describe_fit(judge.classifier)} · {lms} · fingerprint {judge.fingerprint[:8]}"
 
 
@@ -156,7 +192,11 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     """One judgment: the result on top, a line per statement below."""
     verdict, _, by = verdict_line(judgment).partition(": ")
     style = "yellow" if judgment.unscored else "green" if judgment.faithful else "red"
-    head = Text.assemble((verdict, f"bold {style}"), (": " if judgment.unscored else "   ") * bool(by), by)
+    head = Text.assemble(
+        (verdict, f"bold {style}"),
+        (": " if judgment.unscored else "   ") * bool(by),
+        by,
+    )
     if judgment.detail:
         head.append_text(shown(f" – {judgment.detail}", "dim"))
     if judgment.fitted_to == "default":
@@ -168,22 +208,42 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     for s, told in zip(judgment.statements, told_verdicts(judgment), strict=True):
         mark, words, style = WORDING[told]
         ids = [f"[{i}]" for i in s.supporting_chunk_ids]
-        more = f" +{len(ids) - 3}" if len(ids) > 3 else ""  # all of them would leave the text no room
+        more = (
+            f" +{len(ids) - 3}" if len(ids) > 3 else ""
+        )  # all of them would leave the text no room
         evidence = f"← {', '.join(ids[:3])}{more}" if ids else ""
         words = "" if told in _PLAIN else words
-        table.add_row(Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip()))
+        table.add_row(
+            Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip())
+        )
         if why := grounds(s):
             table.add_row("", shown(why, "italic dim"), "")
-    last = [shown(line, "dim") for line in (*notes_on(judgment), _cost(judgment)) if line]
-    return Panel(Group(head, *([table] if judgment.statements else []), *last), expand=False)
+    last = [
+        shown(line, "dim") for line in (*notes_on(judgment), _cost(judgment)) if line
+    ]
+    return Panel(
+        Group(head, *([table] if judgment.statements else []), *last), expand=False
+    )
 
 
 def _cost(judgment: Judgment) -> str:
     """What was paid for and what was not; nothing where no LM was asked."""
     u, again = judgment.usage, judgment.replayed.calls
-    read, written = counted(u.prompt_tokens, "prompt token"), counted(u.output_tokens, "completion token")
-    paid = [counted(u.calls, "call"), f"{read} ({u.cached_tokens:,} cached), {written}", f"{u.seconds:.1f} s"]
-    return " · ".join([*(paid if u.calls else []), *([f"{counted(again, 'reply')} from the cache"] if again else [])])
+    read, written = (
+        counted(u.prompt_tokens, "prompt token"),
+        counted(u.output_tokens, "completion token"),
+    )
+    paid = [
+        counted(u.calls, "call"),
+        f"{read} ({u.cached_tokens:,} cached), {written}",
+        f"{u.seconds:.1f} s",
+    ]
+    return " · ".join(
+        [
+            *(paid if u.calls else []),
+            *([f"{counted(again, 'reply')} from the cache"] if again else []),
+        ]
+    )
 
 
 def print_judgment(judgment: Judgment, **how: Any) -> None:
@@ -203,7 +263,9 @@ def render_html(judgment: Judgment) -> str:
     """`judgment_view` as HTML for a notebook, in the same colours."""
     console = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
     console.print(judgment_view(judgment))
-    return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")
+    return console.export_html(
+        inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>"
+    )
 
 
 # As an HTML page
@@ -226,8 +288,14 @@ def write_html(
     `Judge.stream` takes it; ``faithful`` is people's label. ``total``: number of all judgments, where the items are
     only the first of them. ``judge``: who judged, for the last line.
     """
-    rows = [_item(*((None, given) if isinstance(given, Judgment) else given)) for given in items]
-    verdicts = {verdict: [mark, words.capitalize()] for verdict, (mark, words, _) in WORDING.items()}
+    rows = [
+        _item(*((None, given) if isinstance(given, Judgment) else given))
+        for given in items
+    ]
+    verdicts = {
+        verdict: [mark, words.capitalize()]
+        for verdict, (mark, words, _) in WORDING.items()
+    }
     reasons = Counter(row["unscored"] for row in rows if row["unscored"])
     summary = {
         "n": len(rows),
@@ -239,7 +307,10 @@ def write_html(
     }
     data = {"items": rows, "summary": summary, "verdicts": verdicts}
     here = files("faith_dspy.report")
-    page, style, script = (here.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    page, style, script = (
+        here.joinpath(f"page.{kind}").read_text(encoding="utf-8")
+        for kind in ("html", "css", "js")
+    )
     slots = {
         "title": html.escape(title),
         "style": style,
@@ -269,7 +340,10 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
     answer, notes = given.answer, notes_on(judgment)
     if any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if record is not None:
-            notes.insert(0, "The record’s answer is not the one that was judged; these are the judged sentences.")
+            notes.insert(
+                0,
+                "The record’s answer is not the one that was judged; these are the judged sentences.",
+            )
         answer = _answer_of(judgment)
     found, told = judgment.to_dict(), told_verdicts(judgment)
     return found | {
@@ -282,7 +356,9 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         "parts": _parts(answer, judgment, told),
         "statements": [
             dump | {"told": t, "grounds": grounds(s)}
-            for dump, t, s in zip(found["statements"], told, judgment.statements, strict=True)
+            for dump, t, s in zip(
+                found["statements"], told, judgment.statements, strict=True
+            )
         ],
         "chunks": [
             {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)}
@@ -310,7 +386,15 @@ def _parts(answer: str, judgment: Judgment, told: Sequence[str]) -> list[list[An
     known = {s.index for s in judgment.sentences}
     whole = [i for i, s in enumerate(statements) if s.sentence_index not in known]
     spans = [
-        (s.start, s.end, [i for i, x in enumerate(statements) if i in whole or x.sentence_index == s.index])
+        (
+            s.start,
+            s.end,
+            [
+                i
+                for i, x in enumerate(statements)
+                if i in whole or x.sentence_index == s.index
+            ],
+        )
         for s in judgment.sentences
     ]
     if spans and len(whole) == len(statements):
@@ -319,7 +403,10 @@ def _parts(answer: str, judgment: Judgment, told: Sequence[str]) -> list[list[An
     position = 0
     for start, end, found in spans:
         worst = min((told[i] for i in found), key=list(WORDING).index, default=None)
-        parts += [[answer[position:start]], [answer[start:end], *([worst, found] if found else [])]]
+        parts += [
+            [answer[position:start]],
+            [answer[start:end], *([worst, found] if found else [])],
+        ]
         position = end
     parts.append([answer[position:]])
     return [p for p in parts if p[0]]
@@ -331,11 +418,14 @@ def _quoted(chunk: Chunk, statements: Sequence[StatementVerdict]) -> list[list[A
         (q.start, q.end, i)
         for i, s in enumerate(statements)
         for q, quote in zip(s.quote_spans, s.quotes, strict=False)
-        if q.chunk_id == chunk.id and chunk.text[q.start : q.end] == quote  # else the record is another one
+        if q.chunk_id == chunk.id
+        and chunk.text[q.start : q.end] == quote  # else the record is another one
     ]
     cuts = sorted({0, len(chunk.text), *(at for span in spans for at in span[:2])})
     parts: list[list[Any]] = []
     for begin, end in pairwise(cuts):
         quoting = sorted({i for a, b, i in spans if a <= begin and end <= b})
-        parts.append([chunk.text[begin:end], quoting] if quoting else [chunk.text[begin:end]])
+        parts.append(
+            [chunk.text[begin:end], quoting] if quoting else [chunk.text[begin:end]]
+        )
     return parts

@@ -27,7 +27,14 @@ class TerminalView:
     def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """A bar with count, time taken and time left, removed at the end; without a total it only counts."""
         hidden = not (self.console.is_terminal or self.console.is_jupyter)
-        with tqdm(total=total, desc=what, leave=False, mininterval=1, file=self.console.file, disable=hidden) as line:
+        with tqdm(
+            total=total,
+            desc=what,
+            leave=False,
+            mininterval=1,
+            file=self.console.file,
+            disable=hidden,
+        ) as line:
             yield line.update
 
     @contextmanager

@@ -51,9 +51,19 @@ class Table:
     """What the reader should take from it, a sentence each."""
 
 
-def table_of(title: str, columns: Mapping[str, Callable[[Any], str]], rows: Iterable[Any], **texts: Any) -> Table:
+def table_of(
+    title: str,
+    columns: Mapping[str, Callable[[Any], str]],
+    rows: Iterable[Any],
+    **texts: Any,
+) -> Table:
     """A table from things: each column is a function from a thing to its cell."""
-    return Table(title, tuple(columns), tuple(tuple(cell(row) for cell in columns.values()) for row in rows), **texts)
+    return Table(
+        title,
+        tuple(columns),
+        tuple(tuple(cell(row) for cell in columns.values()) for row in rows),
+        **texts,
+    )
 
 
 def terminal(tables: Iterable[Table]) -> RenderableType:
@@ -76,19 +86,40 @@ def _grid(table: Table) -> RenderableType:
     from rich.cells import cell_len
     from rich.table import Table as Grid
 
-    columns = [[shown(cell) for cell in column] for column in zip(table.columns, *table.rows, strict=True)]
-    widths = [max(cell_len(line) for cell in column for line in cell.plain.split("\n")) for column in columns]
+    columns = [
+        [shown(cell) for cell in column]
+        for column in zip(table.columns, *table.rows, strict=True)
+    ]
+    widths = [
+        max(cell_len(line) for cell in column for line in cell.plain.split("\n"))
+        for column in columns
+    ]
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
-    grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim", show_header=any(table.columns))
+    grid = Grid(
+        box=None,
+        padding=(0, gap, 0, 0),
+        pad_edge=False,
+        header_style="dim",
+        show_header=any(table.columns),
+    )
     for i, column in enumerate(columns):
         of_numbers = i > 0 and all(_NUMBER.match(cell.plain) for cell in column[1:])
-        longest = max((cell_len(word) for cell in column for word in cell.plain.split()), default=0)
-        how = {"justify": "right", "no_wrap": True} if of_numbers else {"min_width": min(longest, _WORD)}
+        longest = max(
+            (cell_len(word) for cell in column for word in cell.plain.split()),
+            default=0,
+        )
+        how = (
+            {"justify": "right", "no_wrap": True}
+            if of_numbers
+            else {"min_width": min(longest, _WORD)}
+        )
         grid.add_column(column[0], overflow="fold", **how)
     for cells in zip(*(column[1:] for column in columns), strict=True):
         for cell in cells[1:]:
             cell.highlight_regex(r"\[.*\]", "not bold dim")
-        grid.add_row(*cells, style="bold green" if cells[0].plain.startswith(MARK) else None)
+        grid.add_row(
+            *cells, style="bold green" if cells[0].plain.startswith(MARK) else None
+        )
     return grid
 
 
@@ -114,7 +145,11 @@ def markdown(tables: Iterable[Table], level: int = 2) -> str:
         parts = [f"{'#' * level} {table.title}"]
         if table.columns:
             rule = "|---" * len(table.columns) + "|"
-            parts.append("\n".join([_row(table.columns), rule, *(_row(row) for row in table.rows)]))
+            parts.append(
+                "\n".join(
+                    [_row(table.columns), rule, *(_row(row) for row in table.rows)]
+                )
+            )
         parts += [table.caption] if table.caption else []
         parts += ["\n".join(f"- {note}" for note in table.notes)] if table.notes else []
         sections.append("\n\n".join(parts))
@@ -122,14 +157,22 @@ def markdown(tables: Iterable[Table], level: int = 2) -> str:
 
 
 def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+    return (
+        "| "
+        + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells)
+        + " |"
+    )
 
 
 def csv_text(table: Table) -> str:
     """Its columns and rows as CSV, which MLflow's pages show as a table. No cell is a formula to a spreadsheet."""
     out = io.StringIO()
     rows = [
-        ["'" + cell if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell for cell in r] for r in table.rows
+        [
+            "'" + cell if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+            for cell in r
+        ]
+        for r in table.rows
     ]
     csv.writer(out).writerows([table.columns, *rows])
     return out.getvalue()
@@ -147,7 +190,11 @@ def estimate(e: Estimate | None) -> str:
     """A value with its 95 % interval: ``.75 [.67, .82]``."""
     if e is None:
         return NONE
-    return number(e.value) + ("" if e.low is None or e.high is None else f" [{number(e.low)}, {number(e.high)}]")
+    return number(e.value) + (
+        ""
+        if e.low is None or e.high is None
+        else f" [{number(e.low)}, {number(e.high)}]"
+    )
 
 
 def points(d: Estimate) -> str:
@@ -159,7 +206,11 @@ def points(d: Estimate) -> str:
 
 def roughly(n: int) -> str:
     """A number of labels that nobody should take literally: ``about 120``, ``a few``."""
-    return "a few" if n < 10 else f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
+    return (
+        "a few"
+        if n < 10
+        else f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
+    )
 
 
 def few(n: int) -> str:
@@ -188,7 +239,11 @@ _LEVELS = (
     (
         "Agreement on statements",
         "statements",
-        {"balanced\naccuracy": "balanced_accuracy", "AUROC": "auroc", "Cohen's κ": "cohen_kappa"},
+        {
+            "balanced\naccuracy": "balanced_accuracy",
+            "AUROC": "auroc",
+            "Cohen's κ": "cohen_kappa",
+        },
     ),
     (
         "Agreement on evidence: the chunk ids named",
@@ -201,7 +256,11 @@ _INTERVALS = "In brackets 95 % intervals"
 
 
 def agreement_tables(
-    found: JudgeAgreement, usage: Usage, replayed: Usage, answers: int, judge: str | None = None
+    found: JudgeAgreement,
+    usage: Usage,
+    replayed: Usage,
+    answers: int,
+    judge: str | None = None,
 ) -> list[Table]:
     """Agreement on all levels that the labels tell, what judging so many answers cost, and who judged."""
     rows = []
@@ -223,7 +282,11 @@ def agreement_tables(
             notes=(found.measured,),
         ),
         *level_tables({"the judge": found}),
-        Table("Cost of an answer", notes=(cost, *([again] if replayed.calls else [])), caption=signed(judge)),
+        Table(
+            "Cost of an answer",
+            notes=(cost, *([again] if replayed.calls else [])),
+            caption=signed(judge),
+        ),
     ]
 
 
@@ -232,15 +295,24 @@ def disagreements(
 ) -> list[tuple[LabelledExample, Judgment]]:
     """The answers that people and judge call differently, worst first: the farther from its threshold the judge is."""
     pairs = zip(examples, judgments, strict=True)
-    wrong = [(e, j) for e, j in pairs if None not in (e.label, j.faithful) and e.label != j.faithful]
+    wrong = [
+        (e, j)
+        for e, j in pairs
+        if None not in (e.label, j.faithful) and e.label != j.faithful
+    ]
     return sorted(wrong, key=lambda pair: _distance(pair[1]), reverse=True)
 
 
 def _distance(judgment: Judgment) -> float:
-    return abs((judgment.ranking or 0.0) - (0.5 if judgment.threshold is None else judgment.threshold))
+    return abs(
+        (judgment.ranking or 0.0)
+        - (0.5 if judgment.threshold is None else judgment.threshold)
+    )
 
 
-def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most: int = 10) -> Table:
+def disagreements_table(
+    found: Sequence[tuple[LabelledExample, Judgment]], most: int = 10
+) -> Table:
     """The worst of them, in a line or two each."""
     columns = {
         "people": lambda d: "faithful" if d[0].label else "unfaithful",
@@ -248,7 +320,9 @@ def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most:
         "answer": lambda d: textwrap.shorten(d[0].answer, 120, placeholder=" …"),
         "id": lambda d: d[0].id,
     }
-    title = counted(len(found), "disagreement") + (f", the {most} worst" if len(found) > most else "")
+    title = counted(len(found), "disagreement") + (
+        f", the {most} worst" if len(found) > most else ""
+    )
     caption = "people: their label; judge: its probability that the answer is faithful, across its threshold."
     return table_of(title, columns, found[:most], caption=caption if found else "")
 
@@ -257,23 +331,52 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
     """Each judge's agreement on statements, evidence and graded verdicts, as far as it was measured."""
     tables = []
     for title, level, fields in _LEVELS:
-        known = {name: found for name, j in judges.items() if (found := getattr(j, level)) is not None}
+        known = {
+            name: found
+            for name, j in judges.items()
+            if (found := getattr(j, level)) is not None
+        }
         rows = [
-            (name, f"{f.scored}/{f.n}", *(estimate(getattr(f, x)) for x in fields.values()))
+            (
+                name,
+                f"{f.scored}/{f.n}",
+                *(estimate(getattr(f, x)) for x in fields.values()),
+            )
             for name, f in known.items()
         ]
         if rows:
-            tables.append(Table(title, ("judge", "scored", *fields), tuple(rows), caption=f"{_INTERVALS}."))
+            tables.append(
+                Table(
+                    title,
+                    ("judge", "scored", *fields),
+                    tuple(rows),
+                    caption=f"{_INTERVALS}.",
+                )
+            )
     graded = {
-        name: {"weighted κ": s.weighted_kappa} | {f"recall of {v}": e for v, e in s.recall_by_verdict.items()}
+        name: {"weighted κ": s.weighted_kappa}
+        | {f"recall of {v}": e for v, e in s.recall_by_verdict.items()}
         for name, j in judges.items()
         if (s := j.statements) is not None and s.recall_by_verdict
     }
     if graded:
         metrics = dict.fromkeys(m for found in graded.values() for m in found)
-        cells = [(m.replace("_", " "), *(estimate(found.get(m)) for found in graded.values())) for m in metrics]
+        cells = [
+            (
+                m.replace("_", " "),
+                *(estimate(found.get(m)) for found in graded.values()),
+            )
+            for m in metrics
+        ]
         caption = "Recall: of people's statements with that verdict, the share that the judge gave it, too."
-        tables.append(Table("Agreement on graded verdicts", ("", *graded), tuple(cells), caption=caption))
+        tables.append(
+            Table(
+                "Agreement on graded verdicts",
+                ("", *graded),
+                tuple(cells),
+                caption=caption,
+            )
+        )
     return tables
 
 

@@ -122,9 +122,21 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
     @property
     def measured(self) -> str:
         """Which levels these labels could measure, with the number labelled, and what the others would need."""
-        known = {level: found.n for level in _NEEDS if (found := getattr(self, level)) is not None}
-        text = "Measured on " + ", ".join(f"{level} ({n})" for level, n in known.items()) if known else "Not measured"
-        missing = [f"{level} ({needs})" for level, needs in _NEEDS.items() if level not in known]
+        known = {
+            level: found.n
+            for level in _NEEDS
+            if (found := getattr(self, level)) is not None
+        }
+        text = (
+            "Measured on " + ", ".join(f"{level} ({n})" for level, n in known.items())
+            if known
+            else "Not measured"
+        )
+        missing = [
+            f"{level} ({needs})"
+            for level, needs in _NEEDS.items()
+            if level not in known
+        ]
         return f"{text}; not on {'; '.join(missing)}." if missing else f"{text}."
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +146,9 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
         return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
 
 
-def measure_agreement(examples: Sequence[LabelledExample], judgments: Sequence[Judgment]) -> JudgeAgreement:
+def measure_agreement(
+    examples: Sequence[LabelledExample], judgments: Sequence[Judgment]
+) -> JudgeAgreement:
     """Agreement of a judge with people on answers, statements and evidence.
 
     ``judgments`` are of the same ``examples``, in the same order; unscored ones count in `coverage` and in no metric.
@@ -150,10 +164,16 @@ def measure_agreement(examples: Sequence[LabelledExample], judgments: Sequence[J
     - Chunks are compared as `measure_evidence` describes.
     """
     if not examples or len(examples) != len(judgments):
-        raise InputError(f"got {len(judgments)} judgments of {len(examples)} labelled answers, expected one for each")
+        raise InputError(
+            f"got {len(judgments)} judgments of {len(examples)} labelled answers, expected one for each"
+        )
     pairs = list(zip(examples, judgments, strict=True))
     answers = None
-    if rows := [(e.label, j.faithful, j.ranking, e.group_key) for e, j in pairs if e.label is not None]:
+    if rows := [
+        (e.label, j.faithful, j.ranking, e.group_key)
+        for e, j in pairs
+        if e.label is not None
+    ]:
         labels, predictions, scores, groups = zip(*rows, strict=True)
         answers = measure(labels, predictions, scores, groups=groups)
     return JudgeAgreement(
@@ -188,9 +208,13 @@ def measure(
     check_labels(labels, predictions=predictions, scores=scores, groups=groups)
     for i, score in enumerate(scores):
         if score is not None and not isfinite(score):
-            raise InputError(f"got score {score!r} at position {i}, expected a finite number, or None where unscored")
+            raise InputError(
+                f"got score {score!r} at position {i}, expected a finite number, or None where unscored"
+            )
     if odd := [p for p in predictions if p is not None and p not in (True, False)]:
-        raise InputError(f"got prediction {odd[0]!r}, expected True, False, or None where unscored")
+        raise InputError(
+            f"got prediction {odd[0]!r}, expected True, False, or None where unscored"
+        )
     at = [i for i, p in enumerate(predictions) if p is not None]
     y = np.array([labels[i] for i in at], dtype=bool)
     p = np.array([predictions[i] for i in at], dtype=bool)
@@ -198,9 +222,20 @@ def measure(
     sources = at if groups is None else [groups[i] for i in at]
     one = f"all scored {item}s have the same label"
     unranked = f"no scored {item} has a score" if np.isnan(s).all() else ""
-    off_scale = unranked or "some scores are outside [0, 1], so they are not probabilities"
+    off_scale = (
+        unranked or "some scores are outside [0, 1], so they are not probabilities"
+    )
     why = {
-        **dict.fromkeys(("balanced_accuracy", "cohen_kappa", "mcc", "recall_unfaithful", "recall_faithful"), one),
+        **dict.fromkeys(
+            (
+                "balanced_accuracy",
+                "cohen_kappa",
+                "mcc",
+                "recall_unfaithful",
+                "recall_faithful",
+            ),
+            one,
+        ),
         "f1_unfaithful": f"{one}, and none was failed",
         "precision_unfaithful": f"no {item} was failed",
         "auroc": unranked or f"all {item}s with a score have the same label",
@@ -209,12 +244,16 @@ def measure(
     }
     counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
     spread = label_sources(y.tolist(), sources)
-    measured = estimates(lambda w: metric_values(w, y, p, s), sources, item, why, y.tolist())
+    measured = estimates(
+        lambda w: metric_values(w, y, p, s), sources, item, why, y.tolist()
+    )
     faithful = extreme_share(measured["recall_faithful"], spread[True])
     unfaithful = extreme_share(measured["recall_unfaithful"], spread[False])
     measured |= {"recall_faithful": faithful, "recall_unfaithful": unfaithful}
     if {faithful.value, unfaithful.value} & {0.0, 1.0}:
-        measured["balanced_accuracy"] = mean_of_shares(measured["balanced_accuracy"], faithful, unfaithful)
+        measured["balanced_accuracy"] = mean_of_shares(
+            measured["balanced_accuracy"], faithful, unfaithful
+        )
     return Agreement(
         n=len(labels),
         scored=len(at),
@@ -234,14 +273,27 @@ def _level(verdict: Verdict) -> int:
     return _LEVELS.get(verdict, 0)
 
 
-def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> StatementAgreement | None:
+def _measure_statements(
+    pairs: Sequence[tuple[LabelledExample, Judgment]],
+) -> StatementAgreement | None:
     rows: list[tuple[Verdict, Verdict | None, float | None, str]] = []
     for example, judgment in pairs:
-        labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
-        matched, unmatched = match_verdicts(judgment.statements, labelled, example.answer)
+        labelled = [
+            (s.text, s.verdict) for s in example.statements if s.verdict is not None
+        ]
+        matched, unmatched = match_verdicts(
+            judgment.statements, labelled, example.answer
+        )
         for found, said in zip(matched, judgment.statements, strict=True):
             if found:
-                rows.append((min(found, key=_level), said.verdict, said.confidence, example.group_key))
+                rows.append(
+                    (
+                        min(found, key=_level),
+                        said.verdict,
+                        said.confidence,
+                        example.group_key,
+                    )
+                )
         rows += [(label, None, None, example.group_key) for label in unmatched]
     if not rows:
         return None
@@ -257,7 +309,9 @@ def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> St
     return StatementAgreement(**dict(agreement), **_graded(scored, set(labels)))
 
 
-def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]) -> dict[str, Any]:
+def _graded(
+    rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]
+) -> dict[str, Any]:
     """Weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there are."""
     import numpy as np
 
@@ -269,11 +323,21 @@ def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]) -
         people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
         judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
         why = {"kappa": "all labels and verdicts are on one level"}
-        kappa = estimates(lambda w: {"kappa": weighted_kappa(w, people, judge, 3)}, groups, "statement", why)
+        kappa = estimates(
+            lambda w: {"kappa": weighted_kappa(w, people, judge, 3)},
+            groups,
+            "statement",
+            why,
+        )
         found["weighted_kappa"] = kappa["kappa"]
     order = [v for v in Verdict if v in kinds]
-    same = np.array([_same(label, verdict) for label, verdict, _ in rows], dtype=np.float64)
-    given = {v.value: np.array([label is v for label, *_ in rows], dtype=np.float64) for v in order}
+    same = np.array(
+        [_same(label, verdict) for label, verdict, _ in rows], dtype=np.float64
+    )
+    given = {
+        v.value: np.array([label is v for label, *_ in rows], dtype=np.float64)
+        for v in order
+    }
     why = {v: f"no statement labelled {v} was scored" for v in given}
     recall = ratios({v: (same * of, of) for v, of in given.items()})
     return found | {"recall_by_verdict": estimates(recall, groups, "statement", why)}
@@ -281,10 +345,16 @@ def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]) -
 
 def _same(label: Verdict, verdict: Verdict) -> bool:
     """Whether two verdicts say the same, as far as both say it."""
-    return label is verdict or (Verdict.NOT_SUPPORTED in (label, verdict) and not _level(label) and not _level(verdict))
+    return label is verdict or (
+        Verdict.NOT_SUPPORTED in (label, verdict)
+        and not _level(label)
+        and not _level(verdict)
+    )
 
 
-def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> EvidenceAgreement | None:
+def measure_evidence(
+    pairs: Sequence[tuple[LabelledExample, Judgment]],
+) -> EvidenceAgreement | None:
     """Micro-averaged precision, recall and F1 of supporting chunk ids; None where no statement's chunks are labelled.
 
     A labelled statement's chunks are compared with those of all judged statements it matches together; labelled
@@ -294,22 +364,39 @@ def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> Evide
 
     n, sets, groups = 0, [], []
     for example, judgment in pairs:
-        labelled = [(s.text, s.supporting_chunk_ids) for s in example.statements if s.supporting_chunk_ids is not None]
-        matches = match_statements([text for text, _ in labelled], judgment.statements, example.answer)
+        labelled = [
+            (s.text, s.supporting_chunk_ids)
+            for s in example.statements
+            if s.supporting_chunk_ids is not None
+        ]
+        matches = match_statements(
+            [text for text, _ in labelled], judgment.statements, example.answer
+        )
         wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
         for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
-            wanted[match or (-1 - i,)].update(ids)  # one that matches nothing stands alone
+            wanted[match or (-1 - i,)].update(
+                ids
+            )  # one that matches nothing stands alone
         n += len(wanted)
         if not judgment.unscored:
             for match, gold in wanted.items():
-                named = {c for i in match if i >= 0 for c in judgment.statements[i].supporting_chunk_ids}
+                named = {
+                    c
+                    for i in match
+                    if i >= 0
+                    for c in judgment.statements[i].supporting_chunk_ids
+                }
                 sets.append((len(named & gold), len(named), len(gold)))
                 groups.append(example.group_key)
     if not n:
         return None
     both, by_judge, by_people = np.array(sets, dtype=np.float64).reshape(-1, 3).T
     metrics = ratios(
-        {"precision": (both, by_judge), "recall": (both, by_people), "f1": (2 * both, by_judge + by_people)}
+        {
+            "precision": (both, by_judge),
+            "recall": (both, by_people),
+            "f1": (2 * both, by_judge + by_people),
+        }
     )
     why = {
         "precision": "the judge named no chunk",

@@ -42,9 +42,18 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
         for match in CITATION.finditer(s.text):
             owner = s.index
             said, left = s.text[: match.start()], s.text[match.end() :]
-            if not leading and before is not None and not has_words(without_citations(said)):
+            if (
+                not leading
+                and before is not None
+                and not has_words(without_citations(said))
+            ):
                 owner = before
-            elif leading and following and not has_words(without_citations(left)) and said.rstrip().endswith(_ENDS):
+            elif (
+                leading
+                and following
+                and not has_words(without_citations(left))
+                and said.rstrip().endswith(_ENDS)
+            ):
                 owner = following.index
             markers[owner].append(match[0])
         if has_words(without_citations(s.text)):
@@ -55,7 +64,9 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
 class CitationIndex:
     """What the citations of one answer stand for."""
 
-    def __init__(self, context: Sequence[Chunk], markers: Sequence[str], start: int | None = None) -> None:
+    def __init__(
+        self, context: Sequence[Chunk], markers: Sequence[str], start: int | None = None
+    ) -> None:
         """Index the chunks of a context.
 
         Args:
@@ -78,15 +89,23 @@ class CitationIndex:
             return named, []
         numbers = _numbers_in(marker)
         ids = [number - self.start for number in numbers]
-        unknown = [str(number) for number, i in zip(numbers, ids, strict=True) if i not in self.ids]
-        return [i for i in ids if i in self.ids], unknown if numbers else [_label(marker)]
+        unknown = [
+            str(number)
+            for number, i in zip(numbers, ids, strict=True)
+            if i not in self.ids
+        ]
+        return [i for i in ids if i in self.ids], unknown if numbers else [
+            _label(marker)
+        ]
 
     def _by_source(self, marker: str) -> list[int]:
         named: dict[int, None] = {}
         for part in re.split(r"[,;|†]|\]\(", marker):
             label = _label(part)
             forms = (label, _KIND.sub("", label, count=1), PurePath(label).name)
-            ids = next((self.sources[form] for form in forms if form in self.sources), [])
+            ids = next(
+                (self.sources[form] for form in forms if form in self.sources), []
+            )
             named.update(dict.fromkeys(ids))
         return [*named]
 
@@ -129,24 +148,46 @@ def cite(
     if not markers:
         return None
     index = CitationIndex(context, markers, start)
-    resolved = {i: [index.resolve(marker) for marker in found] for i, found in by_sentence.items()}
-    unknown = [name for found in resolved.values() for _, names in found for name in names]
+    resolved = {
+        i: [index.resolve(marker) for marker in found]
+        for i, found in by_sentence.items()
+    }
+    unknown = [
+        name for found in resolved.values() for _, names in found for name in names
+    ]
     cited = []
     for statement in statements:
-        own = resolved if statement.sentence_index is None else [statement.sentence_index]
-        ids = {i for sentence in own for chunk_ids, _ in resolved.get(sentence, ()) for i in chunk_ids}
-        cited.append(statement.model_copy(update={"cited_chunk_ids": tuple(sorted(ids))}))
+        own = (
+            resolved if statement.sentence_index is None else [statement.sentence_index]
+        )
+        ids = {
+            i
+            for sentence in own
+            for chunk_ids, _ in resolved.get(sentence, ())
+            for i in chunk_ids
+        }
+        cited.append(
+            statement.model_copy(update={"cited_chunk_ids": tuple(sorted(ids))})
+        )
     return cited, unknown
 
 
 def needs_verdict(statement: StatementVerdict) -> bool:
     """Tell whether only another verdict says if what a statement cites supports it: that is not what supports it."""
-    cited, supporting = set(statement.cited_chunk_ids), set(statement.supporting_chunk_ids)
-    return bool(statement.is_supported and cited and not (supporting and supporting <= cited))
+    cited, supporting = (
+        set(statement.cited_chunk_ids),
+        set(statement.supporting_chunk_ids),
+    )
+    return bool(
+        statement.is_supported and cited and not (supporting and supporting <= cited)
+    )
 
 
 def measure_citations(
-    statements: Sequence[StatementVerdict], unknown: Sequence[str], context: Sequence[Chunk], question: str | None
+    statements: Sequence[StatementVerdict],
+    unknown: Sequence[str],
+    context: Sequence[Chunk],
+    question: str | None,
 ) -> Citations:
     """Measure precision and recall (see above) of statements that know whether their citations support them."""
     chunks = {chunk.id: chunk for chunk in context}
@@ -159,7 +200,11 @@ def measure_citations(
             continue
         supporting = set(statement.supporting_chunk_ids) & {*cited}
         if not supporting:  # by the verdict on the cited chunks alone
-            supporting = set(best_chunks(statement.text, index_context([chunks[i] for i in cited], question)))
+            supporting = set(
+                best_chunks(
+                    statement.text, index_context([chunks[i] for i in cited], question)
+                )
+            )
         good += len(supporting) or 1
     supported = sum(bool(statement.citations_support) for statement in statements)
     return Citations(

@@ -46,7 +46,11 @@ def _clipped(logit: float) -> float:
 
 def to_probability(logit: float) -> float:
     """The inverse of log-odds, without overflow."""
-    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
+    return (
+        1 / (1 + math.exp(-logit))
+        if logit >= 0
+        else math.exp(logit) / (1 + math.exp(logit))
+    )
 
 
 class _Linear(BaseModel):
@@ -64,20 +68,35 @@ class _Linear(BaseModel):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        lengths = {len(self.names), len(self.means), len(self.scales), len(self.weights)}
+        lengths = {
+            len(self.names),
+            len(self.means),
+            len(self.scales),
+            len(self.weights),
+        }
         if len(lengths) > 1 or len(set(self.names)) != len(self.names):
-            raise ValueError(f"expected a mean, scale and weight for each name, each name once; got {self.names}")
+            raise ValueError(
+                f"expected a mean, scale and weight for each name, each name once; got {self.names}"
+            )
         if any(s <= 0 for s in self.scales):
             raise ValueError("every scale must be above 0")
-        wrong = [n for n, w in zip(self.names, self.weights, strict=True) if w * direction(n) < 0]
+        wrong = [
+            n
+            for n, w in zip(self.names, self.weights, strict=True)
+            if w * direction(n) < 0
+        ]
         if wrong:
-            raise ValueError(f"the weights of {wrong} have the wrong sign: novelty never speaks for a statement")
+            raise ValueError(
+                f"the weights of {wrong} have the wrong sign: novelty never speaks for a statement"
+            )
         return self
 
     def logit(self, features: Mapping[str, float]) -> float:
         """Log-odds of support, not clipped; a feature that is missing counts as its mean."""
         parts = zip(self.names, self.means, self.scales, self.weights, strict=True)
-        return self.intercept + math.fsum(w * (features[n] - m) / s for n, m, s, w in parts if n in features)
+        return self.intercept + math.fsum(
+            w * (features[n] - m) / s for n, m, s, w in parts if n in features
+        )
 
 
 class StatementClassifier(_Linear):
@@ -93,7 +112,9 @@ class AnswerClassifier(_Linear):
     Its weights on `AGGREGATES` are never negative, so raising any statement's probability never lowers the answer's.
     """
 
-    def probability(self, statements: Sequence[float | None], unjudged: float = 0.0) -> float | None:
+    def probability(
+        self, statements: Sequence[float | None], unjudged: float = 0.0
+    ) -> float | None:
         """Probability that the answer is faithful; None without a judged statement.
 
         ``unjudged`` is the probability that stands in for that of an unjudged statement.
@@ -102,7 +123,9 @@ class AnswerClassifier(_Linear):
         return to_probability(_clipped(self.logit(found))) if found else None
 
 
-def aggregates(statements: Sequence[float | None], unjudged: float = 0.0) -> dict[str, float]:
+def aggregates(
+    statements: Sequence[float | None], unjudged: float = 0.0
+) -> dict[str, float]:
     """`AGGREGATES` of the statements' logits; none where no statement was judged.
 
     ``soft_weakest`` is ``−log mean exp(−logit)``: near the weakest, and unchanged when every statement is repeated.
@@ -138,20 +161,34 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     def _range_around_threshold(self) -> Self:
         low, high = self.review_range or (0.0, 1.0)
         if not 0 <= low <= self.threshold <= high <= 1:
-            raise ValueError(f"review_range ({low}, {high}) must hold the threshold {self.threshold} and lie in [0, 1]")
+            raise ValueError(
+                f"review_range ({low}, {high}) must hold the threshold {self.threshold} and lie in [0, 1]"
+            )
         return self
 
     def needs_review(self, probability: float) -> bool | None:
         """Whether a person should look at an answer of that probability; None without a `review_range`."""
-        return None if self.review_range is None else self.review_range[0] <= probability < self.review_range[1]
+        return (
+            None
+            if self.review_range is None
+            else self.review_range[0] <= probability < self.review_range[1]
+        )
 
-    def statement_probabilities(self, statements: Sequence[Mapping[str, float] | None]) -> list[float | None]:
+    def statement_probabilities(
+        self, statements: Sequence[Mapping[str, float] | None]
+    ) -> list[float | None]:
         """One probability per statement; None for one without features."""
-        return [None if s is None else self.statement.probability(s) for s in statements]
+        return [
+            None if s is None else self.statement.probability(s) for s in statements
+        ]
 
-    def probability(self, statements: Sequence[Mapping[str, float] | None], unjudged: float = 0.0) -> float | None:
+    def probability(
+        self, statements: Sequence[Mapping[str, float] | None], unjudged: float = 0.0
+    ) -> float | None:
         """Probability of an answer from its statements' features, see `AnswerClassifier.probability`."""
-        return self.answer.probability(self.statement_probabilities(statements), unjudged)
+        return self.answer.probability(
+            self.statement_probabilities(statements), unjudged
+        )
 
 
 DEFAULT_FILE = "default_classifier.json"
@@ -162,8 +199,13 @@ how each agreed with people on sets it had not seen."""
 @cache
 def default_classifiers() -> dict[str, Classifier]:
     """By LM: ``none`` (lexical features alone), ``local`` (the embedded model)."""
-    text = files("faith_dspy.scoring").joinpath(DEFAULT_FILE).read_text(encoding="utf-8")
-    return {name: Classifier.model_validate(numbers) for name, numbers in json.loads(text).items()}
+    text = (
+        files("faith_dspy.scoring").joinpath(DEFAULT_FILE).read_text(encoding="utf-8")
+    )
+    return {
+        name: Classifier.model_validate(numbers)
+        for name, numbers in json.loads(text).items()
+    }
 
 
 def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
@@ -172,7 +214,10 @@ def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
     None for an LM it was not fitted to, and where the options ask for something else: another question than whether a
     statement is supported, verdicts on whole answers, or a threshold on the score. Such a judge is untuned.
     """
-    whole, other = config.granularity is Granularity.ANSWER, config.instruction != "supported"
+    whole, other = (
+        config.granularity is Granularity.ANSWER,
+        config.instruction != "supported",
+    )
     if whole or other or config.threshold is not None:
         return None
     return default_classifiers().get(lm)
@@ -182,4 +227,8 @@ def describe_fit(classifier: Classifier | None) -> str:
     """What a judge with that classifier was fitted to, in words."""
     if classifier is None:
         return "untuned judge"
-    return "tuned judge" if classifier.fitted_to == "labels" else "default judge, not fitted to your labels"
+    return (
+        "tuned judge"
+        if classifier.fitted_to == "labels"
+        else "default judge, not fitted to your labels"
+    )

@@ -11,7 +11,9 @@ from faith_dspy.schema import Chunk, QuoteSpan
 from faith_dspy.text.words import tidy, visible
 
 
-def valid_chunk_ids(named: Iterable[int], context: Sequence[Chunk]) -> tuple[tuple[int, ...], int]:
+def valid_chunk_ids(
+    named: Iterable[int], context: Sequence[Chunk]
+) -> tuple[tuple[int, ...], int]:
     """The ids that exist, ascending and once each; and how many different ids do not exist."""
     named, known = set(named), {c.id for c in context}
     return tuple(sorted(named & known)), len(named - known)
@@ -27,13 +29,21 @@ def find_quotes(
     number. Where several chunks have it, one of ``named`` is taken first.
     """
     wanted = dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes)
-    plain = [(c.id, _plain(c.text)) for c in sorted(context, key=lambda c: (c.id not in named, c.id)) if wanted]
+    plain = [
+        (c.id, _plain(c.text))
+        for c in sorted(context, key=lambda c: (c.id not in named, c.id))
+        if wanted
+    ]
     found: list[QuoteSpan] = []
     dropped = 0
     for quote in wanted:
         if not quote or quote in _NOTHING:
             continue
-        spans = (QuoteSpan(chunk_id=i, start=s[0], end=s[1]) for i, p in plain if (s := _find(quote, p)))
+        spans = (
+            QuoteSpan(chunk_id=i, start=s[0], end=s[1])
+            for i, p in plain
+            if (s := _find(quote, p))
+        )
         span = next(spans, None)
         if span is None:
             dropped += 1
@@ -56,7 +66,9 @@ def _plain(text: str) -> _Plain:
     out: list[str] = []
     offsets: list[int] = []
     for i, character in enumerate(text):
-        for c in unicodedata.normalize("NFKD", tidy(character)).casefold().replace('"', "'"):
+        for c in (
+            unicodedata.normalize("NFKD", tidy(character)).casefold().replace('"', "'")
+        ):
             space = c.isspace()
             if not (space or visible(c)) or (space and (not out or out[-1] in " <[")):
                 continue  # a prompt shows nothing invisible, and may have a space after a bracket

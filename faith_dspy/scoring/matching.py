@@ -53,7 +53,9 @@ class _Answer(NamedTuple):
     """Of each sentence that has any, offset and key of its content words; of one without those, of all its words."""
 
 
-def locate(texts: Sequence[str], answer: str, named: Sequence[int | None] = ()) -> list[Place]:
+def locate(
+    texts: Sequence[str], answer: str, named: Sequence[int | None] = ()
+) -> list[Place]:
     """Where each of these statements stands in the answer, in their order; ``named``: indices of their sentences."""
     within = _read(answer)
     places: list[Place] = []
@@ -69,28 +71,50 @@ def locate(texts: Sequence[str], answer: str, named: Sequence[int | None] = ()) 
     return places
 
 
-def match_statements(labelled: Sequence[str], judged: Sequence[Statement], answer: str) -> list[tuple[int, ...]]:
+def match_statements(
+    labelled: Sequence[str], judged: Sequence[Statement], answer: str
+) -> list[tuple[int, ...]]:
     """For each labelled statement, the positions of the judged statements it matches, ascending; ``()`` if none."""
     theirs = [p.words for p in locate(labelled, answer)]
-    judges = [p.words for p in locate([s.text for s in judged], answer, [s.sentence_index for s in judged])]
-    shares = [[len(a & b) / max(1, min(len(a), len(b))) for b in judges] for a in theirs]
-    matches = [tuple(i for i, share in enumerate(row) if share > CONTAINED) for row in shares]
+    judges = [
+        p.words
+        for p in locate(
+            [s.text for s in judged], answer, [s.sentence_index for s in judged]
+        )
+    ]
+    shares = [
+        [len(a & b) / max(1, min(len(a), len(b))) for b in judges] for a in theirs
+    ]
+    matches = [
+        tuple(i for i, share in enumerate(row) if share > CONTAINED) for row in shares
+    ]
     left = [i for i in range(len(judged)) if not any(i in match for match in matches)]
     for k, row in enumerate(shares):
-        if not matches[k] and left and row[best := max(left, key=lambda i: row[i])] > 0.5:
+        if (
+            not matches[k]
+            and left
+            and row[best := max(left, key=lambda i: row[i])] > 0.5
+        ):
             matches[k] = (best,)
     return matches
 
 
-def statement_labels(judged: Sequence[Statement], example: LabelledExample) -> list[bool | None]:
+def statement_labels(
+    judged: Sequence[Statement], example: LabelledExample
+) -> list[bool | None]:
     """For each judged statement, whether people call it supported; None where their labels do not say.
 
     A judged statement is supported when all labelled statements that match it are. A single judged statement that is
     the whole answer has the answer's label. No other has: those of faithful answers alone would be all of one kind.
     """
-    if len(judged) == 1 and judged[0].text.casefold().split() == example.answer.casefold().split():
+    if (
+        len(judged) == 1
+        and judged[0].text.casefold().split() == example.answer.casefold().split()
+    ):
         return [example.label]
-    labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
+    labelled = [
+        (s.text, s.verdict) for s in example.statements if s.verdict is not None
+    ]
     matched, _ = match_verdicts(judged, labelled, example.answer)
     return [all(v.is_supported for v in found) if found else None for found in matched]
 
@@ -117,12 +141,16 @@ def _read(answer: str) -> _Answer:
         piece = tidy(s.text)
         tokens = tokenize(piece, language)
         if tokens:
-            words[s.index] = [(len(text) + t.start, t.key) for t in content_tokens(tokens) or tokens]
+            words[s.index] = [
+                (len(text) + t.start, t.key) for t in content_tokens(tokens) or tokens
+            ]
         text += piece + " "
     return _Answer(text, language, words)
 
 
-def _literally(text: str, within: _Answer, named: int | None, before: int) -> tuple[Place, int] | None:
+def _literally(
+    text: str, within: _Answer, named: int | None, before: int
+) -> tuple[Place, int] | None:
     """Where the answer has the text literally, and the offset; None where it does not."""
     pieces = tidy(text).split()
     if not pieces:
@@ -131,22 +159,42 @@ def _literally(text: str, within: _Answer, named: int | None, before: int) -> tu
     found = []
     for match in re.finditer(pattern, within.text, re.IGNORECASE):
         start, end = match.span()
-        if held := [(s, at) for s, words in within.words.items() for at, _ in words if start <= at < end]:
+        if held := [
+            (s, at)
+            for s, words in within.words.items()
+            for at, _ in words
+            if start <= at < end
+        ]:
             sentence = max(inside := [s for s, _ in held], key=inside.count)
             found.append((Place(sentence, frozenset(at for _, at in held)), start))
     return min(
-        found, key=lambda f: (named not in (None, f[0].sentence), f[1] <= before, abs(f[1] - before)), default=None
+        found,
+        key=lambda f: (
+            named not in (None, f[0].sentence),
+            f[1] <= before,
+            abs(f[1] - before),
+        ),
+        default=None,
     )
 
 
 def _by_words(text: str, within: _Answer, named: int | None, before: int) -> Place:
     """The statement's content words in its sentence, and in those that it merges with it."""
     keys = {t.key for t in content_tokens(tokenize(tidy(text), within.language))}
-    mine = {s: [(at, key) for at, key in words if key in keys] for s, words in within.words.items()}
+    mine = {
+        s: [(at, key) for at, key in words if key in keys]
+        for s, words in within.words.items()
+    }
     if named is not None:
-        return Place(named, frozenset(at for at, _ in mine[named] or within.words[named]))
+        return Place(
+            named, frozenset(at for at, _ in mine[named] or within.words[named])
+        )
     shared = {s: {key for _, key in words} for s, words in mine.items()}
-    home = max(shared, key=lambda s: (len(shared[s]), s > before, -abs(s - before)), default=None)
+    home = max(
+        shared,
+        key=lambda s: (len(shared[s]), s > before, -abs(s - before)),
+        default=None,
+    )
     if home is None or not keys or len(shared[home]) < MIN_FOUND * len(keys):
         return Place(None, frozenset())
     told, held = set(shared[home]), [home]

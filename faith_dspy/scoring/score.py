@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import counted
-from faith_dspy.schema import Chunk, Citations, Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
+from faith_dspy.schema import (
+    Chunk,
+    Citations,
+    Judgment,
+    RawJudgment,
+    RawVerdict,
+    StatementVerdict,
+    Unscored,
+    Verdict,
+)
 from faith_dspy.scoring.citations import cite, measure_citations, needs_verdict
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.evidence import find_quotes, valid_chunk_ids
@@ -26,7 +35,13 @@ from faith_dspy.text.languages import language_gap
 from faith_dspy.text.sentences import carries_statement, declines, sentences
 from faith_dspy.text.words import has_words
 
-LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
+LEVELS = (
+    "Not At All",
+    "Not Generally",
+    "Neutral/Mixed",
+    "Generally Yes",
+    "Completely Yes",
+)
 """Five-level labels, evenly spaced over [0, 1]; from the middle one up an answer passes."""
 _POLICY_THRESHOLD = 0.5
 """Threshold of answers scored by `no_statements=` or `abstention=`."""
@@ -44,11 +59,14 @@ def unverified(answer: str) -> RawJudgment:
 
 
 def statement_features(
-    raw_judgment: RawJudgment, indexed: IndexedContext, names: Collection[str] = DIRECTIONS.keys()
+    raw_judgment: RawJudgment,
+    indexed: IndexedContext,
+    names: Collection[str] = DIRECTIONS.keys(),
 ) -> list[dict[str, float]]:
     """Features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
     return [
-        lexical_features(v.text, indexed, names) | ({} if v.logit is None else {"lm": v.logit})
+        lexical_features(v.text, indexed, names)
+        | ({} if v.logit is None else {"lm": v.logit})
         for v in raw_judgment.raw_verdicts
     ]
 
@@ -58,7 +76,11 @@ def failure(raw_judgment: RawJudgment) -> Unscored | None:
     failed = [v for v in raw_judgment.raw_verdicts if v.verdict is None]
     if not failed:
         return None
-    return Unscored.LM_FAILED if any(v.lm_failed for v in failed) else Unscored.PARSE_FAILED
+    return (
+        Unscored.LM_FAILED
+        if any(v.lm_failed for v in failed)
+        else Unscored.PARSE_FAILED
+    )
 
 
 def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
@@ -67,7 +89,9 @@ def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
     The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements. A
     five-level verdict is scored by its level instead.
     """
-    weights = [config.verdict_scores[verdict or Verdict.NOT_SUPPORTED] for verdict in verdicts]
+    weights = [
+        config.verdict_scores[verdict or Verdict.NOT_SUPPORTED] for verdict in verdicts
+    ]
     return min(1.0, max(0.0, sum(weights) / len(weights)))
 
 
@@ -81,7 +105,11 @@ def pass_by_score(
     value, threshold = score(verdicts, config), config.threshold
     if config.verdicts == "five_level" and level is not None:
         value, threshold = level, 0.5 if threshold is None else threshold
-    passes = all(verdict.is_supported for verdict in verdicts) if threshold is None else value >= threshold
+    passes = (
+        all(verdict.is_supported for verdict in verdicts)
+        if threshold is None
+        else value >= threshold
+    )
     return value, threshold, passes
 
 
@@ -99,26 +127,42 @@ def score_answer(
     """
     verdicts = raw_judgment.raw_verdicts
     if not verdicts:
-        return policy_judgment(Unscored.NO_STATEMENTS, config.no_statements, raw_judgment)
+        return policy_judgment(
+            Unscored.NO_STATEMENTS, config.no_statements, raw_judgment
+        )
     indexed = index_context(context, question)
     if classifier is not None and "lm" not in classifier.statement.names:
         gap = language_gap(indexed.text, " ".join(v.text for v in verdicts))
         if gap is not None:
-            return unscored(Unscored.LANGUAGE, f"{gap}: name an LM to judge it", raw_judgment)
+            return unscored(
+                Unscored.LANGUAGE, f"{gap}: name an LM to judge it", raw_judgment
+            )
     features: list[dict[str, float]] = [{} for _ in verdicts]
     judged: list[dict[str, float] | None] = []
     confidences = [v.probability for v in verdicts]
     if classifier is not None:
         names = [name for name in classifier.statement.names if name in DIRECTIONS]
         features = statement_features(raw_judgment, indexed, names)
-        judged = [None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True)]
+        judged = [
+            None if v.verdict is None else f
+            for v, f in zip(verdicts, features, strict=True)
+        ]
         confidences = classifier.statement_probabilities(judged)
     found = [
-        _statement(raw, confidence, classifier, {n: round(x, 6) for n, x in values.items()}, context, indexed)
+        _statement(
+            raw,
+            confidence,
+            classifier,
+            {n: round(x, 6) for n, x in values.items()},
+            context,
+            indexed,
+        )
         for raw, confidence, values in zip(verdicts, confidences, features, strict=True)
     ]
     statements = tuple(statement for statement, _, _ in found)
-    statements, citations = _cited(statements, raw_judgment, context, question, config, classifier)
+    statements, citations = _cited(
+        statements, raw_judgment, context, question, config, classifier
+    )
 
     def outcome(unjudged: Verdict) -> tuple[float, float | None, float | None, bool]:
         """Score, probability, threshold, and whether the answer passes, if every unjudged statement had that
@@ -126,9 +170,16 @@ def score_answer(
         judged_as = [s.verdict or unjudged for s in statements]
         value, threshold, passes = pass_by_score(judged_as, verdicts[0].level, config)
         if classifier is not None:
-            probability = classifier.answer.probability(confidences, unjudged=float(unjudged.is_supported))
+            probability = classifier.answer.probability(
+                confidences, unjudged=float(unjudged.is_supported)
+            )
             if probability is not None:
-                return value, probability, classifier.threshold, probability >= classifier.threshold
+                return (
+                    value,
+                    probability,
+                    classifier.threshold,
+                    probability >= classifier.threshold,
+                )
         return value, None, threshold, passes
 
     detail, reason = None, failure(raw_judgment)
@@ -146,9 +197,13 @@ def score_answer(
         probability=probability,
         threshold=threshold,
         statement_threshold=classifier.statement_threshold if classifier else None,
-        fitted_to=None if classifier is None or probability is None else classifier.fitted_to,
+        fitted_to=None
+        if classifier is None or probability is None
+        else classifier.fitted_to,
         level=level(value if probability is None else probability, threshold, faithful),
-        needs_review=None if classifier is None or probability is None else classifier.needs_review(probability),
+        needs_review=None
+        if classifier is None or probability is None
+        else classifier.needs_review(probability),
         statements=statements,
         citations=citations,
         dropped_chunk_ids=sum(ids for _, ids, _ in found),
@@ -184,9 +239,16 @@ def _cited(
             if statement.is_supported and raw.cited_support is not None:
                 supports = raw.cited_support
             elif classifier is not None and without_lm and needs_verdict(statement):
-                alone = index_context([by_id[i] for i in statement.cited_chunk_ids], question)
-                features = lexical_features(statement.text, alone, classifier.statement.names)
-                supports = classifier.statement.probability(features) >= classifier.statement_threshold
+                alone = index_context(
+                    [by_id[i] for i in statement.cited_chunk_ids], question
+                )
+                features = lexical_features(
+                    statement.text, alone, classifier.statement.names
+                )
+                supports = (
+                    classifier.statement.probability(features)
+                    >= classifier.statement_threshold
+                )
         judged.append(statement.model_copy(update={"citations_support": supports}))
     return tuple(judged), measure_citations(judged, cited[1], context, question)
 
@@ -212,7 +274,9 @@ def _statement(
             verdict = Verdict.NOT_SUPPORTED
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
-    found: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(ids, "cited")
+    found: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(
+        ids, "cited"
+    )
     found |= {q.chunk_id: "quoted" for q in spans}
     closest = best_chunks(raw.text, indexed)
     if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
@@ -250,21 +314,35 @@ def level(value: float, threshold: float | None, faithful: bool) -> str:
 
 
 def unscored(
-    reason: Unscored, detail: str, raw_judgment: RawJudgment, statements: tuple[StatementVerdict, ...] = ()
+    reason: Unscored,
+    detail: str,
+    raw_judgment: RawJudgment,
+    statements: tuple[StatementVerdict, ...] = (),
 ) -> Judgment:
     """A judgment without a score; ``statements`` keep the verdicts they have."""
-    return _judgment(raw_judgment, unscored=reason, detail=detail, statements=statements)
+    return _judgment(
+        raw_judgment, unscored=reason, detail=detail, statements=statements
+    )
 
 
 def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
-    return Judgment(sentences=raw.sentences, usage=raw.usage - raw.replayed, replayed=raw.replayed, **fields)
+    return Judgment(
+        sentences=raw.sentences,
+        usage=raw.usage - raw.replayed,
+        replayed=raw.replayed,
+        **fields,
+    )
 
 
-def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConfig) -> Judgment | None:
+def judgment_without_lm(
+    context: Sequence[Chunk], answer: str, config: JudgeConfig
+) -> Judgment | None:
     """The judgment on an answer that no LM has to be asked about; None for any other."""
     raw = RawJudgment(sentences=sentences(answer))
     if not any(has_words(c.text) for c in context):
-        return unscored(Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw)
+        return unscored(
+            Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw
+        )
     if len(raw.sentences) > config.max_statements:
         why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_statements is {config.max_statements}"
         return unscored(Unscored.TOO_LONG, why, raw)
@@ -273,11 +351,17 @@ def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConf
     return None
 
 
-def policy_judgment(reason: Unscored, value: float | None, raw_judgment: RawJudgment) -> Judgment:
+def policy_judgment(
+    reason: Unscored, value: float | None, raw_judgment: RawJudgment
+) -> Judgment:
     """An answer that asserts nothing: unscored, or with the score that the user's policy gives it."""
     if value is None:
         declined = reason is Unscored.ABSTAINED
-        why = "the answer only declines to answer" if declined else "the answer has no sentence that states anything"
+        why = (
+            "the answer only declines to answer"
+            if declined
+            else "the answer has no sentence that states anything"
+        )
         return unscored(reason, why, raw_judgment)
     faithful = value >= _POLICY_THRESHOLD
     return _judgment(

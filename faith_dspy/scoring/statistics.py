@@ -43,7 +43,9 @@ class Estimate(BaseModel):
     @model_validator(mode="after")
     def _explained(self) -> Estimate:
         if (self.low is None) != (self.high is None):
-            raise ValueError(f"low={self.low!r} without high={self.high!r}: give both ends or neither")
+            raise ValueError(
+                f"low={self.low!r} without high={self.high!r}: give both ends or neither"
+            )
         if self.low is None and self.why is None:
             raise ValueError("an estimate without an interval needs why=, the reason")
         return self
@@ -55,10 +57,14 @@ def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
         raise InputError("got no labels, expected at least one")
     for i, label in enumerate(labels):
         if label not in (True, False):  # numpy's booleans pass
-            raise InputError(f"got label {label!r} at position {i}, expected True (faithful) or False; drop unlabelled")
+            raise InputError(
+                f"got label {label!r} at position {i}, expected True (faithful) or False; drop unlabelled"
+            )
     for name, values in others.items():
         if values is not None and len(values) != len(labels):
-            raise InputError(f"got {len(values)} {name} for {len(labels)} labels, expected one for each")
+            raise InputError(
+                f"got {len(values)} {name} for {len(labels)} labels, expected one for each"
+            )
 
 
 class BySource(NamedTuple):
@@ -80,9 +86,17 @@ class BySource(NamedTuple):
         if math.isnan(self.value):
             return Estimate(why=undefined)
         if math.isnan(self.error):
-            return Estimate(value=self.value, why="no interval: a label is in one source alone, or sources are few")
-        if self.error < NO_ERROR:  # a perfect judge on few answers would get an interval of width 0
-            return Estimate(value=self.value, why="no interval: the same without any one source; label more answers")
+            return Estimate(
+                value=self.value,
+                why="no interval: a label is in one source alone, or sources are few",
+            )
+        if (
+            self.error < NO_ERROR
+        ):  # a perfect judge on few answers would get an interval of width 0
+            return Estimate(
+                value=self.value,
+                why="no interval: the same without any one source; label more answers",
+            )
         low, high = self.value - self.half, self.value + self.half
         return Estimate(value=self.value, low=max(lowest, low), high=min(1.0, high))
 
@@ -99,7 +113,10 @@ def estimates(
     if not sources:
         return dict.fromkeys(undefined, Estimate(why=f"no {item} was scored"))
     measured = by_source(metrics, len(sources), sources, labels)
-    return {k: measured[k].estimate(why, -1.0 if k in _FROM_MINUS_ONE else 0.0) for k, why in undefined.items()}
+    return {
+        k: measured[k].estimate(why, -1.0 if k in _FROM_MINUS_ONE else 0.0)
+        for k, why in undefined.items()
+    }
 
 
 def label_sources(labels: Sequence[bool], sources: Sequence[Any]) -> dict[bool, int]:
@@ -123,18 +140,32 @@ def by_source(
     """
     import numpy as np
 
-    member = np.arange(n) if sources is None else np.unique(np.asarray(sources, dtype=str), return_inverse=True)[1]
+    member = (
+        np.arange(n)
+        if sources is None
+        else np.unique(np.asarray(sources, dtype=str), return_inverse=True)[1]
+    )
     g = int(member.max()) + 1
-    least = g if labels is None else min(label_sources(labels, member.tolist()).values())
+    least = (
+        g if labels is None else min(label_sources(labels, member.tolist()).values())
+    )
     step = max(1, _BLOCK // n)
     blocks = [
-        metrics((np.arange(start, min(start + step, g))[:, None] != member).astype(np.float64))
+        metrics(
+            (np.arange(start, min(start + step, g))[:, None] != member).astype(
+                np.float64
+            )
+        )
         for start in range(0, g, step)
     ]
     out = {}
     for name, value in metrics(np.ones((1, n))).items():
         left = np.concatenate([b[name] for b in blocks])
-        error = np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum()) if g > 2 and least > 1 else math.nan
+        error = (
+            np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum())
+            if g > 2 and least > 1
+            else math.nan
+        )
         out[name] = BySource(float(value[0]), float(error), least - 1)
     return out
 
@@ -176,15 +207,24 @@ def mean_of_shares(e: Estimate, one: Estimate, other: Estimate) -> Estimate:
     ends = [one.low, one.high, other.low, other.high]
     if e.value is None or one.value is None or other.value is None or None in ends:
         return e
-    below = math.hypot(one.value - (one.low or 0.0), other.value - (other.low or 0.0)) / 2
-    above = math.hypot((one.high or 0.0) - one.value, (other.high or 0.0) - other.value) / 2
+    below = (
+        math.hypot(one.value - (one.low or 0.0), other.value - (other.low or 0.0)) / 2
+    )
+    above = (
+        math.hypot((one.high or 0.0) - one.value, (other.high or 0.0) - other.value) / 2
+    )
     low, high = max(0.0, e.value - below), min(1.0, e.value + above)
     if e.low is None or e.high is None:
         return Estimate(value=e.value, low=low, high=high)
     return Estimate(value=e.value, low=min(low, e.low), high=max(high, e.high))
 
 
-CONFUSION = ("faithful_passed", "faithful_failed", "unfaithful_passed", "unfaithful_failed")
+CONFUSION = (
+    "faithful_passed",
+    "faithful_failed",
+    "unfaithful_passed",
+    "unfaithful_failed",
+)
 """The label, then the prediction."""
 _BINS = 10
 """Bins of the expected calibration error."""
@@ -197,14 +237,18 @@ def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
     return w @ np.column_stack([y & p, y & ~p, ~y & p, ~y & ~p]).astype(np.float64)
 
 
-def ratios(parts: Mapping[str, tuple[Any, Any]]) -> Callable[[Floats], dict[str, Floats]]:
+def ratios(
+    parts: Mapping[str, tuple[Any, Any]],
+) -> Callable[[Floats], dict[str, Floats]]:
     """Metrics that are sums over sums: for each, what every item adds to numerator and denominator."""
 
     import numpy as np
 
     def metrics(w: Floats) -> dict[str, Floats]:
         with np.errstate(invalid="ignore"):
-            return {name: (w @ over) / (w @ under) for name, (over, under) in parts.items()}
+            return {
+                name: (w @ over) / (w @ under) for name, (over, under) in parts.items()
+            }
 
     return metrics
 
@@ -233,13 +277,22 @@ def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]
     n = fp + ff + up + uf
     out: dict[str, Floats] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        out["recall_faithful"], out["recall_unfaithful"] = fp / (fp + ff), uf / (uf + up)
-        out["balanced_accuracy"] = (out["recall_faithful"] + out["recall_unfaithful"]) / 2
+        out["recall_faithful"], out["recall_unfaithful"] = (
+            fp / (fp + ff),
+            uf / (uf + up),
+        )
+        out["balanced_accuracy"] = (
+            out["recall_faithful"] + out["recall_unfaithful"]
+        ) / 2
         both = (fp + ff > 0) & (uf + up > 0)
         by_chance = ((fp + ff) * (fp + up) + (uf + up) * (uf + ff)) / n**2
-        out["cohen_kappa"] = np.where(both, ((fp + uf) / n - by_chance) / (1 - by_chance), np.nan)
+        out["cohen_kappa"] = np.where(
+            both, ((fp + uf) / n - by_chance) / (1 - by_chance), np.nan
+        )
         root = np.sqrt((fp + ff) * (fp + up) * (uf + up) * (uf + ff))
-        out["mcc"] = np.where(both, np.where(root > 0, (fp * uf - ff * up) / root, 0.0), np.nan)
+        out["mcc"] = np.where(
+            both, np.where(root > 0, (fp * uf - ff * up) / root, 0.0), np.nan
+        )
         out["f1_unfaithful"] = 2 * uf / (2 * uf + ff + up)
         out["precision_unfaithful"] = uf / (uf + ff)
         has = ~np.isnan(s)
@@ -269,4 +322,8 @@ def weighted_kappa(w: Floats, a: Ints, b: Ints, levels: int) -> Floats:
     with np.errstate(invalid="ignore"):
         shares = (w @ cell).reshape(-1, levels, levels) / w.sum(axis=1)[:, None, None]
         by_chance = shares.sum(axis=2)[:, :, None] * shares.sum(axis=1)[:, None, :]
-        return np.asarray(1 - (shares * distance).sum(axis=(1, 2)) / (by_chance * distance).sum(axis=(1, 2)))
+        return np.asarray(
+            1
+            - (shares * distance).sum(axis=(1, 2))
+            / (by_chance * distance).sum(axis=(1, 2))
+        )

@@ -15,7 +15,13 @@ from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 from faith_dspy.schema import Chunk
-from faith_dspy.text.languages import antonyms, language_of, light_stems, stem, word_lists
+from faith_dspy.text.languages import (
+    antonyms,
+    language_of,
+    light_stems,
+    stem,
+    word_lists,
+)
 from faith_dspy.text.sentences import carries_statement, sentence_texts
 from faith_dspy.text.words import (
     Token,
@@ -75,7 +81,9 @@ class IndexedContext:
     @cached_property
     def pairs(self) -> set[tuple[str, str]]:
         """Content keys that are neighbours in a sentence."""
-        return {pair for sentence in self.sentences for pair in pairwise(sentence.content)}
+        return {
+            pair for sentence in self.sentences for pair in pairwise(sentence.content)
+        }
 
     @cached_property
     def number_neighbours(self) -> dict[str, set[str]]:
@@ -96,7 +104,9 @@ class IndexedContext:
         return symbols(self.text)
 
 
-def index_context(context: Sequence[Chunk], question: str | None = None) -> IndexedContext:
+def index_context(
+    context: Sequence[Chunk], question: str | None = None
+) -> IndexedContext:
     """The index of a context, kept for the next statement, and for the next answer and question over the same chunks.
 
     The question only helps to guess the language: what it says is no evidence.
@@ -107,15 +117,21 @@ def index_context(context: Sequence[Chunk], question: str | None = None) -> Inde
 
 @lru_cache(maxsize=16)
 def _language(context: tuple[Chunk, ...], question: str | None) -> str:
-    return language_of(" ".join([*(comparable(c.text) for c in context), question or ""]))
+    return language_of(
+        " ".join([*(comparable(c.text) for c in context), question or ""])
+    )
 
 
-_indexed = lru_cache(maxsize=16)(IndexedContext)  # more than a batch has threads; a long document takes megabytes
+_indexed = lru_cache(maxsize=16)(
+    IndexedContext
+)  # more than a batch has threads; a long document takes megabytes
 
 
 def neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
     """Keys of the words near a token."""
-    return {t.key for t in tokens[max(0, i - reach) : i + reach + 1] if t.kind == "word"}
+    return {
+        t.key for t in tokens[max(0, i - reach) : i + reach + 1] if t.kind == "word"
+    }
 
 
 CLASSIFIER_FEATURES = (
@@ -125,7 +141,13 @@ CLASSIFIER_FEATURES = (
 """What a study fits a classifier on. More features separated no better on any of our sets (optimize/LOG.md); the others
 serve `is_covered` and the matching of statements."""
 
-_NOVELTY = ("novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count")
+_NOVELTY = (
+    "novel_run",
+    "novel_in_window",
+    "novel_pairs",
+    "novel_name_count",
+    "novel_number_count",
+)
 """What `novelty` adds up. It decides what exported judges ask about, so it does not grow with the features."""
 
 
@@ -151,7 +173,9 @@ class Comparison:
         for i, t in enumerate(self.tokens):
             if t.kind == "word" and t.raw[0].isupper():
                 before = self.text[max(0, t.start - 12) : t.start].rstrip(" \"'(*-")
-                if sum(c.isupper() for c in t.raw) >= 2 or (i > 0 and before and before[-1] not in ".!?:\n"):
+                if sum(c.isupper() for c in t.raw) >= 2 or (
+                    i > 0 and before and before[-1] not in ".!?:\n"
+                ):
                     names.add(t.key)
         return names
 
@@ -171,7 +195,9 @@ def _resolved(token: Token, known: KeysView[str]) -> Token:
     """Return the token with that of its keys which the context has, if it has one."""
     if token.key in known:
         return token
-    return token._replace(key=next((key for key in token.also if key in known), token.key))
+    return token._replace(
+        key=next((key for key in token.also if key in known), token.key)
+    )
 
 
 @lru_cache(maxsize=256)  # its features are computed before its chunks are chosen
@@ -187,7 +213,11 @@ def novel_words(c: Comparison) -> float:
 
 def novel_run(c: Comparison) -> float:
     """log(1 + the longest run of novel words without a known content word between)."""
-    runs = [len(list(run)) for novel, run in groupby(c.content, key=c.novel.__contains__) if novel]
+    runs = [
+        len(list(run))
+        for novel, run in groupby(c.content, key=c.novel.__contains__)
+        if novel
+    ]
     return math.log1p(max(runs, default=0))
 
 
@@ -197,7 +227,10 @@ def novel_in_window(c: Comparison) -> float:
     for first in {first for i in c.shared for first in (i - 1, i)}:
         if c.shared[first] + c.shared[first + 1] > best:
             window = c.context.sentences[max(first, 0) : first + 2]
-            best = max(best, len(c.keys.intersection(chain.from_iterable(s.keys for s in window))))
+            best = max(
+                best,
+                len(c.keys.intersection(chain.from_iterable(s.keys for s in window))),
+            )
     return 1 - best / len(c.keys)
 
 
@@ -220,15 +253,23 @@ def novel_number_count(c: Comparison) -> float:
 def moved_numbers(c: Comparison) -> float:
     """Share of numbers that the context has, but near none of the same words."""
     near = [(k, neighbours(c.tokens, i)) for i, k in c.numbers if k in c.context.keys]
-    moved = [k for k, words in near if words and not words & c.context.number_neighbours.get(k, set())]
+    moved = [
+        k
+        for k, words in near
+        if words and not words & c.context.number_neighbours.get(k, set())
+    ]
     return len(moved) / max(1, len(c.numbers))
 
 
 def negation_mismatch(c: Comparison) -> float:
     """Share of the content words in the most similar sentence, where one of the two negates and the other does not."""
     sentences = c.context.sentences
-    best = min(c.shared, key=lambda i: (-c.shared[i], len(sentences[i].keys), i), default=None)
-    if best is None or any(t.negates for t in c.tokens) == any(t.negates for t in sentences[best].tokens):
+    best = min(
+        c.shared, key=lambda i: (-c.shared[i], len(sentences[i].keys), i), default=None
+    )
+    if best is None or any(t.negates for t in c.tokens) == any(
+        t.negates for t in sentences[best].tokens
+    ):
         return 0.0
     return c.shared[best] / len(c.keys)
 
@@ -242,7 +283,11 @@ def contradictions(c: Comparison) -> float:
     alike = [c.context.sentences[i] for i in closest_sentences(c)]
     if not alike:
         return 0.0
-    return math.log1p(_negated_otherwise(c, alike) + _opposites(c, alike) + any(_swapped(c, s) for s in alike))
+    return math.log1p(
+        _negated_otherwise(c, alike)
+        + _opposites(c, alike)
+        + any(_swapped(c, s) for s in alike)
+    )
 
 
 _ALIKE = 0.5
@@ -293,7 +338,9 @@ def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
             low = token.raw.lower()
             against |= {stem(prefix + low, "english") for prefix in _NEGATING}
             against |= {
-                stem(low[len(p) :], "english") for p in _NEGATING if low.startswith(p) and len(low) > len(p) + 3
+                stem(low[len(p) :], "english")
+                for p in _NEGATING
+                if low.startswith(p) and len(low) > len(p) + 3
             }
         count += bool(against & theirs)
     return count
@@ -309,7 +356,10 @@ def _swapped(c: Comparison, sentence: IndexedSentence) -> bool:
     if sorted(mine) != sorted(theirs) or len(mine) < _ALIKE * len(c.content):
         return False
     agents = word_lists(c.context.language).agents
-    passive = [any(t.raw.lower() in agents for t in tokens) for tokens in (c.tokens, sentence.tokens)]
+    passive = [
+        any(t.raw.lower() in agents for t in tokens)
+        for tokens in (c.tokens, sentence.tokens)
+    ]
     if passive[0] != passive[1]:
         return False
     while mine and mine[0] == theirs[0]:
@@ -317,7 +367,9 @@ def _swapped(c: Comparison, sentence: IndexedSentence) -> bool:
     while mine and mine[-1] == theirs[-1]:
         mine, theirs = mine[:-1], theirs[:-1]
     return any(
-        mine[:i] == theirs[-i:] and mine[-j:] == theirs[:j] and mine[i:-j] == theirs[j:-i]
+        mine[:i] == theirs[-i:]
+        and mine[-j:] == theirs[:j]
+        and mine[i:-j] == theirs[j:-i]
         for i in range(1, min(len(mine), _PHRASE))
         for j in range(1, min(len(mine) - i, _PHRASE))
     )
@@ -359,10 +411,15 @@ def lexical_features(
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
     compared = Comparison(statement, indexed)
-    return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in names}
+    return {
+        n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0
+        for n in names
+    }
 
 
-_STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)
+_STEP = re.compile(
+    r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE
+)
 
 
 _UNCOVERED = (
@@ -385,7 +442,10 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
         return False
     if any(feature(compared) for feature in _UNCOVERED):
         return False
-    literal = [*re.findall(r'"([^"]*)"', compared.text), *_STEP.findall(tidy(statement))]
+    literal = [
+        *re.findall(r'"([^"]*)"', compared.text),
+        *_STEP.findall(tidy(statement)),
+    ]
     return all(f" {plain_words(words)} " in f" {indexed.plain} " for words in literal)
 
 
@@ -414,4 +474,8 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
 def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
     """The words, names and numbers of a statement that the context does not contain, as written, each once."""
     compared = Comparison(statement, indexed)
-    return tuple(dict.fromkeys(t.raw for t in content_tokens(compared.tokens) if t.key in compared.novel))
+    return tuple(
+        dict.fromkeys(
+            t.raw for t in content_tokens(compared.tokens) if t.key in compared.novel
+        )
+    )

@@ -39,7 +39,9 @@ LANGUAGES = (
     "chinese", "japanese", "hindi", "arabic",
 )  # fmt: skip
 """Languages with a file of word lists; of two that fit a text equally well the first is taken."""
-DECIMAL_COMMA = frozenset({"french", "german", "spanish", "italian", "portuguese", "dutch", "russian"})
+DECIMAL_COMMA = frozenset(
+    {"french", "german", "spanish", "italian", "portuguese", "dutch", "russian"}
+)
 """Languages that write 1.5 as “1,5”."""
 _BY_SCRIPT = {  # the Snowball stemmers' names
     "CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANAGARI": "hindi", "TAMIL": "tamil",
@@ -81,7 +83,9 @@ def word_lists(language: str) -> WordLists:
     """Load the word lists of a language; all empty where it has no file."""
     if language not in LANGUAGES:
         return WordLists()
-    return WordLists.model_validate_json((files(__package__) / "word_lists" / f"{language}.json").read_bytes())
+    return WordLists.model_validate_json(
+        (files(__package__) / "word_lists" / f"{language}.json").read_bytes()
+    )
 
 
 @cache
@@ -93,19 +97,30 @@ def values() -> Values:
 @cache
 def unit_names() -> dict[str, str]:
     """Return by each form of a unit its name: ``kilometres`` → ``km``."""
-    return {form: unit for unit, forms in values().units.items() for form in forms if not form.startswith("~")}
+    return {
+        form: unit
+        for unit, forms in values().units.items()
+        for form in forms
+        if not form.startswith("~")
+    }
 
 
 @cache
 def unit_stems(unit: str, language: str) -> tuple[str, ...]:
     """Return the stems of a unit's forms, by which it is known where no number stands beside it."""
-    return tuple(dict.fromkeys(stem(form.lstrip("~"), language) for form in values().units[unit]))
+    return tuple(
+        dict.fromkeys(stem(form.lstrip("~"), language) for form in values().units[unit])
+    )
 
 
 @cache
 def month_numbers() -> dict[str, int]:
     """Return by each name of a month its number."""
-    return {name: number for number, names in enumerate(values().months, 1) for name in names.split()}
+    return {
+        name: number
+        for number, names in enumerate(values().months, 1)
+        for name in names.split()
+    }
 
 
 @cache
@@ -131,7 +146,11 @@ def antonyms(language: str) -> dict[str, frozenset[str]]:
 @cache
 def magnitudes() -> dict[str, int]:
     """Return the values of “thousand”, “million” and the like, in all languages together."""
-    return {word: value for language in LANGUAGES for word, value in word_lists(language).magnitudes.items()}
+    return {
+        word: value
+        for language in LANGUAGES
+        for word, value in word_lists(language).magnitudes.items()
+    }
 
 
 @lru_cache(maxsize=100_000)  # a stem takes a hundred times as long as looking it up
@@ -139,7 +158,9 @@ def stem(word: str, language: str) -> str:
     """Stem a word; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
     if language not in snowballstemmer.algorithms():
         return word[: max(4, round(len(word) * 2 / 3))]
-    stemmed: str = snowballstemmer.stemmer(language).stemWord(word)  # a new one: it keeps the word it works on
+    stemmed: str = snowballstemmer.stemmer(language).stemWord(
+        word
+    )  # a new one: it keeps the word it works on
     return stemmed
 
 
@@ -158,12 +179,20 @@ def language_of(text: str) -> str:
         return _BY_SCRIPT[script]
     hits, n = function_words_in(text)
     language = max(LANGUAGES, key=hits.__getitem__)
-    return "other" if script != "LATIN" or (n >= 20 and hits[language] < 0.15 * n) else language
+    return (
+        "other"
+        if script != "LATIN" or (n >= 20 and hits[language] < 0.15 * n)
+        else language
+    )
 
 
 def script_of(text: str) -> str:
     """Return the script that most letters of a text are of, by Unicode's name of it."""
-    sample = [*filter(str.isalpha, text[:: max(1, len(text) // 200)])] or [*filter(str.isalpha, text)] or ["a"]
+    sample = (
+        [*filter(str.isalpha, text[:: max(1, len(text) // 200)])]
+        or [*filter(str.isalpha, text)]
+        or ["a"]
+    )
     scripts = Counter(map(_script, sample))
     return max(sorted(scripts), key=scripts.__getitem__)
 
@@ -172,7 +201,9 @@ def function_words_in(text: str) -> tuple[Counter[str], int]:
     """Count the function words of each language in a text, and all words."""
     words = _WORDS.findall(text.lower())
     listed = _languages()
-    return Counter(language for word in words if word in listed for language in listed[word]), len(words)
+    return Counter(
+        language for word in words if word in listed for language in listed[word]
+    ), len(words)
 
 
 _SAYS_LANGUAGE = 8
@@ -194,8 +225,12 @@ def language_gap(context: str, answer: str) -> str | None:
         if shared < len(answer) / 2:
             return f"the answer is written in {kinds[1].title()} letters, the context in {kinds[0].title()}"
         return None
-    (hits_context, _), (hits, _) = (function_words_in(text[:20_000]) for text in (context, answer))
-    theirs, ours = (max(LANGUAGES, key=counts.__getitem__) for counts in (hits_context, hits))
+    (hits_context, _), (hits, _) = (
+        function_words_in(text[:20_000]) for text in (context, answer)
+    )
+    theirs, ours = (
+        max(LANGUAGES, key=counts.__getitem__) for counts in (hits_context, hits)
+    )
     apart = all(
         counts[own] >= max(3, 2 * counts[other])
         for counts, own, other in ((hits_context, theirs, ours), (hits, ours, theirs))
@@ -203,8 +238,12 @@ def language_gap(context: str, answer: str) -> str | None:
     if ours != theirs and apart:
         return f"the answer is in {ours.title()}, the context in {theirs.title()}"
     words = _WORDS.findall(answer.lower())
-    foreign = len(words) >= _SAYS_LANGUAGE and hits[theirs] == 0 and hits_context[theirs] >= 3
-    if foreign and 2 * len({*words} & {*_WORDS.findall(context.lower())}) < len({*words}):
+    foreign = (
+        len(words) >= _SAYS_LANGUAGE and hits[theirs] == 0 and hits_context[theirs] >= 3
+    )
+    if foreign and 2 * len({*words} & {*_WORDS.findall(context.lower())}) < len(
+        {*words}
+    ):
         return f"the answer is not in {theirs.title()}, as the context is"
     return None
 
@@ -224,11 +263,15 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "LATIN").split()[0]
 
 
-_UNDIVIDED = regex.compile(r"[[\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}]&&\p{L}]", regex.VERSION1)
+_UNDIVIDED = regex.compile(
+    r"[[\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}]&&\p{L}]", regex.VERSION1
+)
 """Letters of scripts without spaces whose words take a dictionary to find (Thai, Lao, Khmer, Burmese, Javanese …), by
 Unicode's line-breaking classes (UAX 14)."""
 
 
 def has_word_breaks(text: str) -> bool:
     """Tell whether words can be told apart: most letters are of a script that has spaces, or Han or kana."""
-    return text.isascii() or 2 * len(_UNDIVIDED.findall(text)) <= len(regex.findall(r"\p{L}", text))
+    return text.isascii() or 2 * len(_UNDIVIDED.findall(text)) <= len(
+        regex.findall(r"\p{L}", text)
+    )

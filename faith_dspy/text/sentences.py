@@ -28,7 +28,9 @@ BLOCK = 20_000
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff"
 """Kana and Han, written without spaces."""
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
-_MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*")
+_MARKER = re.compile(
+    r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*"
+)
 """A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
 _FLAGS = re.IGNORECASE | re.VERBOSE | re.DOTALL
 _RULES = {"german": "de"}
@@ -39,8 +41,14 @@ _RULES = {"german": "de"}
 def _courtesies() -> list[re.Pattern[str]]:
     """Apologies, and greetings and pleasantries, of all languages (`WordLists`)."""
     lists = [word_lists(language) for language in LANGUAGES]
-    apology, greeting = ("|".join(chain.from_iterable(getattr(w, n) for w in lists)) for n in ("apology", "greeting"))
-    forms = rf"^\W*(?:{apology})\W*$", rf"^[\W_]*(?:(?:{greeting})(?:(?<=[{_UNSPACED}])|[\W_]+|$)){{1,4}}$"
+    apology, greeting = (
+        "|".join(chain.from_iterable(getattr(w, n) for w in lists))
+        for n in ("apology", "greeting")
+    )
+    forms = (
+        rf"^\W*(?:{apology})\W*$",
+        rf"^[\W_]*(?:(?:{greeting})(?:(?<=[{_UNSPACED}])|[\W_]+|$)){{1,4}}$",
+    )
     return [re.compile(form, _FLAGS) for form in forms]
 
 
@@ -50,13 +58,19 @@ def _refusals() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
     found = []
     for w in map(word_lists, LANGUAGES):
         if w.refusal:
-            sorry, refusal, clause = "|".join(w.apology), "\n".join(w.refusal), "\n".join(w.clause_break)
+            sorry, refusal, clause = (
+                "|".join(w.apology),
+                "\n".join(w.refusal),
+                "\n".join(w.clause_break),
+            )
             begins = rf"^\W*(?:(?:{sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{refusal})"
             found.append((re.compile(begins, _FLAGS), re.compile(clause, _FLAGS)))
     return found
 
 
-@lru_cache(maxsize=128)  # an answer is split up to three times, a document once per answer
+@lru_cache(
+    maxsize=128
+)  # an answer is split up to three times, a document once per answer
 def sentences(text: str) -> tuple[Sentence, ...]:
     """The sentences of ``text``, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
     return tuple(
@@ -87,7 +101,11 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
     position = 0
     while position < len(text):
         block, end = text[position : position + BLOCK], position + BLOCK
-        found = [boundary["text"] for boundary in get_sentence_boundaries(rules, block)] if block.strip() else []
+        found = (
+            [boundary["text"] for boundary in get_sentence_boundaries(rules, block)]
+            if block.strip()
+            else []
+        )
         if end < len(text) and len(found) > 1:
             found.pop()  # it may go on behind the block
             end = 0
@@ -110,7 +128,9 @@ def carries_statement(sentence: str) -> bool:
         return False
     sentence = text.strip()
     if any(c.isalpha() for c in sentence):
-        return not (_is_question(sentence) or _is_heading(sentence) or _is_courtesy(sentence))
+        return not (
+            _is_question(sentence) or _is_heading(sentence) or _is_courtesy(sentence)
+        )
     return bool(re.search(r"\d", sentence)) and not _MARKER.fullmatch(sentence)
 
 
@@ -132,14 +152,20 @@ _ENTRY_WORDS = 12
 def _is_source(sentence: str) -> bool:
     """Tell whether it is an entry or the heading of a list of sources."""
     text = without_citations(sentence).strip()
-    if _SOURCE.fullmatch(text) or _FOOTNOTE.match(sentence) or _LINK.fullmatch(sentence):
+    if (
+        _SOURCE.fullmatch(text)
+        or _FOOTNOTE.match(sentence)
+        or _LINK.fullmatch(sentence)
+    ):
         return True
     marker = CITATION.match(sentence.lstrip("-*• "))
     if marker is None or text.endswith((".", "!", "。", "।")):
         return False
     words = text.lower().split()
     verbs = (word_lists(language).stating_verbs for language in LANGUAGES)
-    return "http" in text or (len(words) <= _ENTRY_WORDS and not any(v.intersection(words) for v in verbs))
+    return "http" in text or (
+        len(words) <= _ENTRY_WORDS and not any(v.intersection(words) for v in verbs)
+    )
 
 
 _COURTESY = 400
@@ -147,7 +173,9 @@ _COURTESY = 400
 
 
 def _is_courtesy(sentence: str) -> bool:
-    return len(sentence) <= _COURTESY and any(phrase.match(sentence) for phrase in _courtesies())
+    return len(sentence) <= _COURTESY and any(
+        phrase.match(sentence) for phrase in _courtesies()
+    )
 
 
 def _is_question(sentence: str) -> bool:
@@ -164,8 +192,13 @@ def _is_heading(sentence: str) -> bool:
     unspaced = re.search(f"[{_UNSPACED}]", line)
     return (
         len(words) <= HEADING_WORDS
-        and (not unspaced or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line)))
-        and not any(plain & word_lists(language).stating_verbs for language in LANGUAGES)
+        and (
+            not unspaced
+            or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line))
+        )
+        and not any(
+            plain & word_lists(language).stating_verbs for language in LANGUAGES
+        )
         and not re.search(r"\d|['’](?:s|re|m|ll|ve)\b", " ".join(words))
     )
 
@@ -176,10 +209,14 @@ def declines(answer: str) -> bool:
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
     found = [s.text for s in sentences(answer) if not _is_courtesy(s.text)]
-    return bool(found) and any(all(_declines(s, *refusal) for s in found) for refusal in _refusals())
+    return bool(found) and any(
+        all(_declines(s, *refusal) for s in found) for refusal in _refusals()
+    )
 
 
-def _declines(sentence: str, refusal: re.Pattern[str], clause_break: re.Pattern[str]) -> bool:
+def _declines(
+    sentence: str, refusal: re.Pattern[str], clause_break: re.Pattern[str]
+) -> bool:
     while match := refusal.match(sentence):
         more = clause_break.search(sentence, match.end())
         if more is None:

@@ -29,7 +29,9 @@ _PAIRED = (
 )
 """Thai, Lao, Burmese, Khmer and their like, kana and Han, written without spaces; and Hangul, whose particles cling to
 the word. They are compared by pairs of characters."""
-_LETTERS = rf"[[\p{{L}}\p{{Nl}}\p{{No}}]--[{_PAIRED}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_PAIRED}]]*"
+_LETTERS = (
+    rf"[[\p{{L}}\p{{Nl}}\p{{No}}]--[{_PAIRED}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_PAIRED}]]*"
+)
 _ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", "º", "ª"])
 
 
@@ -72,14 +74,17 @@ class Token(NamedTuple):
     """Further keys that it may stand for."""
 
 
-_MARKER = re.compile(r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*")
+_MARKER = re.compile(
+    r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*"
+)
 _REFERENCE = re.compile(
     r"\b(?:passage|document|source|chunk|context|section|step|étape|schritt|paso|abschnitt|quelle|dokument)e?[sn]?"
     r"\s+#?\d{1,2}\b(?:\s*(?:,|;|-|&|and|or|et|und|ou|y|to)\s*\d{1,2}\b)*",
     re.IGNORECASE,
 )
 _KINDS = (
-    r"(?:citations?|cite|sources?|src|docs?|documents?|refs?|references?|passages?|chunks?|contexts?|quellen?|fuentes?)"
+    r"(?:citations?|cite|sources?|src|docs?|documents?|refs?|references?"
+    r"|passages?|chunks?|contexts?|quellen?|fuentes?)"
 )
 _SUPERSCRIPTS = "¹²³⁰⁴⁵⁶⁷⁸⁹"
 CITATION = regex.compile(
@@ -94,7 +99,9 @@ CITATION = regex.compile(
 )
 """Citations in an answer, in the forms that models write: ``[1, 2]``, ``[^1]``, ``[[1]](url)``, ``【4†source】``,
 ``(Source: …)``, ``<sup>1</sup>``, ``¹``, ``[doc_1]``, ``[a.pdf, p. 3]``."""
-_INLINE = "b|i|em|strong|span|u|a|code|mark|sub|sup|font|s|small|del|ins|q|cite|abbr|kbd|tt"
+_INLINE = (
+    "b|i|em|strong|span|u|a|code|mark|sub|sup|font|s|small|del|ins|q|cite|abbr|kbd|tt"
+)
 _BLOCK = "p|br|div|li|ul|ol|td|th|tr|table|tbody|thead|h[1-6]|hr|pre|blockquote|section|article|dl|dt|dd"
 _MARKUP = regex.compile(
     rf"(?P<gone></?(?i:{_INLINE})\b[^<>]{{0,500}}>|`+|~~|(?<!\w)\*+(?=\S)|(?<=\S)\*+(?!\w)|(?<!\w)__+(?=\w)|(?<=\w)__+(?!\w)"
@@ -123,7 +130,13 @@ def without_markup(text: str) -> str:
     def shown(match: regex.Match[str]) -> str:
         if match["gone"] is not None:
             return ""
-        return match["text"] if match["text"] is not None else "\n" if match["block"] != "|" else " "
+        return (
+            match["text"]
+            if match["text"] is not None
+            else "\n"
+            if match["block"] != "|"
+            else " "
+        )
 
     visible_text: str = _MARKUP.sub(shown, html.unescape(text))
     return visible_text
@@ -136,7 +149,9 @@ def comparable(text: str) -> str:
 
 def tidy(text: str) -> str:
     """Bring compatibility characters, typographic quotes and dashes to one form; case is kept."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_TIDY)
+    return (
+        text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_TIDY)
+    )
 
 
 _TIDY = str.maketrans({
@@ -157,17 +172,25 @@ def tokenize(text: str, language: str) -> list[Token]:
             case "time":
                 tokens.append(_time(raw, start))
             case "number" | "scale":
-                tokens.append(_number(match["number"], match["scale"], raw, start, language))
+                tokens.append(
+                    _number(match["number"], match["scale"], raw, start, language)
+                )
             case "sign":
-                tokens.append(_unit(unit_names().get(raw.lower(), "%"), raw, start, language))
+                tokens.append(
+                    _unit(unit_names().get(raw.lower(), "%"), raw, start, language)
+                )
             case "fraction":
                 share = values().fractions[raw.lower()]
-                words = tuple(stem(word, language) for word in re.findall(r"\w+", raw.lower()))
+                words = tuple(
+                    stem(word, language) for word in re.findall(r"\w+", raw.lower())
+                )
                 tokens.append(Token(f"#{share}", raw, start, "number", also=words))
                 tokens.append(_unit("%", raw, start, language))
             case "paired":
                 pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
-                tokens += [Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)]
+                tokens += [
+                    Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)
+                ]
             case _:
                 _add_words(tokens, raw, start, text, language)
     return _with_units(tokens, text, language)
@@ -197,16 +220,28 @@ def _time(raw: str, start: int) -> Token:
     if half:
         hour = hour % 12 + 12 * (half[0] in "Pp")
         return Token(f"#{hour}:{minute:02}", raw, start, "number")
-    other = (f"#{hour + 12}:{minute:02}",) if 0 < hour < 12 else (f"#{hour - 12}:{minute:02}",) if hour > 12 else ()
-    return Token(f"#{hour}:{minute:02}", raw, start, "number", also=other if hour < 12 else ())
+    other = (
+        (f"#{hour + 12}:{minute:02}",)
+        if 0 < hour < 12
+        else (f"#{hour - 12}:{minute:02}",)
+        if hour > 12
+        else ()
+    )
+    return Token(
+        f"#{hour}:{minute:02}", raw, start, "number", also=other if hour < 12 else ()
+    )
 
 
-def _number(digits: str, scale: str | None, raw: str, start: int, language: str) -> Token:
+def _number(
+    digits: str, scale: str | None, raw: str, start: int, language: str
+) -> Token:
     value = number_value(digits, language)
     if scale is None:
         return Token(f"#{value}", raw, start, "number")
     scaled = _plain(float(value) * values().scales[scale.lower()])
-    also = (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()  # metres, bytes
+    also = (
+        (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()
+    )  # metres, bytes
     return Token(f"#{scaled}", raw, start, "number", also=also)
 
 
@@ -214,9 +249,13 @@ def _unit(unit: str, raw: str, start: int, language: str) -> Token:
     return Token(f"#{unit}", raw, start, "number", also=unit_stems(unit, language))
 
 
-def _add_words(tokens: list[Token], raw: str, start: int, text: str, language: str) -> None:
+def _add_words(
+    tokens: list[Token], raw: str, start: int, text: str, language: str
+) -> None:
     for part in _parts(raw, language):
-        if part.lower() not in _words_of_numbers(language) or not _add_to_number(tokens, part, start, text, language):
+        if part.lower() not in _words_of_numbers(language) or not _add_to_number(
+            tokens, part, start, text, language
+        ):
             key, kind, negates = _word(part, language)
             tokens.append(Token(key, part, start, kind, negates))
         start += len(part) + 1
@@ -235,7 +274,13 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
             if low in units and beside:
                 token = _unit(units[low], token.raw, token.start, language)
             elif low in months and beside:
-                token = Token(f"#m{months[low]}", token.raw, token.start, "number", also=(stem(low, language),))
+                token = Token(
+                    f"#m{months[low]}",
+                    token.raw,
+                    token.start,
+                    "number",
+                    also=(stem(low, language),),
+                )
             elif low in months and token.kind == "word":
                 token = token._replace(also=(f"#m{months[low]}",))
         out.append(token)
@@ -279,15 +324,28 @@ def _words_of_numbers(language: str) -> frozenset[str]:
     return _ORDINAL | magnitudes().keys() | word_lists(language).number_words.keys()
 
 
-def _add_to_number(tokens: list[Token], raw: str, start: int, text: str, language: str) -> bool:
+def _add_to_number(
+    tokens: list[Token], raw: str, start: int, text: str, language: str
+) -> bool:
     """Tell whether a word is a number, or belongs to the one right before it (“2 million”, “3rd”); add it if so."""
     low = raw.lower()
     small, factor = word_lists(language).number_words.get(low), magnitudes().get(low)
-    joined = small is not None and len(tokens) > 1 and tokens[-1].raw.lower() in _AND and tokens[-2].key.endswith("00")
+    joined = (
+        small is not None
+        and len(tokens) > 1
+        and tokens[-1].raw.lower() in _AND
+        and tokens[-2].key.endswith("00")
+    )
     if joined:  # “two hundred and fifty”
         tokens.pop()
-    last = tokens[-1] if tokens and tokens[-1].kind == "number" and tokens[-1].key[1:2].isdigit() else None
-    if last is not None and (":" in last.key or start - (last.start + len(last.raw)) > 1 + 4 * joined):
+    last = (
+        tokens[-1]
+        if tokens and tokens[-1].kind == "number" and tokens[-1].key[1:2].isdigit()
+        else None
+    )
+    if last is not None and (
+        ":" in last.key or start - (last.start + len(last.raw)) > 1 + 4 * joined
+    ):
         last = None  # a time, or not right before
     if last is not None and factor is not None:
         value = _plain(float(last.key[1:]) * factor)
@@ -296,7 +354,11 @@ def _add_to_number(tokens: list[Token], raw: str, start: int, text: str, languag
         tokens[-1] = last._replace(raw=text[last.start : start] + raw)
     elif small is None:
         return False
-    elif last is not None and last.raw[0].isalpha() and _takes(float(last.key[1:]), small):
+    elif (
+        last is not None
+        and last.raw[0].isalpha()
+        and _takes(float(last.key[1:]), small)
+    ):
         value = _plain(float(last.key[1:]) + small)
         tokens[-1] = last._replace(key=f"#{value}", raw=text[last.start : start] + raw)
     else:
@@ -329,10 +391,14 @@ def number_value(raw: str, language: str) -> str:
     digits = re.sub(r"[ \u00a0\u202f'’]", "", raw)
     group = "." if language in DECIMAL_COMMA else ","
     marks = [c for c in digits if not c.isdigit()]
-    decimal = marks.count(marks[-1]) == 1 if marks else False  # of both kinds the last one is
+    decimal = (
+        marks.count(marks[-1]) == 1 if marks else False
+    )  # of both kinds the last one is
     if len(marks) == 1 and marks[0] == group and re.search(r"\D\d{3}$", digits):
         decimal = False
-    whole, mark, fraction = digits.rpartition(marks[-1]) if decimal else (digits, "", "")
+    whole, mark, fraction = (
+        digits.rpartition(marks[-1]) if decimal else (digits, "", "")
+    )
     digits = re.sub(r"\D", "", whole) + mark.replace(",", ".") + fraction
     try:
         return _plain(float(digits))

@@ -23,10 +23,21 @@ from faith_dspy.optimize.classifier.logistic import (
     probabilities_of,
     standardized,
 )
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, review_range, threshold_for
+from faith_dspy.optimize.classifier.operating_point import (
+    BALANCED,
+    OperatingPoint,
+    review_range,
+    threshold_for,
+)
 from faith_dspy.optimize.data.splits import deal
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier, direction, to_logit
+from faith_dspy.scoring.classifier import (
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+    direction,
+    to_logit,
+)
 
 FOLDS = 5
 ENOUGH_STATEMENT_LABELS = 40
@@ -69,10 +80,15 @@ class ClassifierData:
                     owner.append(i)
                     labels.append(float(label) if own and label is not None else np.nan)
         self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.names))
-        self.owner, self.labels = np.array(owner, dtype=np.int64), np.array(labels, dtype=np.float64)
+        self.owner, self.labels = (
+            np.array(owner, dtype=np.int64),
+            np.array(labels, dtype=np.float64),
+        )
         per_class = [int((self.labels == value).sum()) for value in (0, 1)]
         enough = sum(per_class) >= ENOUGH_STATEMENT_LABELS and min(per_class) >= 5
-        self.source: Literal["statements", "answers"] = "statements" if enough else "answers"
+        self.source: Literal["statements", "answers"] = (
+            "statements" if enough else "answers"
+        )
         """Labels that the statement classifier learns from."""
 
     def rows(self, answers: Ints) -> Any:
@@ -80,19 +96,31 @@ class ClassifierData:
         mine = np.isin(self.owner, answers)
         return mine & ~np.isnan(self.labels) if self.source == "statements" else mine
 
-    def fit_statements(self, answers: Ints, prior: Fit | None = None, **options: Any) -> Fit:
+    def fit_statements(
+        self, answers: Ints, prior: Fit | None = None, **options: Any
+    ) -> Fit:
         """A statement classifier fitted on these answers, not yet calibrated.
 
         ``prior``: of `weights_of`; ``options`` are those of `fit`.
         """
         rows = self.rows(answers)
-        if len(self.names) == 1:  # there is no weight to choose: calibration finds the slope
+        if (
+            len(self.names) == 1
+        ):  # there is no weight to choose: calibration finds the slope
             means, scales, _ = standardized(self.x[rows])
             return Fit(means, scales, np.ones(1), 0.0)
         lm = np.array([name == "lm" for name in self.names])
-        directions = [direction(name) for name in self.names] * np.where(lm, LM_PRIOR, 1)
-        unknown = np.ones(len(lm), dtype=bool) if prior is None else np.isnan(prior.weights)
-        options = {"directions": directions, "width": np.where(lm & unknown, LM_WIDTH, WIDTH), **options}
+        directions = [direction(name) for name in self.names] * np.where(
+            lm, LM_PRIOR, 1
+        )
+        unknown = (
+            np.ones(len(lm), dtype=bool) if prior is None else np.isnan(prior.weights)
+        )
+        options = {
+            "directions": directions,
+            "width": np.where(lm & unknown, LM_WIDTH, WIDTH),
+            **options,
+        }
         if self.source == "statements":
             return fit(self.x[rows], self.labels[rows], prior=prior, **options)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
@@ -132,7 +160,9 @@ def fit_classifier(
     logits = statement.logits(data.x)
     for held in folds:
         rows = np.isin(data.owner, held)
-        logits[rows] = data.fit_statements(np.setdiff1d(everyone, held), start).logits(data.x[rows])
+        logits[rows] = data.fit_statements(np.setdiff1d(everyone, held), start).logits(
+            data.x[rows]
+        )
     learned = data.rows(everyone)
     statement_threshold = None
     if data.source == "statements":
@@ -145,27 +175,37 @@ def fit_classifier(
         statement, weakest = statement.rescaled(slope, shift), slope * weakest + shift
         slope, shift = 1.0, 0.0
     probabilities = probabilities_of(slope * weakest + shift).tolist()
-    threshold = threshold_for(operating_point, probabilities, [a.label for a in answers])
+    threshold = threshold_for(
+        operating_point, probabilities, [a.label for a in answers]
+    )
     answer = Fit(np.zeros(1), np.ones(1), np.array([slope]), shift)
     classifier = Classifier(
         statement=StatementClassifier(**numbers(statement, data.names)),
         answer=AnswerClassifier(**numbers(answer, _WEAKEST)),
         threshold=threshold,
-        statement_threshold=threshold if statement_threshold is None else statement_threshold,
+        statement_threshold=threshold
+        if statement_threshold is None
+        else statement_threshold,
         review_range=review_range(probabilities, threshold),
     )
     return FittedClassifier(classifier, probabilities)
 
 
 def recalibrate(
-    classifier: Classifier, answers: Sequence[JudgedAnswer], operating_point: OperatingPoint = BALANCED
+    classifier: Classifier,
+    answers: Sequence[JudgedAnswer],
+    operating_point: OperatingPoint = BALANCED,
 ) -> FittedClassifier:
     """The classifier with slope, offset and threshold fitted on these answers, and its weights as they are."""
     y = np.array([a.label for a in answers], dtype=np.float64)
-    logits = np.array([to_logit(classifier.probability(a.features) or 0.0) for a in answers])
+    logits = np.array(
+        [to_logit(classifier.probability(a.features) or 0.0) for a in answers]
+    )
     slope, shift = platt_scaling(logits, y)
     probabilities = probabilities_of(slope * logits + shift).tolist()
-    threshold = threshold_for(operating_point, probabilities, [a.label for a in answers])
+    threshold = threshold_for(
+        operating_point, probabilities, [a.label for a in answers]
+    )
     answer = classifier.answer
     fitted = {
         "answer": answer.model_copy(
@@ -181,9 +221,14 @@ def recalibrate(
     return FittedClassifier(classifier.model_copy(update=fitted), probabilities)
 
 
-def assign_folds(labels: Sequence[bool], sources: Sequence[str], seed: int) -> dict[str, int]:
+def assign_folds(
+    labels: Sequence[bool], sources: Sequence[str], seed: int
+) -> dict[str, int]:
     """The fold of each source, both labels in each; fewer than `FOLDS` folds where a label is in fewer sources."""
-    per_class = [len({s for s, label in zip(sources, labels, strict=True) if label is want}) for want in (True, False)]
+    per_class = [
+        len({s for s, label in zip(sources, labels, strict=True) if label is want})
+        for want in (True, False)
+    ]
     n = min(FOLDS, *per_class)
     if n < 2:
         raise InputError(

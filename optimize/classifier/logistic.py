@@ -42,7 +42,9 @@ class Fit(NamedTuple):
 
     def rescaled(self, slope: float, shift: float) -> Fit:
         """The regression whose log-odds are ``slope · logits + shift``."""
-        return self._replace(weights=self.weights * slope, intercept=self.intercept * slope + shift)
+        return self._replace(
+            weights=self.weights * slope, intercept=self.intercept * slope + shift
+        )
 
 
 def fit(
@@ -70,7 +72,9 @@ def fit(
     means, scales, z = standardized(x)
     expected = PRIOR_WEIGHT * np.array(directions, dtype=np.float64)
     if prior is not None:
-        expected = np.where(np.isnan(prior.weights), expected, prior.weights * scales / prior.scales)
+        expected = np.where(
+            np.isnan(prior.weights), expected, prior.weights * scales / prior.scales
+        )
     sample_weights = class_weights(y) if weights is None else weights
     target = 2 * y - 1
 
@@ -78,7 +82,9 @@ def fit(
         row = z @ theta[:-1] + theta[-1]
         logit, share = soft_minimum(row, bags) if bags is not None else (row, None)
         off = (theta[:-1] - expected) / width
-        value = float(np.sum(sample_weights * np.logaddexp(0, -target * logit))) + 0.5 * float(np.sum(off**2))
+        value = float(
+            np.sum(sample_weights * np.logaddexp(0, -target * logit))
+        ) + 0.5 * float(np.sum(off**2))
         slope = -sample_weights * target * expit(-target * logit)
         per_row = slope[bags] * share if bags is not None else slope
         gradient = np.append(z.T @ per_row + off / width, per_row.sum())
@@ -101,7 +107,9 @@ def standardized(x: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _lowest(loss: Any, start: Floats, bounds: Any, **options: int) -> Floats:
     with _BLAS.limit(limits=1, user_api="blas"):
-        lowest = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        lowest = minimize(
+            loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
     return np.asarray(lowest.x, dtype=np.float64)
 
 
@@ -134,12 +142,18 @@ def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:
         z = np.exp(theta[0]) * logits + theta[1]
         value = np.sum(np.logaddexp(0, z) - target * z) + 2 * theta[0] ** 2
         rest = expit(z) - target
-        return float(value), np.array([np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0], rest.sum()])
+        return float(value), np.array(
+            [np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0], rest.sum()]
+        )
 
-    log_slope, shift = _lowest(loss, np.zeros(2), [(-np.log(4), np.log(4)), (None, None)])
+    log_slope, shift = _lowest(
+        loss, np.zeros(2), [(-np.log(4), np.log(4)), (None, None)]
+    )
     return float(np.exp(log_slope)), float(shift)
 
 
 def probabilities_of(logits: Floats) -> Floats:
     """Log-odds as probabilities, clipped as a classifier clips them."""
-    return np.asarray(expit(np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT)), dtype=np.float64)
+    return np.asarray(
+        expit(np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT)), dtype=np.float64
+    )

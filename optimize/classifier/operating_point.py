@@ -45,7 +45,9 @@ class OperatingPoint(NamedTuple):
 BALANCED = OperatingPoint()
 
 
-def threshold_for(point: OperatingPoint, probabilities: Sequence[float], labels: Sequence[bool]) -> float:
+def threshold_for(
+    point: OperatingPoint, probabilities: Sequence[float], labels: Sequence[bool]
+) -> float:
     """The threshold t for ``point``; an answer passes when its probability is at least t.
 
     - ``balanced``: the share of faithful answers, the best for calibrated probabilities.
@@ -74,7 +76,11 @@ def _rank(recall: float, n: int) -> int:
 
 def check_recall(point: OperatingPoint, unfaithful: int) -> None:
     """`InputError` where so many unfaithful answers are too few for a threshold that catches the share asked for."""
-    if point.kind == "recall" and point.value is not None and _rank(point.value, unfaithful) > unfaithful:
+    if (
+        point.kind == "recall"
+        and point.value is not None
+        and _rank(point.value, unfaithful) > unfaithful
+    ):
         least = math.ceil(point.value / (1 - point.value) - 1e-9)
         raise InputError(
             f"operating point {point}: got {counted(unfaithful, 'unfaithful answer')} to fit on, expected at least "
@@ -82,7 +88,9 @@ def check_recall(point: OperatingPoint, unfaithful: int) -> None:
         )
 
 
-def review_range(probabilities: Sequence[float], threshold: float) -> tuple[float, float]:
+def review_range(
+    probabilities: Sequence[float], threshold: float
+) -> tuple[float, float]:
     """The range (low, high) around ``threshold`` that holds the share `REVIEWED` of the answers, those nearest to it.
 
     ``probabilities``: cross-fitted.

@@ -23,18 +23,29 @@ MAX_DEMO_WORDS = 450
 """Of a demo's context. Demos stand in every prompt, and long ones cost more than they teach."""
 
 
-def labelled_texts(e: LabelledExample, granularity: Granularity) -> list[tuple[str, bool | None]]:
+def labelled_texts(
+    e: LabelledExample, granularity: Granularity
+) -> list[tuple[str, bool | None]]:
     """The texts of an answer that are verified, and whether people call each supported (None: unknown).
 
     The whole answer, its sentences, or people's own statements (its sentences where they wrote none).
     """
     if granularity is Granularity.ANSWER:
         return [(e.answer, e.label)]
-    own = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None]
+    own = [
+        (s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None
+    ]
     if granularity is Granularity.STATEMENT and own:
         return list(own)
-    pieces = [Statement(text=s.text, sentence_index=s.index) for s in sentences(e.answer) if carries_statement(s.text)]
-    return [(s.text, label) for s, label in zip(pieces, statement_labels(pieces, e), strict=True)]
+    pieces = [
+        Statement(text=s.text, sentence_index=s.index)
+        for s in sentences(e.answer)
+        if carries_statement(s.text)
+    ]
+    return [
+        (s.text, label)
+        for s, label in zip(pieces, statement_labels(pieces, e), strict=True)
+    ]
 
 
 def statement_examples(
@@ -46,29 +57,53 @@ def statement_examples(
     ``person`` is the person's verdict itself, ``supporting_chunk_ids`` and ``reason`` are theirs. ``weight`` makes
     both classes count the same in sum: n / (2 · n of the class).
     """
-    pairs = [(e, text, label) for e in examples for text, label in labelled_texts(e, granularity) if label is not None]
-    return reweighted([_statement_example(e, text, label, instruction) for e, text, label in pairs])
+    pairs = [
+        (e, text, label)
+        for e in examples
+        for text, label in labelled_texts(e, granularity)
+        if label is not None
+    ]
+    return reweighted(
+        [_statement_example(e, text, label, instruction) for e, text, label in pairs]
+    )
 
 
-def _statement_example(e: LabelledExample, text: str, label: bool, instruction: str) -> dspy.Example:
+def _statement_example(
+    e: LabelledExample, text: str, label: bool, instruction: str
+) -> dspy.Example:
     bank = INSTRUCTIONS[instruction]
-    judged = [s for s in e.statements if s.verdict is not None and s.verdict.is_supported is label]
-    matches = match_statements([s.text for s in judged], [Statement(text=text)], e.answer)
-    statement = next((s for s, match in zip(judged, matches, strict=True) if match), None)
+    judged = [
+        s
+        for s in e.statements
+        if s.verdict is not None and s.verdict.is_supported is label
+    ]
+    matches = match_statements(
+        [s.text for s in judged], [Statement(text=text)], e.answer
+    )
+    statement = next(
+        (s for s, match in zip(judged, matches, strict=True) if match), None
+    )
     person = statement.verdict if statement else None
     # The person's finer verdict where the instruction has a label for it, else the binary one.
     verdict = next((k for k, v in bank.verdicts.items() if v is person), None) or min(
-        (k for k, v in bank.verdicts.items() if v.is_supported is label), key=lambda k: bank.labels[k]
+        (k for k, v in bank.verdicts.items() if v.is_supported is label),
+        key=lambda k: bank.labels[k],
     )
     return dspy.Example(
         context=[c.text for c in e.context],
         question=e.question or "",
         statement=text,
         verdict=verdict,
-        supporting_chunk_ids=list(statement.supporting_chunk_ids or ()) if statement else [],
+        supporting_chunk_ids=list(statement.supporting_chunk_ids or ())
+        if statement
+        else [],
         supported=label,
-        support=bank.labels[verdict] if person is bank.verdicts[verdict] else float(label),
-        person=(person or (Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED)).value,
+        support=bank.labels[verdict]
+        if person is bank.verdicts[verdict]
+        else float(label),
+        person=(
+            person or (Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED)
+        ).value,
         reason=statement.reason if statement else None,
         weight=1.0,
     ).with_inputs("context", "question", "statement")
@@ -79,7 +114,11 @@ def short(rows: Sequence[Any]) -> list[Any]:
     sizes = [sum(len(c.split()) for c in r.context) for r in rows]
     limit = min(sorted(sizes)[len(rows) // 2], MAX_DEMO_WORDS)
     kept = [r for r, size in zip(rows, sizes, strict=True) if size <= limit]
-    return kept if {r.supported for r in kept} == {r.supported for r in rows} else list(rows)
+    return (
+        kept
+        if {r.supported for r in kept} == {r.supported for r in rows}
+        else list(rows)
+    )
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:

@@ -14,7 +14,12 @@ from faith_dspy.errors import ConfigError, FaithDspyError, counted
 from faith_dspy.judge import Judge
 from faith_dspy.optimize.compile.examples import statement_examples
 from faith_dspy.optimize.compile.metric import agreement_metric
-from faith_dspy.optimize.compile.optimizers import MIN_LABELS, Effort, Task, compile_stage
+from faith_dspy.optimize.compile.optimizers import (
+    MIN_LABELS,
+    Effort,
+    Task,
+    compile_stage,
+)
 from faith_dspy.program.program import FaithfulnessProgram
 from faith_dspy.program.prompt import CompactAdapter
 from faith_dspy.program.windows import context_bytes
@@ -71,15 +76,29 @@ def compile_judge(
     with dspy.context(lm=judge.lm):
         rows, notes = _verification_rows(judge, optimizer, train)
         metric = partial(agreement_metric, cite=judge.config.cite)
-        task = Task(Stage(judge.program.verify), rows, effort, seed, metric, proposer, judge.default_threads)
+        task = Task(
+            Stage(judge.program.verify),
+            rows,
+            effort,
+            seed,
+            metric,
+            proposer,
+            judge.default_threads,
+        )
         compiled = compile_stage(optimizer, task, advance)
     new = judge.copy()
     new.program = FaithfulnessProgram(new.config)
-    for made, predictor in zip(compiled.stage.part.predictors(), new.program.verify.predictors(), strict=True):
+    for made, predictor in zip(
+        compiled.stage.part.predictors(), new.program.verify.predictors(), strict=True
+    ):
         predictor.signature = answerable(made.signature)
-        predictor.demos = [dspy.Example(**_in_prompt(predictor, demo)) for demo in made.demos]
+        predictor.demos = [
+            dspy.Example(**_in_prompt(predictor, demo)) for demo in made.demos
+        ]
     if compiled.failed:
-        notes.append(f"{compiled.failed} of {counted(compiled.asked, 'LM call')} failed while compiling")
+        notes.append(
+            f"{compiled.failed} of {counted(compiled.asked, 'LM call')} failed while compiling"
+        )
     return CompiledJudge(new, notes)
 
 
@@ -89,10 +108,16 @@ def _verification_rows(
     """The examples that verification is compiled on, the whole context at once, and notes; `ConfigError` if they are
     too few."""
     counts, window = [0, 0], context_bytes(judge.lm)
-    notes = ["verification: compiled on whole answers, too few of their parts are labelled"]
+    notes = [
+        "verification: compiled on whole answers, too few of their parts are labelled"
+    ]
     for granularity in dict.fromkeys((judge.config.granularity, Granularity.ANSWER)):
         found = statement_examples(train, granularity, judge.config.instruction)
-        found = [r for r in found if window is None or sum(len(c.encode()) for c in r.context) <= window]
+        found = [
+            r
+            for r in found
+            if window is None or sum(len(c.encode()) for c in r.context) <= window
+        ]
         counts = [sum(r.supported is label for r in found) for label in (True, False)]
         if min(counts) >= MIN_LABELS:
             return found, notes if granularity is not judge.config.granularity else []
@@ -104,13 +129,21 @@ def _verification_rows(
 
 def demo_ids(judge: Judge, examples: Sequence[LabelledExample]) -> set[str]:
     """Ids of labelled examples that are demos in the prompt: the LM was shown their labels, so they measure nothing."""
-    demos = [dict(demo) for predictor in judge.program.predictors() for demo in predictor.demos]
-    verified = {(tuple(d["context"]), d["statement"]) for d in demos if "statement" in d}
+    demos = [
+        dict(demo)
+        for predictor in judge.program.predictors()
+        for demo in predictor.demos
+    ]
+    verified = {
+        (tuple(d["context"]), d["statement"]) for d in demos if "statement" in d
+    }
 
     def shown(e: LabelledExample) -> bool:
         context = tuple(c.text for c in e.context)
         own = {s.text for s in e.statements}
-        return any(context == c and (text in e.answer or text in own) for c, text in verified)
+        return any(
+            context == c and (text in e.answer or text in own) for c, text in verified
+        )
 
     return {e.id for e in examples if shown(e)}
 
@@ -133,7 +166,9 @@ def _in_prompt(predictor: Any, demo: Any) -> dict[str, Any]:
 class _AnswerableAdapter(CompactAdapter):
     """Asks candidates as a judge would ask them."""
 
-    def format(self, signature: Any, demos: list[dict[str, Any]], inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    def format(
+        self, signature: Any, demos: list[dict[str, Any]], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
         return super().format(answerable(signature), demos, inputs)
 
 
@@ -142,17 +177,29 @@ def answerable(signature: Any) -> Any:
 
     A paragraph that names all labels is moved to the end; where there is none, a closing line is added.
     """
-    literals = (f.annotation for f in signature.output_fields.values() if get_origin(f.annotation) is Literal)
+    literals = (
+        f.annotation
+        for f in signature.output_fields.values()
+        if get_origin(f.annotation) is Literal
+    )
     labels = [label for literal in literals for label in get_args(literal)]
     if not labels:
         return signature
-    paragraphs = [p for p in re.split(r"\n\s*\n", signature.instructions.strip()) if p.strip()] or [""]
-    naming = [p for p in paragraphs if all(re.search(rf"\b{re.escape(label)}\b", p) for label in labels)]
+    paragraphs = [
+        p for p in re.split(r"\n\s*\n", signature.instructions.strip()) if p.strip()
+    ] or [""]
+    naming = [
+        p
+        for p in paragraphs
+        if all(re.search(rf"\b{re.escape(label)}\b", p) for label in labels)
+    ]
     if naming and naming[-1] is paragraphs[-1]:
         return signature
     if naming:
         paragraphs.remove(naming[-1])
         paragraphs.append(naming[-1])
     else:
-        paragraphs[-1] = f"{paragraphs[-1]}\nAnswer {', '.join(labels[:-1])} or {labels[-1]}.".strip()
+        paragraphs[-1] = (
+            f"{paragraphs[-1]}\nAnswer {', '.join(labels[:-1])} or {labels[-1]}.".strip()
+        )
     return signature.with_instructions("\n\n".join(paragraphs))

@@ -17,7 +17,9 @@ MAX_QUOTED = 300
 """Characters of each chunk, and of two chunks at most, that feedback quotes."""
 
 _VERDICTS = {label: v for i in INSTRUCTIONS.values() for label, v in i.verdicts.items()}
-_SUPPORT = {label: support for i in INSTRUCTIONS.values() for label, support in i.labels.items()}
+_SUPPORT = {
+    label: support for i in INSTRUCTIONS.values() for label, support in i.labels.items()
+}
 _UNSUPPORTED_KINDS = {Verdict.NO_EVIDENCE, Verdict.CONTRADICTORY}
 
 
@@ -57,25 +59,38 @@ def failed(pred: Any) -> bool:
 
 def _score(gold: dspy.Example, pred: dspy.Prediction, cite: bool) -> float:
     probability = pred.get("probability")
-    score: float = 1 - abs(gold.support - (_SUPPORT[pred.verdict] if probability is None else probability))
+    score: float = 1 - abs(
+        gold.support - (_SUPPORT[pred.verdict] if probability is None else probability)
+    )
     if {Verdict(gold.person), _VERDICTS[pred.verdict]} == _UNSUPPORTED_KINDS:
         score = max(0.0, score - CONFUSED)
     named = pred.get("supporting_chunk_ids") or []
     expected = cite and _VERDICTS[pred.verdict].is_supported
     if gold.supporting_chunk_ids and (named or expected):
         said, true = set(named), set(gold.supporting_chunk_ids)
-        score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * 2 * len(said & true) / (len(said) + len(true))
+        score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * 2 * len(said & true) / (
+            len(said) + len(true)
+        )
     return score
 
 
 def _feedback(gold: dspy.Example, verdict: str | None, right: bool) -> str:
     """What a reflecting LM can learn from: the verdict, the person's, their reason and the chunks they named."""
     said = "supports all of it" if gold.supported else "does not support all of it"
-    finer = "" if gold.person in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED) else f" ({gold.person})"
+    finer = (
+        ""
+        if gold.person in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED)
+        else f" ({gold.person})"
+    )
     outcome = "Right" if right else "Wrong"
-    given = f"{outcome}: the verdict was {verdict}" if verdict else "The reply did not start with a label"
+    given = (
+        f"{outcome}: the verdict was {verdict}"
+        if verdict
+        else "The reply did not start with a label"
+    )
     why = f" Their reason: {gold.reason}" if gold.reason else ""
     quoted = "".join(
-        f" Their evidence, passage {i}: {gold.context[i][:MAX_QUOTED]}" for i in gold.supporting_chunk_ids[:2]
+        f" Their evidence, passage {i}: {gold.context[i][:MAX_QUOTED]}"
+        for i in gold.supporting_chunk_ids[:2]
     )
     return f"{given}; people say the context {said}{finer}.{why}{quoted}"

@@ -80,18 +80,32 @@ def labelled_few_shot(task: Task) -> dspy.Module:
 
 
 def _with_demos(task: Task, demos: Sequence[Any]) -> dspy.Module:
-    return dspy.LabeledFewShot(k=len(demos)).compile(task.student, trainset=list(demos), sample=False)
+    return dspy.LabeledFewShot(k=len(demos)).compile(
+        task.student, trainset=list(demos), sample=False
+    )
 
 
 def mistakes(task: Task) -> dspy.Module:
     """Demos with people's own labels where the LM, asked about `LEARN_FROM` statements, was most wrong."""
     rows = balanced(short(task.train), LEARN_FROM, task.seed)
-    evaluate = dspy.Evaluate(devset=rows, metric=task.metric, num_threads=task.threads, display_progress=False)
+    evaluate = dspy.Evaluate(
+        devset=rows,
+        metric=task.metric,
+        num_threads=task.threads,
+        display_progress=False,
+    )
     kinds: dict[Any, list[Any]] = {}
     for row, pred, _ in sorted(evaluate(task.student).results, key=lambda one: one[2]):
-        if not failed(pred):  # that the LM gave no verdict says nothing of the statement
+        if not failed(
+            pred
+        ):  # that the LM gave no verdict says nothing of the statement
             kinds.setdefault(row.get("supported"), []).append(row)
-    return _with_demos(task, [row for rows in zip(*kinds.values(), strict=False) for row in rows][: task.effort.demos])
+    return _with_demos(
+        task,
+        [row for rows in zip(*kinds.values(), strict=False) for row in rows][
+            : task.effort.demos
+        ],
+    )
 
 
 def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
@@ -99,9 +113,15 @@ def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
     contexts = sorted({"\n".join(r.context) for r in task.train})
     random.Random(task.seed).shuffle(contexts)
     held = set(contexts[: round(HELD_BACK * len(contexts))])
-    learn, compare = ([r for r in task.train if ("\n".join(r.context) in held) is side] for side in (False, True))
+    learn, compare = (
+        [r for r in task.train if ("\n".join(r.context) in held) is side]
+        for side in (False, True)
+    )
     for part in (learn, compare):
-        if min(sum(r.supported is label for r in part) for label in (True, False)) < MIN_LABELS:
+        if (
+            min(sum(r.supported is label for r in part) for label in (True, False))
+            < MIN_LABELS
+        ):
             raise ConfigError(
                 f"got {len(contexts)} contexts, a third of them to compare candidates on; expected "
                 f"{MIN_LABELS} supported and {MIN_LABELS} unsupported statements in either part: label more."
@@ -126,7 +146,9 @@ def bootstrap(task: Task) -> dspy.Module:
 def mipro(task: Task) -> dspy.Module:
     """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE."""
     learn, valset = learn_and_compare(task)
-    candidates = task.effort.candidates + 2  # the first is the seed instruction, the first set of demos is empty
+    candidates = (
+        task.effort.candidates + 2
+    )  # the first is the seed instruction, the first set of demos is empty
     demos = 0 if decision_model(dspy.settings.lm) else task.effort.demos
     optimizer = dspy.MIPROv2(
         metric=task.metric,
@@ -157,7 +179,13 @@ def gepa(task: Task) -> dspy.Module:
     the result of other data.
     """
 
-    def metric(gold: Any, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None) -> Any:
+    def metric(
+        gold: Any,
+        pred: Any,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> Any:
         # GEPA passes a trace where it compares scores; with one the metric would say right or wrong.
         return task.metric(gold, pred, None, pred_name, pred_trace)
 
@@ -194,7 +222,9 @@ class _RememberingProposer(InstructionProposer):
             self.error = exc
             raise
         if any(FORM in text for text in texts.values()):  # as small models do
-            self.error = ConfigError("it repeated what it was told about the form of an instruction")
+            self.error = ConfigError(
+                "it repeated what it was told about the form of an instruction"
+            )
             raise self.error
         self.proposed += 1
         return texts
@@ -232,7 +262,9 @@ class Compiled(NamedTuple):
     """Those of them in which the LM failed or gave no label: no verdict, not a wrong one."""
 
 
-def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda _: None) -> Compiled:
+def compile_stage(
+    name: str, task: Task, advance: Callable[[int], None] = lambda _: None
+) -> Compiled:
     """Run the optimizer of that name on a copy of the task's student; ``advance`` is called for each prediction.
 
     `ConfigError` when it cannot run on this task. `LMUnavailableError` when the proposer's endpoint is down – before
@@ -245,7 +277,9 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
             f"{' or '.join(PROPOSING)} and --reflection-lm."
         )
     if name in PROPOSING and (silent := decision_model(proposer)):
-        raise ConfigError(f"{name} needs an LM that writes instructions, got {silent}. Name one with --reflection-lm.")
+        raise ConfigError(
+            f"{name} needs an LM that writes instructions, got {silent}. Name one with --reflection-lm."
+        )
     if name in PROPOSING and isinstance(task.proposer, MeteredLM):
         preflight(task.proposer)
     asked = without_verdict = 0
@@ -267,11 +301,17 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
                 "Check the endpoint and run again; what was answered is kept."
             )
 
-    given = task._replace(student=task.student.deepcopy(), metric=counted_metric, proposer=proposer)
+    given = task._replace(
+        student=task.student.deepcopy(), metric=counted_metric, proposer=proposer
+    )
     try:
         # DSPy's optimizers print and log as they go; the study has its own display. Proposals are long replies in
         # several fields: DSPy's adapter, not the compact one.
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), dspy.context(adapter=ChatAdapter()):
+        with (
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+            dspy.context(adapter=ChatAdapter()),
+        ):
             compiled = OPTIMIZERS[name](given)
     except Exception as exc:
         check_lm()

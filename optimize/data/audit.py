@@ -30,7 +30,9 @@ def audit_labels(path: Any) -> dict[str, Any]:
     examples = [e for e in everything if e.label is not None]
     if not examples:
         read_labels(path)  # raises, and says what a usable label is
-    verdicts = Counter(s.verdict.value for e in examples for s in e.statements if s.verdict is not None)
+    verdicts = Counter(
+        s.verdict.value for e in examples for s in e.statements if s.verdict is not None
+    )
     words = sorted(sum(len(c.text.split()) for c in e.context) for e in examples)
     at_odds = [e.id for e in examples if _contradicts_statements(e)]
     report: dict[str, Any] = {
@@ -52,13 +54,21 @@ def audit_labels(path: Any) -> dict[str, Any]:
         report["split"] = f"cannot be tuned on: {exc}"
         report["enough"] = {"to tune": f"no: {exc}."}
     else:
-        report["split"] = {name: part["n"] for name, part in splits.report["parts"].items()}
+        report["split"] = {
+            name: part["n"] for name, part in splits.report["parts"].items()
+        }
         if not splits.test:
-            report["split"] = f"too few for a test part: all {len(examples)} are cross-fitted"
+            report["split"] = (
+                f"too few for a test part: all {len(examples)} are cross-fitted"
+            )
         report["enough"] = _enough(splits.test, [*splits.pool, *splits.test])
-    people = annotator_agreement(everything)  # those without a label are where annotators are split
+    people = annotator_agreement(
+        everything
+    )  # those without a label are where annotators are split
     if people is not None and people.balanced_accuracy.value is not None:
-        report["annotators_balanced_accuracy"] = round(people.balanced_accuracy.value, 3)
+        report["annotators_balanced_accuracy"] = round(
+            people.balanced_accuracy.value, 3
+        )
     return report
 
 
@@ -69,7 +79,9 @@ def _contradicts_statements(e: LabelledExample) -> bool:
     return e.faithful is not None and complete and e.faithful != all(supported)
 
 
-def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]) -> dict[str, str]:
+def _enough(
+    test: Sequence[LabelledExample], examples: Sequence[LabelledExample]
+) -> dict[str, str]:
     """What the labels are enough for, in words."""
     least = (
         f"a test takes {MIN_PER_CLASS} answers of each label over {PER_PART * len(PARTS)} sources each, a fair one "
@@ -79,7 +91,11 @@ def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]
     if test:
         warning = few(len(test))
         to_test = f"{'hardly' if warning else 'yes'}, {counted(len(test), 'answer')} that tuning does not see.{warning}"
-    return {"to tune": "yes", "to test": to_test, "to show": f"{_power(examples, test)}."}
+    return {
+        "to tune": "yes",
+        "to test": to_test,
+        "to show": f"{_power(examples, test)}.",
+    }
 
 
 def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> str:
@@ -128,4 +144,8 @@ def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None
                 by_others.append(others)
                 by_one.append(own)
                 sources.append(example.group_key)
-    return measure(by_others, by_one, [None] * len(by_one), groups=sources) if by_one else None
+    return (
+        measure(by_others, by_one, [None] * len(by_one), groups=sources)
+        if by_one
+        else None
+    )

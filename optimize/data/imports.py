@@ -12,7 +12,13 @@ from pydantic import BaseModel
 from faith_dspy.errors import InputError, LabelsError, counted, in_short, need
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import COLUMNS
-from faith_dspy.io.labels import LABELS, LabelColumn, label_word, parse_example, read_labels
+from faith_dspy.io.labels import (
+    LABELS,
+    LabelColumn,
+    label_word,
+    parse_example,
+    read_labels,
+)
 from faith_dspy.io.readers import clean, parsed
 from faith_dspy.schema import LabelledExample
 
@@ -44,13 +50,17 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     def sentence(self) -> str:
         """What was imported and what was left out."""
         labels = [example.label for example in self.examples]
-        parts = [f"{counted(len(labels), 'labelled answer')}, {sum(map(bool, labels))} faithful"]
+        parts = [
+            f"{counted(len(labels), 'labelled answer')}, {sum(map(bool, labels))} faithful"
+        ]
         if self.unlabelled:
             parts.append(f"{self.unlabelled} left out without a label")
         if self.split:
             parts.append(f"{len(self.split)} without one because people are split")
         if self.unreadable:
-            parts.append(f"{len(self.unreadable)} could not be read, the first: {self.unreadable[0].rstrip('.')}")
+            parts.append(
+                f"{len(self.unreadable)} could not be read, the first: {self.unreadable[0].rstrip('.')}"
+            )
         if self.unfinished:
             parts.append(f"{counted(self.unfinished, 'review')} unfinished")
         return "; ".join(parts) + "."
@@ -58,13 +68,20 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
 
 def write_labels(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write rows as a labels file."""
-    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_file(
+        path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    )
 
 
 def row_of(example: LabelledExample) -> dict[str, Any]:
     """Return an example as a line of a labels file."""
-    row = example.tags | example.model_dump(mode="json", exclude={"tags"}, exclude_defaults=True)
-    row["context"] = [c.text if c.source is None else {"text": c.text, "source": c.source} for c in example.context]
+    row = example.tags | example.model_dump(
+        mode="json", exclude={"tags"}, exclude_defaults=True
+    )
+    row["context"] = [
+        c.text if c.source is None else {"text": c.text, "source": c.source}
+        for c in example.context
+    ]
     return row
 
 
@@ -75,7 +92,9 @@ def parse_values(settings: Iterable[str]) -> dict[str, bool]:
         value, _, meaning = (part.strip() for part in setting.rpartition("="))
         faithful = label_meaning(meaning)
         if not value or faithful is None:
-            raise InputError(f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false.")
+            raise InputError(
+                f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false."
+            )
         values[value] = faithful
     return values
 
@@ -105,7 +124,10 @@ def by_annotator(annotators: Any) -> dict[str, Any]:
     labels = parsed(annotators)
     if isinstance(labels, list | tuple):
         nested = len(labels) == 1 and isinstance(labels[0], list | tuple)
-        labels = {f"person {i}": label for i, label in enumerate(labels[0] if nested else labels, 1)}
+        labels = {
+            f"person {i}": label
+            for i, label in enumerate(labels[0] if nested else labels, 1)
+        }
     if not isinstance(labels, Mapping):
         return {}
     return {who: label for who, label in clean(labels).items() if label is not None}
@@ -119,7 +141,9 @@ def majority(votes: Iterable[bool | None]) -> bool | None:
 
 
 def import_labels(
-    path: Path, columns: Mapping[str, str] | None = None, values: Mapping[str, bool] | None = None
+    path: Path,
+    columns: Mapping[str, str] | None = None,
+    values: Mapping[str, bool] | None = None,
 ) -> ImportedLabels:
     """Read a table, or a folder that `datasets` saved, as rows of a labels file.
 
@@ -141,10 +165,20 @@ def import_labels(
         try:
             source = datasets.load_from_disk(str(path))
         except Exception as exc:  # whatever a folder holds
-            raise LabelsError(f"{path}: is no folder that `datasets` saved ({in_short(exc)}).") from exc
+            raise LabelsError(
+                f"{path}: is no folder that `datasets` saved ({in_short(exc)})."
+            ) from exc
     unreadable: list[str] = []
-    examples = read_labels(source, require_label=False, columns=columns, values=values, unreadable=unreadable)
-    return label_by_majority({example.id: row_of(example) for example in examples}, unreadable, values)
+    examples = read_labels(
+        source,
+        require_label=False,
+        columns=columns,
+        values=values,
+        unreadable=unreadable,
+    )
+    return label_by_majority(
+        {example.id: row_of(example) for example in examples}, unreadable, values
+    )
 
 
 def label_by_majority(
@@ -182,10 +216,18 @@ def label_by_majority(
             unlabelled += 1
         elif not any(vote is not None for vote in votes):
             word = next(iter(people.values()))
-            faults.append(f"{place}: the label is {word!r}. Say what it means: --value '{word}=true'")
+            faults.append(
+                f"{place}: the label is {word!r}. Say what it means: --value '{word}=true'"
+            )
         else:
             faithful = majority(votes)
             kept.append({**row, "faithful": faithful})
             if faithful is None:
                 split.append(example.id)
-    return ImportedLabels(rows=kept, split=split, unreadable=faults, unlabelled=unlabelled, unfinished=unfinished)
+    return ImportedLabels(
+        rows=kept,
+        split=split,
+        unreadable=faults,
+        unlabelled=unlabelled,
+        unfinished=unfinished,
+    )

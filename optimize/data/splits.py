@@ -62,7 +62,11 @@ class Parts(NamedTuple):
         parts = {"pool": self.pool, "test": self.test}
         used = {name: len(part) for name, part in parts.items()}
         hashes = {name: label_set_hash(part) for name, part in parts.items() if part}
-        return self.splits.report | {"used": used, "hashes": hashes, "cross_fitted": self.cross_fitted}
+        return self.splits.report | {
+            "used": used,
+            "hashes": hashes,
+            "cross_fitted": self.cross_fitted,
+        }
 
     @property
     def cross_fitted(self) -> bool:
@@ -73,7 +77,9 @@ class Parts(NamedTuple):
     def sentence(self) -> str:
         """The line a study begins with."""
         parts = {"pool": self.pool, "test": self.test}
-        text = "Labels: " + " · ".join(f"{name} {_described(part)}" for name, part in parts.items() if part)
+        text = "Labels: " + " · ".join(
+            f"{name} {_described(part)}" for name, part in parts.items() if part
+        )
         if self.cross_fitted:
             return f"{text}. Too few for a test part: agreement will be cross-fitted"
         own = sorted({e.split for part in self.splits[:2] for e in part if e.split})
@@ -88,7 +94,9 @@ def _described(part: Sequence[LabelledExample]) -> str:
     return f"{counted(len(part), 'answer')} ({faithful} faithful, {counted(sources, 'source')})"
 
 
-def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: int) -> Parts:
+def read_parts(
+    labels: Any, test: Any, sizes: Sequence[int], words: int, seed: int
+) -> Parts:
     """Read and split labels (`read_labels`), or take the test from labels of its own.
 
     ``sizes``: answers of pool and test that are used at most; ``words``: words of each part at most.
@@ -103,10 +111,16 @@ def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: i
         tested = with_sources(tested)
         _check_part(tested, name_of(test))
         splits = split(examples, seed=seed, parts=("pool",))
-    return Parts(splits, sample(splits.pool, sizes[0], words, seed), sample(tested, sizes[1], words, seed))
+    return Parts(
+        splits,
+        sample(splits.pool, sizes[0], words, seed),
+        sample(tested, sizes[1], words, seed),
+    )
 
 
-def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> list[LabelledExample]:
+def sample(
+    part: Sequence[LabelledExample], n: int, words: int, seed: int
+) -> list[LabelledExample]:
     """At most ``n`` examples and ``words`` words: one of each source before the second of any, in an order that
     ``seed`` fixes.
 
@@ -129,7 +143,9 @@ def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> li
     return taken
 
 
-def _sources_in_turn(part: Sequence[LabelledExample], seed: int) -> Iterator[LabelledExample]:
+def _sources_in_turn(
+    part: Sequence[LabelledExample], seed: int
+) -> Iterator[LabelledExample]:
     """All examples: the first of each source, then the second of each, and so on."""
     by_source: defaultdict[str, list[LabelledExample]] = defaultdict(list)
     for e in sorted(part, key=lambda e: e.id):
@@ -143,7 +159,9 @@ def _sources_in_turn(part: Sequence[LabelledExample], seed: int) -> Iterator[Lab
         yield from (e for e in turn if e is not None)
 
 
-def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence[str] = PARTS) -> Splits:
+def split(
+    examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence[str] = PARTS
+) -> Splits:
     """Split into pool and test by source, and write each example's source into its ``group``.
 
     When `LabelledExample.split` names a test beside train or dev, those parts are taken, after a check for leaks.
@@ -154,7 +172,11 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence
     labelled = with_sources([e for e in examples if e.label is not None])
     labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
     own = {e.split for e in labelled}
-    fixed = len(parts) > 1 and "test" in own and not own.isdisjoint({"train", "dev", "pool"})
+    fixed = (
+        len(parts) > 1
+        and "test" in own
+        and not own.isdisjoint({"train", "dev", "pool"})
+    )
     if fixed:
         part_of = _fixed_parts(labelled)
     else:
@@ -164,7 +186,10 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence
         if wide and min(Counter(labels).values()) >= MIN_PER_CLASS:
             dealt = deal(labels, sources, [SHARES[p] for p in parts], PER_PART, seed)
             part_of = [parts[k] for k in dealt]
-    held = {p: tuple(e for e, part in zip(labelled, part_of, strict=True) if part == p) for p in PARTS}
+    held = {
+        p: tuple(e for e, part in zip(labelled, part_of, strict=True) if part == p)
+        for p in PARTS
+    }
     report = {
         "parts": {p: _counts(examples) for p, examples in held.items() if examples},
         "fixed": fixed,
@@ -187,7 +212,13 @@ def _check_enough(labels: Sequence[bool], sources: Sequence[str]) -> None:
         )
 
 
-def deal(labels: Sequence[bool], sources: Sequence[str], shares: Sequence[float], least: int, seed: int) -> list[int]:
+def deal(
+    labels: Sequence[bool],
+    sources: Sequence[str],
+    shares: Sequence[float],
+    least: int,
+    seed: int,
+) -> list[int]:
     """The part of each example: whole sources, both labels of each near its share, and in ``least`` sources of a part.
 
     First each part gets the sources it needs, small ones, of the rarer label first; then each of the others goes, the
@@ -207,7 +238,9 @@ def deal(labels: Sequence[bool], sources: Sequence[str], shares: Sequence[float]
     def missing(part: int, source: str) -> float:
         """The part's share of what is dealt out that it has not got, by the labels of this source."""
         return sum(
-            n * (shares[part] / sum(shares) - given[part][label] / total[label]) / total[label]
+            n
+            * (shares[part] / sum(shares) - given[part][label] / total[label])
+            / total[label]
             for label, n in size[source].items()
         )
 
@@ -215,11 +248,15 @@ def deal(labels: Sequence[bool], sources: Sequence[str], shares: Sequence[float]
         dealt[source] = part
         given[part].update(size[source])
 
-    for label in sorted((True, False), key=lambda label: sum(label in size[s] for s in order)):
+    for label in sorted(
+        (True, False), key=lambda label: sum(label in size[s] for s in order)
+    ):
         for part in [*range(len(shares))] * least:
             having = sum(label in size[s] for s, p in dealt.items() if p == part)
             if having < least:
-                give(next(s for s in order if s not in dealt and label in size[s]), part)
+                give(
+                    next(s for s in order if s not in dealt and label in size[s]), part
+                )
     for source in reversed([s for s in order if s not in dealt]):
         give(source, max(range(len(shares)), key=lambda part: missing(part, source)))
     return [dealt[s] for s in sources]
@@ -231,12 +268,22 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     A source is all that is joined, one through the other, by the same `group`, the same or a near-same context
     (`NEAR_SAME`), or the same long answer; it is named by its content.
     """
-    csgraph, sparse = need("scipy.sparse.csgraph", "Splitting labels"), need("scipy.sparse", "Splitting labels")
-    edges = [(members[0], i) for _, members in _shared_sources(examples) for i in members[1:]]
+    csgraph, sparse = (
+        need("scipy.sparse.csgraph", "Splitting labels"),
+        need("scipy.sparse", "Splitting labels"),
+    )
+    edges = [
+        (members[0], i) for _, members in _shared_sources(examples) for i in members[1:]
+    ]
     rows, cols = zip(*edges, strict=True) if edges else ((), ())
-    graph = sparse.coo_matrix(([True] * len(edges), (rows, cols)), shape=(len(examples), len(examples)))
+    graph = sparse.coo_matrix(
+        ([True] * len(edges), (rows, cols)), shape=(len(examples), len(examples))
+    )
     component = csgraph.connected_components(graph, directed=False)[1].tolist()
-    own = [e.group_key if e.group or _has_context(e) else f"{e.group_key} {e.id}" for e in examples]
+    own = [
+        e.group_key if e.group or _has_context(e) else f"{e.group_key} {e.id}"
+        for e in examples
+    ]
     names: dict[int, str] = {}
     for c, name in zip(component, own, strict=True):
         names[c] = min(name, names.get(c, name))
@@ -251,9 +298,14 @@ def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
     """The part that the labels file says of each; `InputError` when one has none, leaks, or has too few sources."""
     if odd := [e for e in labelled if e.split not in _FIXED]:
         got = f"{counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
-        raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by source")
+        raise InputError(
+            f"got split in {got}; expected one of the three in each, or none to split them by source"
+        )
     part_of = [_FIXED[str(e.split)] for e in labelled]
-    pool, test = ([e for e, part in zip(labelled, part_of, strict=True) if part == name] for name in PARTS)
+    pool, test = (
+        [e for e, part in zip(labelled, part_of, strict=True) if part == name]
+        for name in PARTS
+    )
     _check_part(pool, "split train and dev", PER_PART)
     _check_part(test, "split test")
     check_leakage(pool, test)
@@ -262,7 +314,14 @@ def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
 
 def _check_part(part: Sequence[LabelledExample], name: str, least: int = 1) -> None:
     """`InputError` unless each label is in so many sources: on less nothing can be fitted, or measured."""
-    if min(spread := _spread([bool(e.label) for e in part], [e.group_key for e in part])) < least:
+    if (
+        min(
+            spread := _spread(
+                [bool(e.label) for e in part], [e.group_key for e in part]
+            )
+        )
+        < least
+    ):
         raise InputError(
             f"{name}: faithful answers over {counted(spread[0], 'source')}, unfaithful ones over {spread[1]}; "
             f"expected at least {least} of each"
@@ -284,7 +343,9 @@ def _counts(part: Sequence[LabelledExample]) -> dict[str, Any]:
     }
 
 
-def check_leakage(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> None:
+def check_leakage(
+    tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]
+) -> None:
     """`InputError` naming the first test examples that share a group, a context (or nearly) or a long answer with what
     tunes a judge, if there are any."""
     both = [*tuning, *test]
@@ -307,14 +368,28 @@ def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
     neighbors = need("sklearn.neighbors", "Finding near-same contexts")
     if len(texts) < 2:
         return []
-    vectors = text.TfidfVectorizer(ngram_range=(1, 2), token_pattern=_TOKEN).fit_transform(texts)
-    graph = neighbors.radius_neighbors_graph(vectors, radius=1 - NEAR_SAME + 1e-12, metric="cosine").tocoo()
-    return sorted((i, j) for i, j in zip(graph.row.tolist(), graph.col.tolist(), strict=True) if i < j)
+    vectors = text.TfidfVectorizer(
+        ngram_range=(1, 2), token_pattern=_TOKEN
+    ).fit_transform(texts)
+    graph = neighbors.radius_neighbors_graph(
+        vectors, radius=1 - NEAR_SAME + 1e-12, metric="cosine"
+    ).tocoo()
+    return sorted(
+        (i, j)
+        for i, j in zip(graph.row.tolist(), graph.col.tolist(), strict=True)
+        if i < j
+    )
 
 
-def _shared_sources(examples: Sequence[LabelledExample]) -> Iterator[tuple[Reason, list[int]]]:
+def _shared_sources(
+    examples: Sequence[LabelledExample],
+) -> Iterator[tuple[Reason, list[int]]]:
     """Positions of examples that share a source, with the kind of source."""
-    kinds: dict[Reason, dict[str, list[int]]] = {"same group": {}, "same context": {}, "same answer": {}}
+    kinds: dict[Reason, dict[str, list[int]]] = {
+        "same group": {},
+        "same context": {},
+        "same answer": {},
+    }
     texts: dict[str, str] = {}
     for i, e in enumerate(examples):
         if e.group is not None:
@@ -322,7 +397,10 @@ def _shared_sources(examples: Sequence[LabelledExample]) -> Iterator[tuple[Reaso
         if _has_context(e):  # answers without a context have none in common
             kinds["same context"].setdefault(e.context_key, []).append(i)
             texts.setdefault(e.context_key, "\n".join(c.text for c in e.context))
-        if len(answer := " ".join(re.findall(r"\w+", e.answer.casefold()))) > LONG_ANSWER:
+        if (
+            len(answer := " ".join(re.findall(r"\w+", e.answer.casefold())))
+            > LONG_ANSWER
+        ):
             kinds["same answer"].setdefault(answer, []).append(i)
     for reason, found in kinds.items():
         yield from ((reason, members) for members in found.values() if len(members) > 1)

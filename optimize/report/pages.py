@@ -39,8 +39,16 @@ def card(result: StudyResult, links: str = "") -> str:
     """``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow, which has a heading of
     its own: what it is, what it is worth, and what it is not."""
     champion = result.variant(result.champion)
-    asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
-    lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
+    asks = (
+        f"an LM is asked about {champion.lm_share:.0%} of the answers"
+        if champion.lm_share
+        else "no LM is asked"
+    )
+    lm = (
+        f" (`{champion.params.get('lm', result.lm['name'])}`)"
+        if champion.lm_share
+        else ""
+    )
     file = result.labels_file.replace("`", "'")  # it would end the code
     about = (
         f"{tables.capitalised(champion.description)}; {asks}{lm}. Tuned on `{file}` (label set "
@@ -61,7 +69,13 @@ def card(result: StudyResult, links: str = "") -> str:
         Table("What it is not", notes=(limits,)),
     )
     three = "\n".join(f"- {line}" for line in headline.of_study(result).notes)
-    parts = ["" if links else "# Faithfulness judge", three, links, about, markdown(t for t in sections if t)]
+    parts = [
+        "" if links else "# Faithfulness judge",
+        three,
+        links,
+        about,
+        markdown(t for t in sections if t),
+    ]
     return "\n\n".join(p for p in parts if p)
 
 
@@ -76,8 +90,16 @@ def links(result: StudyResult, model: str | None, here: str) -> str:
         "traces": f"{here}/traces",
         **({"model": f"#/models/{model}"} if model else {}),
     }
-    load = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
-    return "Open: " + " · ".join(f"[{name}]({address})" for name, address in found.items()) + f".{load}"
+    load = (
+        f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.'
+        if model
+        else ""
+    )
+    return (
+        "Open: "
+        + " · ".join(f"[{name}]({address})" for name, address in found.items())
+        + f".{load}"
+    )
 
 
 def variant_markdown(v: JudgeResult) -> str:
@@ -87,7 +109,10 @@ def variant_markdown(v: JudgeResult) -> str:
     a = v.agreement
     text = f"{v.description}. Pool: balanced accuracy {estimate(a.balanced_accuracy)}, AUROC {estimate(a.auroc)}"
     if v.judged:
-        prompt, completion = each(v.usage.computed_tokens, v.judged), each(v.usage.output_tokens, v.judged)
+        prompt, completion = (
+            each(v.usage.computed_tokens, v.judged),
+            each(v.usage.output_tokens, v.judged),
+        )
         text += f"; {prompt} prompt tokens (not cached) and {completion} completion tokens an answer"
     return text + (f". **{v.status}**: {v.note}" if v.note else "") + "."
 
@@ -96,7 +121,12 @@ def prompt_markdown(prompt: Mapping[str, Any]) -> str:
     """Instructions and demos of a predictor."""
     lines = [str(prompt.get("instructions", "")), ""]
     for i, demo in enumerate(prompt.get("demos", ()), 1):
-        lines += [f"## Example {i}", "", *(f"- {key}: {_as_text(value)}" for key, value in demo.items()), ""]
+        lines += [
+            f"## Example {i}",
+            "",
+            *(f"- {key}: {_as_text(value)}" for key, value in demo.items()),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -109,13 +139,27 @@ def write_learned(result: StudyResult) -> str:
     import jinja2  # comes with MLflow
 
     here = files("faith_dspy.report")
-    style = "".join(here.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "learned.css"))
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    style = "".join(
+        here.joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.css", "learned.css")
     )
-    environment.filters |= {"number": number, "words": lambda name: str(name).replace("_", " ")}
-    template = environment.from_string(here.joinpath("learned.html").read_text(encoding="utf-8"))
-    champion, untuned = result.tested("champion").answers, result.tested("untuned").answers
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "number": number,
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    template = environment.from_string(
+        here.joinpath("learned.html").read_text(encoding="utf-8")
+    )
+    champion, untuned = (
+        result.tested("champion").answers,
+        result.tested("untuned").answers,
+    )
     variant = result.variant(result.champion)
     page = template.render(
         result=result,
@@ -130,7 +174,9 @@ def write_learned(result: StudyResult) -> str:
         style=style,
         style_hash=csp_hash(style),
     )
-    return str(page).encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be written
+    return (
+        str(page).encode("utf-8", "replace").decode("utf-8")
+    )  # lone surrogates cannot be written
 
 
 def diff(before: str, after: str) -> list[tuple[str, str]]:
@@ -140,7 +186,9 @@ def diff(before: str, after: str) -> list[tuple[str, str]]:
     """
     a, b = (re.findall(r"\s+|\S+", text) for text in (before, after))
     out = []
-    for kind, a1, a2, b1, b2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+    for kind, a1, a2, b1, b2 in difflib.SequenceMatcher(
+        None, a, b, autojunk=False
+    ).get_opcodes():
         gone, new = "".join(a[a1:a2]), "".join(b[b1:b2])
         out += [("same", new)] if kind == "equal" else [("gone", gone), ("new", new)]
     return [(kind, text) for kind, text in out if text]
@@ -151,20 +199,29 @@ def flips(
 ) -> dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]]:
     """The answers as (untuned judge's, champion's), by who was right (`_NAMES`); the surest come first. An unscored one
     is wrong."""
-    found: dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]] = {name: [] for name in _NAMES.values()}
+    found: dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]] = {
+        name: [] for name in _NAMES.values()
+    }
     before = {r.id: r for r in untuned}
     for new in sorted(champion, key=tables.sure, reverse=True):
         old = before[new.id]
-        found[_NAMES[old.predicted == old.label, new.predicted == new.label]].append((old, new))
+        found[_NAMES[old.predicted == old.label, new.predicted == new.label]].append(
+            (old, new)
+        )
     return found
 
 
-def _prompts(variant: JudgeResult) -> list[tuple[str, list[tuple[str, str]], list[dict[str, str]]]]:
+def _prompts(
+    variant: JudgeResult,
+) -> list[tuple[str, list[tuple[str, str]], list[dict[str, str]]]]:
     """For each predictor: name, the diff of its instructions, and its demos."""
     out = []
     for name, prompt in variant.prompts.items():
         after = str(prompt.get("instructions", ""))
         before = str(variant.seed_prompts.get(name, {}).get("instructions", after))
-        demos = [{k: _as_text(v) for k, v in demo.items()} for demo in prompt.get("demos", ())]
+        demos = [
+            {k: _as_text(v) for k, v in demo.items()}
+            for demo in prompt.get("demos", ())
+        ]
         out.append((name, diff(before, after), demos))
     return out

@@ -32,13 +32,17 @@ def _ranking(result: StudyResult) -> dict[str, list[tuple[int, float]]]:
     """Label and probability of each test answer, by the name of each judge whose ranking can be shown."""
     judges = {}
     for t in result.test:
-        pairs = [(int(r.label), r.probability) for r in t.rows if r.probability is not None]
+        pairs = [
+            (int(r.label), r.probability) for r in t.rows if r.probability is not None
+        ]
         if t.name != LENGTH and len({label for label, _ in pairs}) == 2:
             judges[t.name] = pairs
     return judges
 
 
-def judge_figures(rows: Sequence[Row], agreement: Agreement, title: str) -> dict[str, Any]:
+def judge_figures(
+    rows: Sequence[Row], agreement: Agreement, title: str
+) -> dict[str, Any]:
     """Matplotlib figures of one judge on one part, by file name; calibration where its scores are probabilities."""
     import numpy as np
     from sklearn.calibration import CalibrationDisplay
@@ -46,16 +50,34 @@ def judge_figures(rows: Sequence[Row], agreement: Agreement, title: str) -> dict
 
     confusion, ax = _axes(4.6, 4.0, title)
     counts = np.array(list(agreement.confusion.values())).reshape(2, 2)
-    ConfusionMatrixDisplay(counts, display_labels=["faithful", "unfaithful"]).plot(ax=ax, cmap="Blues", colorbar=False)
-    ax.set(xlabel=f"the judge (scored {agreement.scored} of {agreement.n} answers)", ylabel="people")
-    known = [(int(r.label), r.probability) for r in rows if r.probability is not None and r.predicted is not None]
+    ConfusionMatrixDisplay(counts, display_labels=["faithful", "unfaithful"]).plot(
+        ax=ax, cmap="Blues", colorbar=False
+    )
+    ax.set(
+        xlabel=f"the judge (scored {agreement.scored} of {agreement.n} answers)",
+        ylabel="people",
+    )
+    known = [
+        (int(r.label), r.probability)
+        for r in rows
+        if r.probability is not None and r.predicted is not None
+    ]
     if not known or not all(0 <= p <= 1 for _, p in known):
         return {"confusion.png": confusion}
     calibration, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(agreement.ece)}")
     CalibrationDisplay.from_predictions(
-        *zip(*known, strict=True), n_bins=_BINS, strategy="quantile", ax=ax, name="the judge", color=BLUE
+        *zip(*known, strict=True),
+        n_bins=_BINS,
+        strategy="quantile",
+        ax=ax,
+        name="the judge",
+        color=BLUE,
     )
-    ax.set(xlabel="probability of being faithful, by the judge", ylabel="share people call faithful", aspect="equal")
+    ax.set(
+        xlabel="probability of being faithful, by the judge",
+        ylabel="share people call faithful",
+        aspect="equal",
+    )
     ax.legend(loc="upper left", frameon=False, fontsize=8)
     return {"confusion.png": confusion, "calibration.png": calibration}
 
@@ -67,8 +89,13 @@ def _roc(judges: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
     fig, ax = _axes(4.8, 4.6, "Ranking of the test answers")
     for name, pairs in judges.items():
         labels, scores = zip(*pairs, strict=True)
-        RocCurveDisplay.from_predictions(labels, scores, name=name, ax=ax, plot_chance_level=name == "champion")
-    ax.set(xlabel="share of the unfaithful answers passed", ylabel="share of the faithful answers passed")
+        RocCurveDisplay.from_predictions(
+            labels, scores, name=name, ax=ax, plot_chance_level=name == "champion"
+        )
+    ax.set(
+        xlabel="share of the unfaithful answers passed",
+        ylabel="share of the faithful answers passed",
+    )
     ax.legend(loc="lower right", frameon=False, fontsize=8)
     return fig
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import Comparison, Row, StudyResult
 
 _SIDE_BY_SIDE = (
-    "Studies tested on different answers stand side by side only: part of their difference is the luck of the answers."
+    "Studies tested on different answers stand side by side only: "
+    "part of their difference is the luck of the answers."
 )
 
 
@@ -24,7 +25,9 @@ def compare_studies(studies: Sequence[StudyResult]) -> list[Comparison]:
     """Compare, paired, of the studies tested on the same answers (same ids, groups and labels) the first with each of
     the others. `InputError` for fewer than two studies."""
     if len(studies) < 2:
-        raise InputError(f"expected at least two studies to compare, got {len(studies)}.")
+        raise InputError(
+            f"expected at least two studies to compare, got {len(studies)}."
+        )
     positions: defaultdict[object, list[int]] = defaultdict(list)
     for i, study in enumerate(studies):
         positions[_answers(study)].append(i)
@@ -41,7 +44,9 @@ def compare_champions(a: StudyResult, b: StudyResult) -> Comparison | None:
     return compare(_rows(a), _rows(b)) if _answers(a) == _answers(b) else None
 
 
-def studies_tables(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) -> list[Table]:
+def studies_tables(
+    studies: Sequence[StudyResult], pairs: Sequence[Comparison]
+) -> list[Table]:
     """What each reached, and what can be told apart."""
 
     def accuracy(study: StudyResult, judge: str) -> str:
@@ -50,11 +55,15 @@ def studies_tables(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) 
     columns = {
         "#": lambda row: str(row[0]),
         "study": lambda row: _end(row[1].judge_dir) or row[1].study_id[:8],
-        "balanced\naccuracy": lambda row: estimate(row[1].tested("champion").agreement.balanced_accuracy),
+        "balanced\naccuracy": lambda row: estimate(
+            row[1].tested("champion").agreement.balanced_accuracy
+        ),
         "AUROC": lambda row: estimate(row[1].tested("champion").agreement.auroc),
         "untuned": lambda row: accuracy(row[1], "untuned"),
         "lexical": lambda row: accuracy(row[1], "lexical-baseline"),
-        "people": lambda row: number(row[1].ceiling.balanced_accuracy.value if row[1].ceiling else None),
+        "people": lambda row: number(
+            row[1].ceiling.balanced_accuracy.value if row[1].ceiling else None
+        ),
     }
     numbered = list(enumerate(studies, 1))
     notes = [_verdict(i, study) for i, study in numbered]
@@ -87,7 +96,9 @@ def _verdict(i: int, study: StudyResult) -> str:
     on = counted(study.tested("champion").agreement.n, "test answer")
     labels = f"{study.labels_file} ({study.label_set_hash[:6]})"
     options = f"{labels}, {_end(str(study.lm.get('name')))}, {study.budget}, seed {study.seed}"
-    minutes = f"{study.seconds / 60:.1f} minutes" + ("" if study.finished else ", stopped early")
+    minutes = f"{study.seconds / 60:.1f} minutes" + (
+        "" if study.finished else ", stopped early"
+    )
     return f"Study {i}: {study.champion}, against the untuned judge {verdict} on {on}; {options}; {minutes}."
 
 

@@ -11,8 +11,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.results import CALIBRATED, LENGTH, GroupResult, JudgedAnswer, JudgeResult, costs
-from faith_dspy.report.tables import MARK, NONE, Table, each, estimate, level_tables, number, table_of
+from faith_dspy.optimize.results import (
+    CALIBRATED,
+    LENGTH,
+    GroupResult,
+    JudgedAnswer,
+    JudgeResult,
+    costs,
+)
+from faith_dspy.report.tables import (
+    MARK,
+    NONE,
+    Table,
+    each,
+    estimate,
+    level_tables,
+    number,
+    table_of,
+)
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.text.languages import language_of
 
@@ -64,7 +80,9 @@ def variants_table(result: StudyResult) -> Table:
         caption="The cheapest first, all cross-fitted. Behind: the Brier score (both labels weighing the same) behind "
         "the best, and the standard error of that, in points. LM asked: share of the answers. Prompt tokens that were "
         f"not cached, and seconds, for each answer. {INTERVALS}",
-        notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note),
+        notes=tuple(
+            f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note
+        ),
     )
 
 
@@ -88,11 +106,21 @@ def testset_table(result: StudyResult) -> Table:
         "balanced\naccuracy": lambda t: estimate(t.agreement.balanced_accuracy),
         "AUROC": lambda t: estimate(t.agreement.auroc),
         "Cohen's κ": lambda t: estimate(t.agreement.cohen_kappa),
-        "prompt\ntokens": lambda t: each(t.usage.computed_tokens, t.judged) if t.lm_share else NONE,
+        "prompt\ntokens": lambda t: (
+            each(t.usage.computed_tokens, t.judged) if t.lm_share else NONE
+        ),
         "s": lambda t: each(t.usage.seconds, t.judged) if t.lm_share else NONE,
     }
-    tested = ", cross-fitted: there is no testset" if result.split.get("cross_fitted") else " of the testset"
-    ceiling = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
+    tested = (
+        ", cross-fitted: there is no testset"
+        if result.split.get("cross_fitted")
+        else " of the testset"
+    )
+    ceiling = (
+        "; people: one annotator against the majority of the others"
+        if result.ceiling is not None
+        else ""
+    )
     return table_of(
         f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
         columns,
@@ -115,7 +143,9 @@ def verdict(result: StudyResult) -> Table:
     notes = [capitalised(c.sentence) for c in result.comparisons.values()]
     notes += result.notes
     if not result.finished:
-        notes.append("Stopped early: the champion is the best of the variants that were finished.")
+        notes.append(
+            "Stopped early: the champion is the best of the variants that were finished."
+        )
     return Table("Verdict", notes=tuple(notes))
 
 
@@ -126,12 +156,19 @@ def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
     In each facet the largest group comes first; those with too few answers to be measured are counted in one row.
     Facets with fewer than two groups, or none to measure, are left out.
     """
-    facets: defaultdict[str, defaultdict[str, list[JudgedAnswer]]] = defaultdict(lambda: defaultdict(list))
+    facets: defaultdict[str, defaultdict[str, list[JudgedAnswer]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for a in answers:
-        texts, tags = [a.example.answer, *(c.text for c in a.example.context)], a.example.tags
+        texts, tags = (
+            [a.example.answer, *(c.text for c in a.example.context)],
+            a.example.tags,
+        )
         language = tags.get("language") or language_of(" ".join(texts)[:_READ])
         for facet, name in {**tags, "language": language}.items():
-            facets[facet][" ".join(name.split())].append(a)  # a name is one line of a table
+            facets[facet][" ".join(name.split())].append(
+                a
+            )  # a name is one line of a table
     found = []
     for facet, groups in facets.items():
         small = [part for part in groups.values() if not _enough(part)]
@@ -139,10 +176,22 @@ def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
             continue
         for name, part in sorted(groups.items(), key=lambda i: -len(i[1])):
             if _enough(part):
-                levels = measure_agreement([a.example for a in part], [a.judgment for a in part])
-                found.append(GroupResult(facet=facet, name=name, n=len(part), agreement=levels.answers))
+                levels = measure_agreement(
+                    [a.example for a in part], [a.judgment for a in part]
+                )
+                found.append(
+                    GroupResult(
+                        facet=facet, name=name, n=len(part), agreement=levels.answers
+                    )
+                )
         if small:
-            found.append(GroupResult(facet=facet, name=f"({len(small)} too small)", n=sum(map(len, small))))
+            found.append(
+                GroupResult(
+                    facet=facet,
+                    name=f"({len(small)} too small)",
+                    n=sum(map(len, small)),
+                )
+            )
     return tuple(found)
 
 
@@ -158,7 +207,9 @@ def groups_table(result: StudyResult) -> Table | None:
     columns = {
         "group": lambda g: f"{g.facet}: {g.name}",
         "n": lambda g: str(g.n),
-        "balanced\naccuracy": lambda g: estimate(g.agreement and g.agreement.balanced_accuracy),
+        "balanced\naccuracy": lambda g: estimate(
+            g.agreement and g.agreement.balanced_accuracy
+        ),
         "AUROC": lambda g: estimate(g.agreement and g.agreement.auroc),
     }
     return table_of(
@@ -194,7 +245,9 @@ def classifier_table(result: StudyResult, most: int | None = None) -> Table | No
 
 def worst_first(rows: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
     """The answers a judge is wrong about, the surer the earlier; then those it left unscored; then the right ones."""
-    return sorted(rows, key=lambda r: (r.predicted == r.label, r.predicted is None, -sure(r)))
+    return sorted(
+        rows, key=lambda r: (r.predicted == r.label, r.predicted is None, -sure(r))
+    )
 
 
 def sure(row: JudgedAnswer) -> float:
@@ -205,12 +258,21 @@ def sure(row: JudgedAnswer) -> float:
 def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
     """One judge's answers, its worst mistakes first."""
     columns = {
-        "right": lambda r: NONE if r.predicted is None else "yes" if r.predicted == r.label else "NO",
+        "right": lambda r: (
+            NONE if r.predicted is None else "yes" if r.predicted == r.label else "NO"
+        ),
         "people": lambda r: OUTCOME[r.label],
-        "judge": lambda r: OUTCOME[r.predicted] + (f": {why.value}" if (why := r.judgment.unscored) else ""),
-        "probability": lambda r: "" if r.probability is None else f"{r.probability:.3f}",
+        "judge": lambda r: (
+            OUTCOME[r.predicted]
+            + (f": {why.value}" if (why := r.judgment.unscored) else "")
+        ),
+        "probability": lambda r: (
+            "" if r.probability is None else f"{r.probability:.3f}"
+        ),
         "answer": lambda r: r.example.answer,
-        "statements": lambda r: "\n".join(map(_statement, r.judgment.statements, r.labels)),
+        "statements": lambda r: "\n".join(
+            map(_statement, r.judgment.statements, r.labels)
+        ),
         "question": lambda r: r.example.question or "",
         "id": lambda r: r.id,
         "group": lambda r: r.source,
@@ -219,15 +281,25 @@ def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
 
 
 def _statement(s: StatementVerdict, label: bool | None) -> str:
-    people = "" if label is None else f", people: {'supported' if label else 'not supported'}"
+    people = (
+        ""
+        if label is None
+        else f", people: {'supported' if label else 'not supported'}"
+    )
     confidence = "" if s.confidence is None else f" {number(s.confidence)}"
-    return f"[{s.verdict.value if s.verdict else 'unjudged'}{confidence}{people}] {s.text}"
+    return (
+        f"[{s.verdict.value if s.verdict else 'unjudged'}{confidence}{people}] {s.text}"
+    )
 
 
 def spent(result: StudyResult) -> Table:
     """What the study cost."""
     u = result.usage
-    kept = f" ({result.replayed} of them kept from before and not paid again)" if result.replayed else ""
+    kept = (
+        f" ({result.replayed} of them kept from before and not paid again)"
+        if result.replayed
+        else ""
+    )
     sentence = (
         f"{result.seconds / 60:.1f} minutes: {counted(u.calls, 'call')}{kept}, "
         f"{counted(u.prompt_tokens, 'prompt token')}, {u.cached_tokens:,} of them cached, and "
@@ -242,7 +314,11 @@ def _judge_name(judge: JudgeResult, champion: str = "champion") -> str:
 
 def _short(judge: JudgeResult) -> str:
     """For a narrow column: ``lexical`` for the lexical baseline, ``LM calibrated`` for that of the test."""
-    return "LM calibrated" if judge.name == CALIBRATED else judge.name.removesuffix("-baseline")
+    return (
+        "LM calibrated"
+        if judge.name == CALIBRATED
+        else judge.name.removesuffix("-baseline")
+    )
 
 
 def stress_tables(report: StressReport) -> list[Table]:
@@ -257,12 +333,27 @@ def stress_tables(report: StressReport) -> list[Table]:
         "caught: an answer that passed fails once it is made unfaithful; unchanged: the verdict stays. share: how "
         f"often. {MARK.strip()}: the lowest share. In brackets 95 % intervals (Wilson)."
     )
-    tables = [table_of(f"{counted(report.answers, 'answer')} under stress", columns, report.perturbed, caption=caption)]
+    tables = [
+        table_of(
+            f"{counted(report.answers, 'answer')} under stress",
+            columns,
+            report.perturbed,
+            caption=caption,
+        )
+    ]
     worst = next((p for p in report.perturbed if p.name == report.worst), None)
     if worst is not None and worst.misses:
-        scores = [[number(s) if s is not None else "unscored" for s in (m.before, m.after)] for m in worst.misses]
-        misses = tuple(f"{' → '.join(s)}  {m.answer}" for s, m in zip(scores, worst.misses, strict=True))
-        tables.append(Table(f"Worst: {worst.what}. Not {worst.must}, for example", notes=misses))
+        scores = [
+            [number(s) if s is not None else "unscored" for s in (m.before, m.after)]
+            for m in worst.misses
+        ]
+        misses = tuple(
+            f"{' → '.join(s)}  {m.answer}"
+            for s, m in zip(scores, worst.misses, strict=True)
+        )
+        tables.append(
+            Table(f"Worst: {worst.what}. Not {worst.must}, for example", notes=misses)
+        )
     return tables
 
 

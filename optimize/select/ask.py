@@ -59,7 +59,9 @@ def verify(
     """Judge each answer, those over one context one after another so that the LM's prefix cache stays warm."""
     ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
     judged = []
-    for example, (raw, judgment) in zip(ordered, judge.verify_all(ordered, num_threads), strict=True):
+    for example, (raw, judgment) in zip(
+        ordered, judge.verify_all(ordered, num_threads), strict=True
+    ):
         judged.append(JudgedAnswer.of(example, raw, judgment))
         advance(1)
     return judged
@@ -72,10 +74,23 @@ def without_lm(examples: Iterable[LabelledExample]) -> list[JudgedAnswer]:
 
 def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
     """Those that a classifier can be fitted on: with a label, and statements that were all judged."""
-    return [a for a in answers if a.example.label is not None and a.raw.raw_verdicts and failure(a.raw.last) is None]
+    return [
+        a
+        for a in answers
+        if a.example.label is not None
+        and a.raw.raw_verdicts
+        and failure(a.raw.last) is None
+    ]
 
 
-def ask_variants(planned: Plan, parts: Parts, options: Options, lm_name: str, meter: Meter, view: View) -> Asked:
+def ask_variants(
+    planned: Plan,
+    parts: Parts,
+    options: Options,
+    lm_name: str,
+    meter: Meter,
+    view: View,
+) -> Asked:
     """Compile each variant and ask it about the pool, the untuned judge first; say beforehand what it will take.
 
     A variant that cannot be compiled, or whose replies cannot be scored, is skipped, as are those that would begin
@@ -92,10 +107,14 @@ def ask_variants(planned: Plan, parts: Parts, options: Options, lm_name: str, me
             described = _described(variant, options, lm_name)
             try:
                 if late is not None and meter.seconds > 60 * late and len(replies) > 1:
-                    raise InputError(f"the {late:g} minutes for beginning variants were over.")
+                    raise InputError(
+                        f"the {late:g} minutes for beginning variants were over."
+                    )
                 if variant.name == WHOLE:
                     view.say(_forecast(planned, parts, options))
-                replies[variant.name] = _ask(variant, described, planned, parts, options, meter, view)
+                replies[variant.name] = _ask(
+                    variant, described, planned, parts, options, meter, view
+                )
             except InputError as exc:
                 if variant.name == WHOLE:
                     raise
@@ -110,7 +129,9 @@ def ask_variants(planned: Plan, parts: Parts, options: Options, lm_name: str, me
     except KeyboardInterrupt:
         if not replies:
             raise
-        view.say("Stopped. Going on to the test with what was asked so far; press Ctrl-C again to leave at once.")
+        view.say(
+            "Stopped. Going on to the test with what was asked so far; press Ctrl-C again to leave at once."
+        )
         return Asked(replies, skipped, finished=False)
     return Asked(replies, skipped, finished=True)
 
@@ -138,13 +159,23 @@ def _ask(
         answers = verify(judge, asked, advance)
     if not usable(answers):
         why = Counter(a.judgment.unscored for a in answers if a.judgment.unscored)
-        reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items()) or "the LM judged none of them"
-        raise InputError(f"{counted(len(answers), 'answer')}, none scored ({reasons}); nothing can be fitted.")
+        reasons = (
+            ", ".join(f"{n} {reason.value}" for reason, n in why.items())
+            or "the LM judged none of them"
+        )
+        raise InputError(
+            f"{counted(len(answers), 'answer')}, none scored ({reasons}); nothing can be fitted."
+        )
     return Replies(judge, answers, {**described, "prompts": prompts_of(judge)})
 
 
 def _compiled(
-    variant: Variant, judge: Judge, planned: Plan, parts: Parts, options: Options, view: View
+    variant: Variant,
+    judge: Judge,
+    planned: Plan,
+    parts: Parts,
+    options: Options,
+    view: View,
 ) -> tuple[Judge, set[str], Usage]:
     """The compiled judge, the sources that its prompts have learned from, and what compiling took.
 
@@ -162,7 +193,15 @@ def _compiled(
     proposer = None if writer is None else make_lm(writer, **options.times)
     total = (effort.candidates + 3) * effort.compare_on
     with metered() as spent, view.task(f"{variant.name}: compiling", total) as advance:
-        compiled = compile_judge(judge, variant.optimizer, train, effort, seed, proposer=proposer, advance=advance)
+        compiled = compile_judge(
+            judge,
+            variant.optimizer,
+            train,
+            effort,
+            seed,
+            proposer=proposer,
+            advance=advance,
+        )
     for note in compiled.notes:
         view.say(f"{variant.name}: {note}")
     shown = demo_ids(compiled.judge, parts.pool)
@@ -182,7 +221,11 @@ def _half(pool: Sequence[LabelledExample], seed: int) -> list[LabelledExample]:
 def judge_of(variant: Variant, options: Options) -> Judge:
     """The variant's program on its own LM, or on the study's."""
     if variant.lm is None:
-        endpoint: dict[str, Any] = {"lm": options.lm, "api_base": options.api_base, "api_key": options.api_key}
+        endpoint: dict[str, Any] = {
+            "lm": options.lm,
+            "api_base": options.api_base,
+            "api_key": options.api_key,
+        }
     else:
         endpoint = {"lm": variant.lm, "api_base": variant.api_base}
     return Judge(**endpoint, **options.times, config=variant.config, classifier=None)
@@ -212,7 +255,9 @@ def _forecast(planned: Plan, parts: Parts, options: Options) -> str:
     first = parts.pool[:FIRST]
     judge = judge_of(planned.variants[0], options)
     usage = sum((a.raw.usage for a in verify(judge, first)), Usage())
-    sentences = sum(len(unverified(e.answer).raw_verdicts) for e in parts.pool) / len(parts.pool)
+    sentences = sum(len(unverified(e.answer).raw_verdicts) for e in parts.pool) / len(
+        parts.pool
+    )
     each = [_calls(variant, sentences) for variant in planned.variants]
     calls = round(len(parts.pool) * sum(each) + len(parts.test) * (1 + max(each)))
     share = calls / max(1, usage.calls)
@@ -226,7 +271,10 @@ def _forecast(planned: Plan, parts: Parts, options: Options) -> str:
 
 def _calls(variant: Variant, sentences: float) -> float:
     """Calls for an answer of so many sentences."""
-    if variant.config.granularity is Granularity.ANSWER or variant.config.verification == "joint":
+    if (
+        variant.config.granularity is Granularity.ANSWER
+        or variant.config.verification == "joint"
+    ):
         return 1
     return sentences + (variant.config.granularity is Granularity.STATEMENT)
 

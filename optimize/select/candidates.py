@@ -11,14 +11,25 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.classifier.fitting import FittedClassifier, assign_folds, fit_classifier, recalibrate
+from faith_dspy.optimize.classifier.fitting import (
+    FittedClassifier,
+    assign_folds,
+    fit_classifier,
+    recalibrate,
+)
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.data.splits import with_sources
 from faith_dspy.optimize.results import LEXICAL, JudgedAnswer, JudgeResult
 from faith_dspy.optimize.select.ask import Replies, price, usable, verify, without_lm
 from faith_dspy.schema import LabelledExample, Unscored, Usage
 from faith_dspy.scoring.agreement import measure_agreement
-from faith_dspy.scoring.classifier import LOGIT_LIMIT, Classifier, default_classifier, to_logit, to_probability
+from faith_dspy.scoring.classifier import (
+    LOGIT_LIMIT,
+    Classifier,
+    default_classifier,
+    to_logit,
+    to_probability,
+)
 from faith_dspy.scoring.score import failure, unverified
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
@@ -53,7 +64,10 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    replies: Mapping[str, Replies], pool: Sequence[LabelledExample], seed: int, point: OperatingPoint
+    replies: Mapping[str, Replies],
+    pool: Sequence[LabelledExample],
+    seed: int,
+    point: OperatingPoint,
 ) -> list[Candidate]:
     """Lexical features, fitted and as the shipped default recalibrated; and for each variant the LM calibrated, with
     lexical features, the shipped default recalibrated, and the cascade.
@@ -82,7 +96,10 @@ def candidates(
 
 
 def _of_variant(
-    asked: Replies, lexical: FittedJudge, fold_of: Mapping[str, int], point: OperatingPoint
+    asked: Replies,
+    lexical: FittedJudge,
+    fold_of: Mapping[str, int],
+    point: OperatingPoint,
 ) -> list[Candidate]:
     name = asked.name
     alone = fit_judge(asked.judge, asked.answers, "lm", fold_of, point)
@@ -98,33 +115,63 @@ def _of_variant(
     ]  # fmt: skip
     if _default_of(asked) is not None:
         default = fit_judge(asked.judge, asked.answers, "default", fold_of, point)
-        made.append(_candidate(f"{name}, default", "the shipped default, recalibrated", default, asked, "default"))
+        made.append(
+            _candidate(
+                f"{name}, default",
+                "the shipped default, recalibrated",
+                default,
+                asked,
+                "default",
+            )
+        )
     return made
 
 
 def _default_of(asked: Replies) -> Classifier | None:
     """The shipped classifier of these replies; None where there is none, or the prompts are others."""
-    seed_prompts = not asked.fields.get("seed_prompts") and asked.judge.config.ask_about == "all"
-    return default_classifier(asked.judge.lm_name, asked.judge.config) if seed_prompts else None
+    seed_prompts = (
+        not asked.fields.get("seed_prompts") and asked.judge.config.ask_about == "all"
+    )
+    return (
+        default_classifier(asked.judge.lm_name, asked.judge.config)
+        if seed_prompts
+        else None
+    )
 
 
 def _candidate(
-    name: str, description: str, fitted: FittedJudge, asked: Replies | None, method: Method | Literal["cascade"]
+    name: str,
+    description: str,
+    fitted: FittedJudge,
+    asked: Replies | None,
+    method: Method | Literal["cascade"],
 ) -> Candidate:
     fields: dict[str, Any] = {}
     if asked is not None:
-        fields = {k: v for k, v in asked.fields.items() if k not in ("name", "kind", "description")}
+        fields = {
+            k: v
+            for k, v in asked.fields.items()
+            if k not in ("name", "kind", "description")
+        }
         described = asked.fields["description"]
-        description = f"{described}; {description}" if method != "cascade" else f"{description}: {described}"
+        description = (
+            f"{described}; {description}"
+            if method != "cascade"
+            else f"{description}: {described}"
+        )
     kind: Literal["baseline", "lm"] = "baseline" if asked is None else "lm"
-    result = measure(name, kind, fitted.answers, fitted.judge, description=description, **fields)
+    result = measure(
+        name, kind, fitted.answers, fitted.judge, description=description, **fields
+    )
     return Candidate(result, fitted.judge, asked, method)
 
 
 def pool_folds(examples: Iterable[LabelledExample], seed: int) -> dict[str, int]:
     """The fold of each source of these answers (`assign_folds`)."""
     labelled = [e for e in examples if e.label is not None]
-    return assign_folds([bool(e.label) for e in labelled], [e.group_key for e in labelled], seed)
+    return assign_folds(
+        [bool(e.label) for e in labelled], [e.group_key for e in labelled], seed
+    )
 
 
 def fit_judge(
@@ -154,7 +201,9 @@ def fit_judge(
         lm = ["lm"] if judge.asks_lm else []
         names = lm if method == "lm" else [*lm, *CLASSIFIER_FEATURES]
         fitted = fit_classifier(known, names, fold_of, operating_point, default)
-    return FittedJudge(judge.copy(classifier=fitted.classifier), _cross_fitted(answers, fitted))
+    return FittedJudge(
+        judge.copy(classifier=fitted.classifier), _cross_fitted(answers, fitted)
+    )
 
 
 def fit_on_labels(
@@ -166,32 +215,53 @@ def fit_on_labels(
 ) -> _Judge:
     """What `Judge.fit` does."""
     if judge.escalate_to is not None:
-        raise ConfigError("a cascade is fitted by a study; fit each of its two judges by itself.")
+        raise ConfigError(
+            "a cascade is fitted by a study; fit each of its two judges by itself."
+        )
     if method == "default" and default_classifier(judge.lm_name, judge.config) is None:
-        raise ConfigError(f"there is no default classifier for {judge.lm_name} with these options; fit 'features'.")
+        raise ConfigError(
+            f"there is no default classifier for {judge.lm_name} with these options; fit 'features'."
+        )
     if method == "lm" and not judge.asks_lm:
         raise ConfigError("this judge asks no LM; fit 'features'.")
     labelled = with_sources([e for e in examples if e.label is not None])
     fold_of = pool_folds(labelled, 0)
     answers = verify(judge, labelled, num_threads=num_threads)
-    fitted = fit_judge(judge, answers, method, fold_of, OperatingPoint.parse(operating_point))
+    fitted = fit_judge(
+        judge, answers, method, fold_of, OperatingPoint.parse(operating_point)
+    )
     return judge.copy(classifier=fitted.judge.classifier, manifest={})
 
 
-def _cross_fitted(answers: Sequence[JudgedAnswer], fitted: FittedClassifier) -> list[JudgedAnswer]:
+def _cross_fitted(
+    answers: Sequence[JudgedAnswer], fitted: FittedClassifier
+) -> list[JudgedAnswer]:
     """Each answer judged by weights that did not see its source; unscored where the LM failed."""
-    probability = dict(zip((a.id for a in usable(answers)), fitted.probabilities, strict=True))
+    probability = dict(
+        zip((a.id for a in usable(answers)), fitted.probabilities, strict=True)
+    )
     threshold = fitted.classifier.threshold
     judged = []
     for a in answers:
         p = probability.get(a.id)
         update: dict[str, Any] = {}
         if p is not None:
-            update = {"probability": p, "faithful": p >= threshold, "threshold": threshold}
+            update = {
+                "probability": p,
+                "faithful": p >= threshold,
+                "threshold": threshold,
+            }
         elif a.raw.raw_verdicts:
             why = a.judgment.unscored or failure(a.raw.last) or Unscored.LM_FAILED
-            update = {"probability": None, "faithful": None, "score": None, "unscored": why}
-        judged.append(a.model_copy(update={"judgment": a.judgment.model_copy(update=update)}))
+            update = {
+                "probability": None,
+                "faithful": None,
+                "score": None,
+                "unscored": why,
+            }
+        judged.append(
+            a.model_copy(update={"judgment": a.judgment.model_copy(update=update)})
+        )
     return judged
 
 
@@ -201,13 +271,22 @@ def cascade(lexical: FittedJudge, lm: FittedJudge) -> FittedJudge:
     first = {a.id: a for a in lexical.answers}
 
     def sure(a: JudgedAnswer) -> bool:
-        return a.judgment.unscored is None and a.probability is not None and not low <= a.probability < high
+        return (
+            a.judgment.unscored is None
+            and a.probability is not None
+            and not low <= a.probability < high
+        )
 
     answers = [first[a.id] if sure(first[a.id]) else a for a in lm.answers]
     config = JudgeConfig.make(**lm.judge.config.scoring_options)
     assert lexical.judge.classifier is not None
-    classifier = lexical.judge.classifier.model_copy(update={"review_range": (low, high)})
-    return FittedJudge(Judge(NO_LM, config=config, classifier=classifier, escalate_to=lm.judge), answers)
+    classifier = lexical.judge.classifier.model_copy(
+        update={"review_range": (low, high)}
+    )
+    return FittedJudge(
+        Judge(NO_LM, config=config, classifier=classifier, escalate_to=lm.judge),
+        answers,
+    )
 
 
 def _escalation_range(lexical: FittedJudge) -> tuple[float, float]:
@@ -217,7 +296,9 @@ def _escalation_range(lexical: FittedJudge) -> tuple[float, float]:
     """
     assert lexical.judge.classifier is not None
     centre = to_logit(lexical.judge.classifier.threshold)
-    known = [a.probability for a in usable(lexical.answers) if a.probability is not None]
+    known = [
+        a.probability for a in usable(lexical.answers) if a.probability is not None
+    ]
     distances = sorted(abs(to_logit(p) - centre) for p in known)
     k = int(SHARE * len(distances))
     reach = (distances[k - 1] + distances[k]) / 2 if k else 0.0
@@ -232,9 +313,15 @@ def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
     if judge.asks_lm or not answer.raw.raw_verdicts:
         return answer.by(judge)
     raw, example = unverified(answer.example.answer), answer.example
-    if judge.escalate_to and judge.should_escalate(judge.score_answer(raw, example.context, example.question)):
-        raw = raw.model_copy(update={"escalated": answer.raw, "usage": answer.raw.usage})
-    return JudgedAnswer.of(example, raw, judge.score_answer(raw, example.context, example.question))
+    if judge.escalate_to and judge.should_escalate(
+        judge.score_answer(raw, example.context, example.question)
+    ):
+        raw = raw.model_copy(
+            update={"escalated": answer.raw, "usage": answer.raw.usage}
+        )
+    return JudgedAnswer.of(
+        example, raw, judge.score_answer(raw, example.context, example.question)
+    )
 
 
 def measure(
@@ -250,7 +337,9 @@ def measure(
     return JudgeResult(
         name=name,
         kind=kind,
-        levels=measure_agreement([a.example for a in answers], [a.judgment for a in answers]),
+        levels=measure_agreement(
+            [a.example for a in answers], [a.judgment for a in answers]
+        ),
         usage=usage,
         judged=len(answers),
         lm_share=sum(a.raw.usage.calls > 0 for a in answers) / len(answers),

@@ -40,25 +40,43 @@ def choose(candidates: Sequence[Candidate], prefer: Prefer) -> Choice:
     best score (Breiman et al. 1984, *CART*, §3.4.3). Candidates are compared on the answers that both may be measured
     on. `InputError` where nothing could be measured.
     """
-    price_of = dict(zip((c.result.name for c in candidates), costs([c.result for c in candidates]), strict=True))
+    price_of = dict(
+        zip(
+            (c.result.name for c in candidates),
+            costs([c.result for c in candidates]),
+            strict=True,
+        )
+    )
     scored = [c for c in candidates if score(c.result.rows) is not None]
     if not scored:
-        raise InputError("no candidate could be measured: the answers have one label only, or none was scored.")
+        raise InputError(
+            "no candidate could be measured: the answers have one label only, or none was scored."
+        )
     ordered = sorted(scored, key=lambda c: price_of[c.result.name])
     best = ordered[0]
     for other in ordered[1:]:
         if (difference(other.result.rows, best.result.rows).value or 0.0) > 0:
             best = other
-    behind = {c.result.name: difference(c.result.rows, best.result.rows) for c in scored if c is not best}
+    behind = {
+        c.result.name: difference(c.result.rows, best.result.rows)
+        for c in scored
+        if c is not best
+    }
     champion, reason = best, "it has the best score on the pool"
     for c in ordered:
         if c is best or price_of[c.result.name] >= price_of[best.result.name]:
             break
         if prefer == "cheapest" and _within_one_error(behind[c.result.name]):
-            champion, reason = c, f"it is the cheapest within one standard error of {best.result.name}"
+            champion, reason = (
+                c,
+                f"it is the cheapest within one standard error of {best.result.name}",
+            )
             break
         if prefer == "agreement" and not_inferior(c.result.rows, best.result.rows):
-            champion, reason = c, f"it costs less than {best.result.name}, and is shown not to be worse"
+            champion, reason = (
+                c,
+                f"it costs less than {best.result.name}, and is shown not to be worse",
+            )
             break
     compared = [_compared(c.result, behind.get(c.result.name)) for c in candidates]
     return Choice(champion, compared, reason)
@@ -87,7 +105,12 @@ def difference(rows: Sequence[Row], others: Sequence[Row]) -> Difference:
     one, other = _on_both(rows, others)
     if not one:
         return Difference(why="no answer was judged by both")
-    (d,) = paired(_score_of(one), _score_of(other), [r.source for r in one], [r.label for r in one])
+    (d,) = paired(
+        _score_of(one),
+        _score_of(other),
+        [r.source for r in one],
+        [r.label for r in one],
+    )
     return d
 
 
@@ -99,7 +122,10 @@ def score(rows: Sequence[Row]) -> float | None:
 
 def _on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     both = {r.id for r in rows} & {r.id for r in others}
-    one, other = (sorted((r for r in side if r.id in both), key=lambda r: r.id) for side in (rows, others))
+    one, other = (
+        sorted((r for r in side if r.id in both), key=lambda r: r.id)
+        for side in (rows, others)
+    )
     return one, other
 
 
@@ -111,7 +137,10 @@ def _score_of(rows: Sequence[Row]) -> Metrics:
 
     def metric(w: Floats) -> Sequence[Floats]:
         with np.errstate(invalid="ignore"):
-            of_label = [(w @ (off * part)) / (w @ part) for part in (y.astype(float), (~y).astype(float))]
+            of_label = [
+                (w @ (off * part)) / (w @ part)
+                for part in (y.astype(float), (~y).astype(float))
+            ]
         return [1 - (of_label[0] + of_label[1]) / 2]
 
     return metric

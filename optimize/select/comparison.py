@@ -12,7 +12,14 @@ from scipy.stats import permutation_test
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import Comparison, Difference, Row, Verdict
 from faith_dspy.report.tables import roughly
-from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, BySource, Floats, by_source, label_sources, metric_values
+from faith_dspy.scoring.statistics import (
+    SIGNIFICANT_FROM,
+    BySource,
+    Floats,
+    by_source,
+    label_sources,
+    metric_values,
+)
 
 Metrics = Callable[[Floats], Sequence[Floats]]
 """Metrics of shape (draws,), NaN where undefined, from weights of shape (draws, n)."""
@@ -25,7 +32,11 @@ NO_DIFFERENCE = 0.005
 
 
 def compare(
-    a: Sequence[Row], b: Sequence[Row], names: tuple[str, str] = ("A", "B"), *, tested: bool = True
+    a: Sequence[Row],
+    b: Sequence[Row],
+    names: tuple[str, str] = ("A", "B"),
+    *,
+    tested: bool = True,
 ) -> Comparison:
     """Judge A against judge B on the same answers in the same order; ``names`` are for the sentence.
 
@@ -43,7 +54,11 @@ def compare(
     least = min(label_sources(labels, sources).values())
     p_value = sign_flips(a, b)
     verdict = _verdict(balanced, p_value, least if tested else 0)
-    more = _more(balanced, len(a), len(set(sources))) if tested and verdict == "inconclusive" else More()
+    more = (
+        _more(balanced, len(a), len(set(sources)))
+        if tested and verdict == "inconclusive"
+        else More()
+    )
     return Comparison(
         n=len(a),
         sources=len(set(sources)),
@@ -57,14 +72,19 @@ def compare(
     )
 
 
-def paired(a: Metrics, b: Metrics, sources: Sequence[str], labels: Sequence[bool] | None = None) -> list[Difference]:
+def paired(
+    a: Metrics, b: Metrics, sources: Sequence[str], labels: Sequence[bool] | None = None
+) -> list[Difference]:
     """Each metric of A minus the same of B on the same answers, with its interval over their ``sources``."""
 
     def differences(w: Floats) -> dict[str, Floats]:
         pairs = zip(a(w), b(w), strict=True)
         return {str(i): one - other for i, (one, other) in enumerate(pairs)}
 
-    return [_difference(d) for d in by_source(differences, len(sources), sources, labels).values()]
+    return [
+        _difference(d)
+        for d in by_source(differences, len(sources), sources, labels).values()
+    ]
 
 
 def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
@@ -76,8 +96,13 @@ def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
     labels = np.array([r.label for r in a], dtype=bool)
     if labels.all() or not labels.any():
         return None
-    right = [np.array([r.predicted == r.label for r in side], dtype=np.float64) for side in (a, b)]
-    parts = (right[0] - right[1]) / (2 * np.where(labels, labels.sum(), (~labels).sum()))
+    right = [
+        np.array([r.predicted == r.label for r in side], dtype=np.float64)
+        for side in (a, b)
+    ]
+    parts = (right[0] - right[1]) / (
+        2 * np.where(labels, labels.sum(), (~labels).sum())
+    )
     member = np.unique([r.source for r in a], return_inverse=True)[1]
     of_source = np.bincount(member, weights=parts)
     moved = of_source[np.abs(of_source) > 1e-12]
@@ -107,7 +132,10 @@ def balanced_accuracy(rows: Sequence[Row]) -> Metrics:
 def _all_answers(rows: Sequence[Row]) -> Metrics:
     """Balanced accuracy and AUROC of one judge over all answers, those it left unscored as wrong."""
     y = np.array([r.label for r in rows], dtype=bool)
-    passed = np.array([(not r.label) if r.predicted is None else r.predicted for r in rows], dtype=bool)
+    passed = np.array(
+        [(not r.label) if r.predicted is None else r.predicted for r in rows],
+        dtype=bool,
+    )
     ranks = np.array([rank_of(r) for r in rows], dtype=np.float64)
 
     def metrics(w: Floats) -> Sequence[Floats]:
@@ -128,13 +156,27 @@ def _difference(d: BySource) -> Difference:
     if math.isnan(d.value):
         return Difference(why="all answers have the same label, or none was scored")
     if math.isnan(d.error):
-        return Difference(value=d.value, why="no interval: a label is in one source alone, or there are fewer than 3")
-    return Difference(value=d.value, low=d.value - d.half, high=d.value + d.half, standard_error=d.error)
+        return Difference(
+            value=d.value,
+            why="no interval: a label is in one source alone, or there are fewer than 3",
+        )
+    return Difference(
+        value=d.value,
+        low=d.value - d.half,
+        high=d.value + d.half,
+        standard_error=d.error,
+    )
 
 
 def _verdict(d: Difference, p_value: float | None, least: int) -> Verdict:
     """``least``: sources of the rarer label in a test part."""
-    if least < SIGNIFICANT_FROM or d.low is None or d.high is None or p_value is None or p_value > ALPHA:
+    if (
+        least < SIGNIFICANT_FROM
+        or d.low is None
+        or d.high is None
+        or p_value is None
+        or p_value > ALPHA
+    ):
         return "inconclusive"
     if d.low > 0:
         return "better"
@@ -168,15 +210,23 @@ def _place(rows: Sequence[Row], least: int, tested: bool) -> str:
     return text
 
 
-def _sentence(d: Difference, verdict: Verdict, more: More, place: str, names: tuple[str, str]) -> str:
+def _sentence(
+    d: Difference, verdict: Verdict, more: More, place: str, names: tuple[str, str]
+) -> str:
     one, other = names
     if d.value is None:
         return f"{one} cannot be compared with {other}: {d.why}."
-    interval = "" if d.low is None or d.high is None else f" (95% interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
+    interval = (
+        ""
+        if d.low is None or d.high is None
+        else f" (95% interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
+    )
     facts = f"balanced accuracy {100 * d.value:+.1f} points{interval} {place}"
     if verdict != "inconclusive":
         return f"{one} is {verdict} than {other}: {facts}."
     end = ""
     if more.answers is not None and more.sources is not None:
-        end = f" To decide a difference of {100 * abs(d.value):.1f} points takes {more}."
+        end = (
+            f" To decide a difference of {100 * abs(d.value):.1f} points takes {more}."
+        )
     return f"{one} against {other}: inconclusive, {facts}.{end}"

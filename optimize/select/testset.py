@@ -54,9 +54,18 @@ def open_testset(
         judged = _on_pool(champion, calibrated, lexical, whole, parts, seed)
     else:
         judged = _on_testset(champion, calibrated, lexical, whole, parts.test, view)
-    judges = {"champion": champion.judge, CALIBRATED: calibrated.judge, UNTUNED: whole.judge}
-    results = [measure(name, _kind(name), answers, judges.get(name)) for name, answers in judged.items()]
-    same = {lexical.result.name: LEXICAL, calibrated.result.name: CALIBRATED}.get(champion.result.name)
+    judges = {
+        "champion": champion.judge,
+        CALIBRATED: calibrated.judge,
+        UNTUNED: whole.judge,
+    }
+    results = [
+        measure(name, _kind(name), answers, judges.get(name))
+        for name, answers in judged.items()
+    ]
+    same = {lexical.result.name: LEXICAL, calibrated.result.name: CALIBRATED}.get(
+        champion.result.name
+    )
     comparisons = {
         other.name: compare(
             results[0].rows,
@@ -71,7 +80,9 @@ def open_testset(
 
 
 def _kind(name: str) -> Any:
-    return {"champion": "lm", CALIBRATED: "lm", UNTUNED: "untuned"}.get(name, "baseline")
+    return {"champion": "lm", CALIBRATED: "lm", UNTUNED: "untuned"}.get(
+        name, "baseline"
+    )
 
 
 def _named(candidates: Sequence[Candidate], name: str) -> Candidate:
@@ -80,7 +91,11 @@ def _named(candidates: Sequence[Candidate], name: str) -> Candidate:
 
 def _calibrated(champion: Candidate, candidates: Sequence[Candidate]) -> Candidate:
     calibrated = [c for c in candidates if c.method == "lm" and c.replies is not None]
-    own = [c for c in calibrated if champion.replies is not None and c.replies is champion.replies]
+    own = [
+        c
+        for c in calibrated
+        if champion.replies is not None and c.replies is champion.replies
+    ]
     return (own or sorted(calibrated, key=lambda c: -(c.result.score or 0.0)))[0]
 
 
@@ -97,7 +112,9 @@ def _on_testset(
             return verify(judge, test, advance)
 
     by_champion = asked(champion.result.name, champion.judge)
-    if champion.judge.asks_lm:  # about all answers, with the prompts of its LM calibrated
+    if (
+        champion.judge.asks_lm
+    ):  # about all answers, with the prompts of its LM calibrated
         by_calibrated = [a.by(calibrated.judge) for a in by_champion]
     else:
         by_calibrated = asked(calibrated.result.name, calibrated.judge)
@@ -116,14 +133,22 @@ def _on_testset(
 
 
 def _on_pool(
-    champion: Candidate, calibrated: Candidate, lexical: Candidate, whole: Replies, parts: Parts, seed: int
+    champion: Candidate,
+    calibrated: Candidate,
+    lexical: Candidate,
+    whole: Replies,
+    parts: Parts,
+    seed: int,
 ) -> dict[str, list[JudgedAnswer]]:
     """The same cross-fitted, on the answers that all of them may be measured on."""
     fold_of = pool_folds(parts.pool, seed)
     answers = list(lexical.result.answers)
     by_size = []
     for k in sorted(set(fold_of.values())):
-        known, held = ([a for a in answers if (fold_of[a.source] == k) is side] for side in (False, True))
+        known, held = (
+            [a for a in answers if (fold_of[a.source] == k) is side]
+            for side in (False, True)
+        )
         by_size += by_length(known, held)
     judged: dict[str, Sequence[JudgedAnswer]] = {
         "champion": champion.result.answers,
@@ -133,21 +158,34 @@ def _on_pool(
         LENGTH: by_size,
     }
     shared = set.intersection(*({a.id for a in side} for side in judged.values()))
-    return {name: sorted((a for a in side if a.id in shared), key=lambda a: a.id) for name, side in judged.items()}
+    return {
+        name: sorted((a for a in side if a.id in shared), key=lambda a: a.id)
+        for name, side in judged.items()
+    }
 
 
-def by_length(known: Sequence[JudgedAnswer], held: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
+def by_length(
+    known: Sequence[JudgedAnswer], held: Sequence[JudgedAnswer]
+) -> list[JudgedAnswer]:
     """The length baseline, fitted on ``known``: by an answer's words and sentences, which are not evidence."""
     from sklearn.linear_model import LogisticRegression
 
     def lengths(answers: Sequence[JudgedAnswer]) -> Any:
-        return np.log1p([[len(a.example.answer.split()), len(a.raw.sentences)] for a in answers])
+        return np.log1p(
+            [[len(a.example.answer.split()), len(a.raw.sentences)] for a in answers]
+        )
 
-    model = LogisticRegression(class_weight="balanced").fit(lengths(known), [a.label for a in known])
-    chances = model.predict_proba(lengths(held))[:, list(model.classes_).index(True)].tolist()
+    model = LogisticRegression(class_weight="balanced").fit(
+        lengths(known), [a.label for a in known]
+    )
+    chances = model.predict_proba(lengths(held))[
+        :, list(model.classes_).index(True)
+    ].tolist()
     return [_passed(a, p) for a, p in zip(held, chances, strict=True)]
 
 
 def _passed(answer: JudgedAnswer, p: float) -> JudgedAnswer:
     update = {"probability": p, "faithful": p >= 0.5, "score": p}
-    return answer.model_copy(update={"judgment": answer.judgment.model_copy(update=update)})
+    return answer.model_copy(
+        update={"judgment": answer.judgment.model_copy(update=update)}
+    )

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.results import StudyResult
-from faith_dspy.optimize.tracking.store import client_of, connect, mlflow_errors, redacted
+from faith_dspy.optimize.tracking.store import (
+    client_of,
+    connect,
+    mlflow_errors,
+    redacted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +36,16 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     except InputError as exc:
         raise InputError(f"{neither}; and {exc}") from exc
     with mlflow_errors(client.tracking_uri):
-        runs = _study_runs(client, [e.experiment_id for e in client.search_experiments()])
+        runs = _study_runs(
+            client, [e.experiment_id for e in client.search_experiments()]
+        )
         found = _find(runs, source.removeprefix("runs:/"))
         if found:
             return read_result(client, found)
-    names = [f"{r.info.run_id[:8]} ({r.data.params.get('labels_file', '?')})" for r in runs[:5]]
+    names = [
+        f"{r.info.run_id[:8]} ({r.data.params.get('labels_file', '?')})"
+        for r in runs[:5]
+    ]
     raise InputError(
         f"{neither}, nor a study in {redacted(client.tracking_uri)}. There: {', '.join(names) or 'no study at all'}."
     )
@@ -47,15 +57,21 @@ def read_result(client: Any, run_id: str) -> StudyResult:
     try:
         path = Path(client.download_artifacts(run_id, STUDY_FILE))
     except Exception as exc:
-        raise InputError(f"{where}: has no {STUDY_FILE}; the study was not finished. Run it again to go on.") from exc
+        raise InputError(
+            f"{where}: has no {STUDY_FILE}; the study was not finished. Run it again to go on."
+        ) from exc
     return _parse(path, where)
 
 
-def last_studies(experiment: str, tracking_uri: str | None = None, n: int = 10) -> list[StudyResult]:
+def last_studies(
+    experiment: str, tracking_uri: str | None = None, n: int = 10
+) -> list[StudyResult]:
     """The last ``n`` finished studies of an MLflow experiment, the newest first."""
     client, uri, experiment_id = connect(tracking_uri, experiment, create=False)
     with mlflow_errors(uri):
-        runs = [r for r in _study_runs(client, [experiment_id]) if "champion" in r.data.tags]
+        runs = [
+            r for r in _study_runs(client, [experiment_id]) if "champion" in r.data.tags
+        ]
         return [read_result(client, r.info.run_id) for r in runs[:n]]
 
 
@@ -71,13 +87,25 @@ def _parse(path: Path, where: str) -> StudyResult:
 
 def _study_runs(client: Any, experiment_ids: Sequence[str]) -> list[Any]:
     query = "tags.`faith_dspy.kind` = 'study'"
-    return list(client.search_runs(experiment_ids, query, order_by=["attributes.start_time DESC"], max_results=_MOST))
+    return list(
+        client.search_runs(
+            experiment_ids,
+            query,
+            order_by=["attributes.start_time DESC"],
+            max_results=_MOST,
+        )
+    )
 
 
 def _find(runs: Sequence[Any], key: str) -> str | None:
     """The run with this run id or study id, or the only one with an id that begins with it."""
-    ids = {str(r.info.run_id): (r.info.run_id, r.data.tags["faith_dspy.study_id"]) for r in runs}
+    ids = {
+        str(r.info.run_id): (r.info.run_id, r.data.tags["faith_dspy.study_id"])
+        for r in runs
+    }
     if exact := [run_id for run_id, names in ids.items() if key in names]:
         return exact[0]
-    begins = [run_id for run_id, names in ids.items() if any(n.startswith(key) for n in names)]
+    begins = [
+        run_id for run_id, names in ids.items() if any(n.startswith(key) for n in names)
+    ]
     return begins[0] if len(begins) == 1 and len(key) >= 6 else None

@@ -16,7 +16,13 @@ from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.studies import compare_champions
 from faith_dspy.optimize.results import CHEAPER
 from faith_dspy.optimize.tracking.archive import read_result
-from faith_dspy.optimize.tracking.store import MAX_DESCRIPTION, client_of, global_store, mlflow_errors, redacted
+from faith_dspy.optimize.tracking.store import (
+    MAX_DESCRIPTION,
+    client_of,
+    global_store,
+    mlflow_errors,
+    redacted,
+)
 from faith_dspy.report.tables import estimate, points
 from faith_dspy.schema import digest
 
@@ -55,24 +61,41 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
         aliases = {}
     for version in client.search_model_versions(f"name = '{name}'"):
         if version.tags.get(_JUDGE) == judge:
-            names = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == str(version.version))
+            names = ", ".join(
+                f"@{alias}" for alias, v in aliases.items() if v == str(version.version)
+            )
             return f"Registered before as {name} version {version.version}{names and f' ({names})'}."
-    present = client.get_model_version(name, aliases[CHAMPION]) if CHAMPION in aliases else None
-    decision = decide_promotion(result, present and _study_of(client, present.run_id), first=present is None)
+    present = (
+        client.get_model_version(name, aliases[CHAMPION])
+        if CHAMPION in aliases
+        else None
+    )
+    decision = decide_promotion(
+        result, present and _study_of(client, present.run_id), first=present is None
+    )
     tags = {
         _JUDGE: judge,
         "study_id": result.study_id,
         "variant": result.champion,
         "labels_file": result.labels_file,
-        "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
+        "test_balanced_accuracy": estimate(
+            result.tested("champion").agreement.balanced_accuracy
+        ),
         "promoted": f"{'yes' if decision.promoted else 'no'}: {decision.reason}",
     }
     text = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
-    card = text.removeprefix("# Faithfulness judge").lstrip()[:MAX_DESCRIPTION]  # MLflow's lists show its first line
+    card = text.removeprefix("# Faithfulness judge").lstrip()[
+        :MAX_DESCRIPTION
+    ]  # MLflow's lists show its first line
     with global_store(store.uri):
         model_id = _log_model(run_id, result, name)
         version = client.create_model_version(
-            name, f"models:/{model_id}", run_id, tags, description=card, model_id=model_id
+            name,
+            f"models:/{model_id}",
+            run_id,
+            tags,
+            description=card,
+            model_id=model_id,
         )
     registered = f"Registered as {name} version {version.version}"
     if not decision.promoted:
@@ -90,17 +113,25 @@ def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) 
     A prompt that the newest version holds already gets no new one.
     """
     client = store.client
-    tags = {"study_id": result.study_id, "variant": result.champion, "labels_file": result.labels_file}
+    tags = {
+        "study_id": result.study_id,
+        "variant": result.champion,
+        "labels_file": result.labels_file,
+    }
     for predictor, prompt in result.variant(result.champion).prompts.items():
         where, text = f"{name}.{predictor}", prompt_markdown(prompt)
         version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
         if version is None or version.template != text:
-            version = client.register_prompt(where, text, f"{result.champion} of study {result.study_id[:8]}", tags)
+            version = client.register_prompt(
+                where, text, f"{result.champion} of study {result.study_id[:8]}", tags
+            )
         with global_store(store.uri):
             client.link_prompt_version_to_run(run_id, version)
 
 
-def decide_promotion(result: StudyResult, present: StudyResult | None, *, first: bool = False) -> Decision:
+def decide_promotion(
+    result: StudyResult, present: StudyResult | None, *, first: bool = False
+) -> Decision:
     """Whether a study's champion takes the alias: from the champion whose study is ``present`` (None: unknown), or as
     the ``first``.
 
@@ -113,19 +144,31 @@ def decide_promotion(result: StudyResult, present: StudyResult | None, *, first:
         return Decision(False, "it was held back under stress")
     if not better_than_chance(result.tested("champion").agreement):
         return Decision(False, "it is not shown better than chance")
-    if worse := [CHEAPER[name] for name, c in result.comparisons.items() if name in CHEAPER and c.verdict == "worse"]:
+    if worse := [
+        CHEAPER[name]
+        for name, c in result.comparisons.items()
+        if name in CHEAPER and c.verdict == "worse"
+    ]:
         return Decision(False, f"it is worse than {worse[0]}")
     if first:
         return Decision(True, "there was no champion")
-    if result.split.get("cross_fitted") and not (present and present.split.get("cross_fitted")):
-        return Decision(False, "it was only cross-fitted, for want of labels, and replaces none that was tested")
+    if result.split.get("cross_fitted") and not (
+        present and present.split.get("cross_fitted")
+    ):
+        return Decision(
+            False,
+            "it was only cross-fitted, for want of labels, and replaces none that was tested",
+        )
     context = "; the present champion was not tested on the same answers"
     if present is not None and (compared := compare_champions(result, present)):
         facts = (
-            f"the present champion on the same {compared.n} test answers ({points(compared.balanced_accuracy)} points)"
+            f"the present champion on the same {compared.n} test answers "
+            f"({points(compared.balanced_accuracy)} points)"
         )
         if compared.verdict != "inconclusive":
-            return Decision(compared.verdict == "better", f"it is {compared.verdict} than {facts}")
+            return Decision(
+                compared.verdict == "better", f"it is {compared.verdict} than {facts}"
+            )
         context = f", and not shown worse than {facts}"
     if result.comparisons["untuned"].verdict != "better":
         return Decision(False, "it is not shown better than its own untuned judge")
@@ -142,16 +185,23 @@ def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
         aliases = _aliases(client, name)
         if aliases is None:
             where = redacted(client.tracking_uri)
-            raise InputError(f"no model {name!r} is registered at {where}; `faith-dspy tune` registers champions.")
+            raise InputError(
+                f"no model {name!r} is registered at {where}; `faith-dspy tune` registers champions."
+            )
         swapped = {CHAMPION: aliases.get(PREVIOUS), PREVIOUS: aliases.get(CHAMPION)}
         if not any(swapped.values()):
-            raise InputError(f"model {name!r} has no version @{CHAMPION} and none @{PREVIOUS}: nothing to roll back.")
+            raise InputError(
+                f"model {name!r} has no version @{CHAMPION} and none @{PREVIOUS}: nothing to roll back."
+            )
         for alias, version in swapped.items():
             if version:
                 client.set_registered_model_alias(name, alias, version)
             else:
                 client.delete_registered_model_alias(name, alias)
-    told = "; ".join(f"{f'version {v}' if v else 'no version'} is @{alias}" for alias, v in swapped.items())
+    told = "; ".join(
+        f"{f'version {v}' if v else 'no version'} is @{alias}"
+        for alias, v in swapped.items()
+    )
     return f"{name}: {told}. Repeat to undo."
 
 
@@ -176,8 +226,13 @@ def _log_model(run_id: str, result: StudyResult, name: str) -> str:
     from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS
 
     extra = "[local]" if result.lm.get("sha256") else ""
-    with tempfile.TemporaryDirectory() as folder, mlflow.start_run(run_id=run_id, nested=True):
-        for file in exported_files(Path(result.judge_dir)):  # MLflow takes a whole folder, whatever lies there
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mlflow.start_run(run_id=run_id, nested=True),
+    ):
+        for file in exported_files(
+            Path(result.judge_dir)
+        ):  # MLflow takes a whole folder, whatever lies there
             copy = Path(folder, file.relative_to(result.judge_dir))
             copy.parent.mkdir(exist_ok=True)
             shutil.copy(file, copy)
@@ -186,7 +241,10 @@ def _log_model(run_id: str, result: StudyResult, name: str) -> str:
             python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
             artifacts={"judge": folder},
             input_example=(EXAMPLE, PARAMS),
-            pip_requirements=[f"faith_dspy{extra}=={metadata.version('faith_dspy')}", f"mlflow=={mlflow.__version__}"],
+            pip_requirements=[
+                f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
+                f"mlflow=={mlflow.__version__}",
+            ],
             params={"variant": result.champion},
             model_type="judge",
         )

@@ -18,8 +18,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow import expectations, record_of_trace
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.data.imports import ImportedLabels, label_by_majority, label_meaning, majority
-from faith_dspy.optimize.tracking.store import EXPERIMENT, connect, global_store, mlflow_errors
+from faith_dspy.optimize.data.imports import (
+    ImportedLabels,
+    label_by_majority,
+    label_meaning,
+    majority,
+)
+from faith_dspy.optimize.tracking.store import (
+    EXPERIMENT,
+    connect,
+    global_store,
+    mlflow_errors,
+)
 from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences
 
@@ -97,7 +107,9 @@ def queue_answers(
     from mlflow.genai import review_queues
 
     if (answers is None) == (traces is None):
-        raise InputError("give either answers or --traces FILTER, to queue an application's traces")
+        raise InputError(
+            "give either answers or --traces FILTER, to queue an application's traces"
+        )
     if traces is not None and verdicts is not None:
         raise InputError("traces are queued as they are: --verdicts is for answers")
     examples = [] if answers is None else read_labels(answers, require_label=False)
@@ -107,9 +119,15 @@ def queue_answers(
         if traces is None:
             items, made, cut = _traces_of(store, examples, judgments)
         else:
-            items, made, cut = [trace_id for trace_id, _ in _search(store, traces)], 0, 0
+            items, made, cut = (
+                [trace_id for trace_id, _ in _search(store, traces)],
+                0,
+                0,
+            )
         if not items:
-            raise InputError(f"no trace of the experiment {experiment!r} fits {traces!r}.")
+            raise InputError(
+                f"no trace of the experiment {experiment!r} fits {traces!r}."
+            )
         target = _queue(store, queue, numbered=traces is None)
         present = {item.item_id for item in _items(target)}
         new = [item for item in dict.fromkeys(items) if item not in present]
@@ -120,7 +138,9 @@ def queue_answers(
     return Queued(made, len(new), page, cut)
 
 
-def read_reviews(store: Store, queues: Sequence[str], reviewer: str | None = None) -> ImportedLabels:
+def read_reviews(
+    store: Store, queues: Sequence[str], reviewer: str | None = None
+) -> ImportedLabels:
     """Read what reviewers said, as rows of a labels file: every finished review, one row an answer.
 
     The label is the majority's, over all queues; an answer on which people are split has none, and keeps everyone's
@@ -136,34 +156,57 @@ def read_reviews(store: Store, queues: Sequence[str], reviewer: str | None = Non
         for name in queues:
             if name not in by_name:
                 names = ", ".join(sorted(by_name)) or "none"
-                raise InputError(f"there is no review queue {name!r}; the experiment has {names}.")
+                raise InputError(
+                    f"there is no review queue {name!r}; the experiment has {names}."
+                )
             for item in _items(by_name[name]):
                 if item.status != "complete":
                     unfinished += 1
                     continue
                 if item.item_id not in traces:
-                    traces[item.item_id] = store.client.get_trace(item.item_id, display=False)
-                found = _reviews(traces[item.item_id], name, reviewer or name, unreadable)
+                    traces[item.item_id] = store.client.get_trace(
+                        item.item_id, display=False
+                    )
+                found = _reviews(
+                    traces[item.item_id], name, reviewer or name, unreadable
+                )
                 opinions.setdefault(item.item_id, []).extend(found)
     rows: dict[str, dict[str, Any]] = {}
-    for trace in sorted(traces.values(), key=lambda trace: (trace.info.request_time, trace.info.trace_id)):
-        _add_row(rows, unreadable, trace, _statements_of(trace), opinions[trace.info.trace_id])
+    for trace in sorted(
+        traces.values(),
+        key=lambda trace: (trace.info.request_time, trace.info.trace_id),
+    ):
+        _add_row(
+            rows,
+            unreadable,
+            trace,
+            _statements_of(trace),
+            opinions[trace.info.trace_id],
+        )
     return label_by_majority(rows, unreadable, unfinished=unfinished)
 
 
-def read_feedback(store: Store, name: str = NAME, values: Mapping[str, bool] | None = None) -> ImportedLabels:
+def read_feedback(
+    store: Store, name: str = NAME, values: Mapping[str, bool] | None = None
+) -> ImportedLabels:
     """`label_traces` all traces of the store's experiment, the oldest first."""
     import mlflow
 
     with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
-        found = mlflow.search_traces(locations=[store.experiment_id], include_spans=False, return_type="list")
+        found = mlflow.search_traces(
+            locations=[store.experiment_id], include_spans=False, return_type="list"
+        )
         infos = [trace.info for trace in found if _by_person(trace, name)]
         infos.sort(key=lambda info: (info.request_time, info.trace_id))
-        traces = [store.client.get_trace(info.trace_id, display=False) for info in infos]
+        traces = [
+            store.client.get_trace(info.trace_id, display=False) for info in infos
+        ]
     return label_traces(traces, name, values)
 
 
-def label_traces(traces: Iterable[Trace], name: str = NAME, values: Mapping[str, bool] | None = None) -> ImportedLabels:
+def label_traces(
+    traces: Iterable[Trace], name: str = NAME, values: Mapping[str, bool] | None = None
+) -> ImportedLabels:
     """Read the labels that people gave traces, in assessments called ``name``; the newest of each person counts.
 
     ``values``: what labels mean that are neither yes/no, true/false nor a verdict. Statement labels and scores are
@@ -174,9 +217,15 @@ def label_traces(traces: Iterable[Trace], name: str = NAME, values: Mapping[str,
     for trace in traces:
         people = _by_person(trace, name)
         if people:
-            stated = [s.text for s in sentences(_answer_of(trace).get("answer", "")) if carries_statement(s.text)]
+            stated = [
+                s.text
+                for s in sentences(_answer_of(trace).get("answer", ""))
+                if carries_statement(s.text)
+            ]
             texts = stated if len(stated) == 1 else []
-            opinions = [_opinion(who, a, len(texts), values) for who, a in people.items()]
+            opinions = [
+                _opinion(who, a, len(texts), values) for who, a in people.items()
+            ]
             _add_row(rows, unreadable, trace, texts, opinions)
     return label_by_majority(rows, unreadable, values)
 
@@ -198,13 +247,19 @@ def _pages(list_page: Callable[[str | None], Any]) -> Iterable[Any]:
 def _queues(store: Store) -> Iterable[ReviewQueue]:
     from mlflow.genai.review_queues import list_review_queues
 
-    return _pages(lambda token: list_review_queues(experiment_id=store.experiment_id, page_token=token))
+    return _pages(
+        lambda token: list_review_queues(
+            experiment_id=store.experiment_id, page_token=token
+        )
+    )
 
 
 def _items(queue: ReviewQueue) -> Iterable[Any]:
     from mlflow.genai.review_queues import list_review_queue_items
 
-    return _pages(lambda token: list_review_queue_items(queue.queue_id, page_token=token))
+    return _pages(
+        lambda token: list_review_queue_items(queue.queue_id, page_token=token)
+    )
 
 
 def _question(text: str, queue: str) -> str:
@@ -227,9 +282,16 @@ def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
         FAITHFUL: "Do the chunks support all that it says? Say why in the comment. Skip it if you cannot tell.",
         UNSUPPORTED: "Their numbers",
     }
-    listed = _pages(lambda token: label_schemas.list_label_schemas(store.experiment_id, page_token=token))
+    listed = _pages(
+        lambda token: label_schemas.list_label_schemas(
+            store.experiment_id, page_token=token
+        )
+    )
     ids = {schema.name: schema.schema_id for schema in listed}
-    for text, answer in inputs.items():  # MLflow shows the newest first, and has milliseconds
+    for (
+        text,
+        answer,
+    ) in inputs.items():  # MLflow shows the newest first, and has milliseconds
         question = _question(text, name)
         if question not in ids:
             schema = label_schemas.create_label_schema(
@@ -258,20 +320,36 @@ def _search(store: Store, query: str = "") -> list[tuple[str, Mapping[str, str]]
     """Ids and tags of the experiment's traces."""
     import mlflow
 
-    options = {"filter_string": query or None, "include_spans": False, "return_type": "list", "flush": True}
+    options = {
+        "filter_string": query or None,
+        "include_spans": False,
+        "return_type": "list",
+        "flush": True,
+    }
     traces = mlflow.search_traces(locations=[store.experiment_id], **options)
     return [(trace.info.trace_id, trace.info.tags) for trace in traces]
 
 
 def _traces_of(
-    store: Store, examples: Sequence[LabelledExample], judgments: Sequence[Judgment | None]
+    store: Store,
+    examples: Sequence[LabelledExample],
+    judgments: Sequence[Judgment | None],
 ) -> tuple[list[str], int, int]:
     """Traces of answers, written where there are none: their ids, how many are new, and of those how many are cut."""
-    known = {tags[_DIGEST]: trace_id for trace_id, tags in _search(store) if _DIGEST in tags}
+    known = {
+        tags[_DIGEST]: trace_id for trace_id, tags in _search(store) if _DIGEST in tags
+    }
     items: list[str] = []
     made, cut = 0, 0
     for example, judgment in zip(examples, judgments, strict=True):
-        key = digest([example.id, example.question, [c.text for c in example.context], example.answer])
+        key = digest(
+            [
+                example.id,
+                example.question,
+                [c.text for c in example.context],
+                example.answer,
+            ]
+        )
         if key not in known:
             known[key], is_cut = _write(store, example, key, judgment)
             made += 1
@@ -280,23 +358,37 @@ def _traces_of(
     return items, made, cut
 
 
-def _write(store: Store, example: LabelledExample, key: str, judgment: Judgment | None) -> tuple[str, bool]:
+def _write(
+    store: Store, example: LabelledExample, key: str, judgment: Judgment | None
+) -> tuple[str, bool]:
     """Write an answer as a trace; its id, and whether reviewers are shown only its beginning."""
     import mlflow
     from mlflow.entities import Document
     from mlflow.entities.trace_location import MlflowExperimentLocation
 
     question = {"question": example.question or ""}
-    fields = {"id": example.id, "group": example.group, "split": example.split, **example.tags}
+    fields = {
+        "id": example.id,
+        "group": example.group,
+        "split": example.split,
+        **example.tags,
+    }
     statements, numbered = _numbered(example)
     if judgment is not None:
         numbered += f"\n\n*A judge said: {judgment}*"
     texts = [_chunks(example), numbered]
-    previews = texts if store.uri.startswith("sqlite:") else [_shortened(text) for text in texts]
+    previews = (
+        texts
+        if store.uri.startswith("sqlite:")
+        else [_shortened(text) for text in texts]
+    )
     place = MlflowExperimentLocation(store.experiment_id)
     with mlflow.start_span("answer", "CHAIN", trace_destination=place) as root:
         mlflow.update_current_trace(
-            tags={_DIGEST: key, _FIELDS: json.dumps({k: v for k, v in fields.items() if v})},
+            tags={
+                _DIGEST: key,
+                _FIELDS: json.dumps({k: v for k, v in fields.items() if v}),
+            },
             metadata={"mlflow.source.name": "faith-dspy labels push"},
             request_preview=previews[0],
             response_preview=previews[1],
@@ -306,7 +398,10 @@ def _write(store: Store, example: LabelledExample, key: str, judgment: Judgment 
         root.set_attribute(_STATEMENTS, statements)
         with mlflow.start_span("context", "RETRIEVER") as context:
             context.set_inputs(question)
-            documents = [Document(c.text, {"doc_uri": c.source} if c.source else {}) for c in example.context]
+            documents = [
+                Document(c.text, {"doc_uri": c.source} if c.source else {})
+                for c in example.context
+            ]
             context.set_outputs(documents)
     mlflow.flush_trace_async_logging()
     return root.trace_id, previews != texts
@@ -323,7 +418,9 @@ def _as_written(text: str) -> str:
 
 def _chunks(example: LabelledExample) -> str:
     """Question and numbered chunks, in Markdown."""
-    parts = [f"**Question**\n\n{_as_written(example.question)}"] if example.question else []
+    parts = (
+        [f"**Question**\n\n{_as_written(example.question)}"] if example.question else []
+    )
     for chunk in example.context:
         source = f" · {chunk.source}" if chunk.source else ""
         parts.append(f"**Chunk {chunk.id}**{source}\n\n{_as_written(chunk.text)}")
@@ -338,7 +435,10 @@ def _numbered(example: LabelledExample) -> tuple[list[str], str]:
     statements = [s.text for s in example.statements]
     if statements:
         lines = [_as_written(example.answer)]
-        lines += [f"**{number}.** {_as_written(text)}" for number, text in enumerate(statements, 1)]
+        lines += [
+            f"**{number}.** {_as_written(text)}"
+            for number, text in enumerate(statements, 1)
+        ]
         return statements, "\n\n".join(lines)
     lines = []
     for sentence in sentences(example.answer):
@@ -359,37 +459,57 @@ def _by_person(trace: Trace, name: str) -> dict[str, Any]:
     from mlflow.entities import Feedback
 
     newest: dict[str, Any] = {}
-    assessments: list[Any] = sorted(trace.info.assessments, key=lambda a: a.last_update_time_ms or 0)
+    assessments: list[Any] = sorted(
+        trace.info.assessments, key=lambda a: a.last_update_time_ms or 0
+    )
     for a in assessments:
-        by_human = isinstance(a, Feedback) and a.name == name and a.source.source_type == "HUMAN"
+        by_human = (
+            isinstance(a, Feedback)
+            and a.name == name
+            and a.source.source_type == "HUMAN"
+        )
         if by_human and a.valid is not False and a.value is not None:
             newest[str(a.source.source_id)] = a
     return newest
 
 
 def _opinion(
-    who: str, a: Any, statements: int, values: Mapping[str, bool] | None = None, numbers: Iterable[int] = ()
+    who: str,
+    a: Any,
+    statements: int,
+    values: Mapping[str, bool] | None = None,
+    numbers: Iterable[int] = (),
 ) -> _Opinion:
     """``numbers``: of the statements that a person says are not supported, of so many."""
     faithful = label_meaning(a.value, values)
     unsupported: frozenset[int] | None = frozenset(numbers)
     if not unsupported and not faithful:
         unsupported = frozenset({1}) if faithful is False and statements == 1 else None
-    at = datetime.fromtimestamp((a.last_update_time_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
+    at = datetime.fromtimestamp((a.last_update_time_ms or 0) / 1000, UTC).isoformat(
+        timespec="seconds"
+    )
     return _Opinion(who, at, a.value, faithful, unsupported, a.rationale or "")
 
 
-def _reviews(trace: Trace, queue: str, reviewer: str, unreadable: list[str]) -> list[_Opinion]:
+def _reviews(
+    trace: Trace, queue: str, reviewer: str, unreadable: list[str]
+) -> list[_Opinion]:
     """What people answered to a queue's questions about an answer."""
     count = len(_statements_of(trace))
     marks = _by_person(trace, _question(UNSUPPORTED, queue))
     opinions = []
     for who, a in _by_person(trace, _question(FAITHFUL, queue)).items():
-        numbers = [int(number) for number in marks[who].value] if who in marks and count <= _MOST else []
+        numbers = (
+            [int(number) for number in marks[who].value]
+            if who in marks and count <= _MOST
+            else []
+        )
         outside = [number for number in numbers if number > count]
         name = reviewer if who == _NOBODY else who
         if outside:
-            unreadable.append(f"trace {trace.info.trace_id}, {name}: statement {outside[0]} of {count}")
+            unreadable.append(
+                f"trace {trace.info.trace_id}, {name}: statement {outside[0]} of {count}"
+            )
             numbers = []
         opinions.append(_opinion(name, a, count, numbers=numbers))
     return opinions
@@ -406,14 +526,18 @@ def _answer_of(trace: Trace) -> dict[str, Any]:
     fields = json.loads(trace.info.tags.get(_FIELDS, "{}"))
     row = {"id": trace.info.trace_id, **record_of_trace(trace), **fields}
     if fields:  # exactly the chunks that were pushed
-        context = next(span for span in trace.data.spans if span.span_type == "RETRIEVER")
+        context = next(
+            span for span in trace.data.spans if span.span_type == "RETRIEVER"
+        )
         row["context"] = []
         for document in context.outputs:
             text, source = document["page_content"], document["metadata"].get("doc_uri")
             row["context"].append({"text": text, "source": source} if source else text)
     if "error" not in row and not (row.get("context") and row["answer"].strip()):
         row["error"] = f"it has no {'answer' if row.get('context') else 'context'}"
-    return {name: value for name, value in row.items() if value is not None and value != ""}
+    return {
+        name: value for name, value in row.items() if value is not None and value != ""
+    }
 
 
 def _add_row(
@@ -439,19 +563,30 @@ def _add_row(
     faithful = majority(o.faithful for o in opinions)
     if faithful is not None:
         row["faithful"] = faithful
-        statements = [_statement(number, text, opinions) for number, text in enumerate(texts, 1)]
-        if "statements" not in row and any("verdict" in statement for statement in statements):
+        statements = [
+            _statement(number, text, opinions) for number, text in enumerate(texts, 1)
+        ]
+        if "statements" not in row and any(
+            "verdict" in statement for statement in statements
+        ):
             row["statements"] = statements
     rows[place] = row
 
 
 def _statement(number: int, text: str, opinions: Sequence[_Opinion]) -> dict[str, Any]:
     """A statement with the majority's verdict, and the reasons of those who gave it."""
-    marks = [(o, number not in o.unsupported) for o in opinions if o.unsupported is not None]
+    marks = [
+        (o, number not in o.unsupported) for o in opinions if o.unsupported is not None
+    ]
     supported = majority(mark for _, mark in marks)
     if supported is None:
         return {"text": text}
-    statement = {"text": text, "verdict": (Verdict.FULLY_SUPPORTED if supported else Verdict.NOT_SUPPORTED).value}
+    statement = {
+        "text": text,
+        "verdict": (
+            Verdict.FULLY_SUPPORTED if supported else Verdict.NOT_SUPPORTED
+        ).value,
+    }
     reasons = dict.fromkeys(o.why for o, mark in marks if mark is supported and o.why)
     if reasons and not supported:
         statement["reason"] = "; ".join(reasons)

@@ -38,7 +38,9 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 """Set before MLflow is imported, unless it is set already."""
-_DAMAGED = re.compile(r"\(sqlite3\..*(already exists|duplicate column|no such (table|column)|not a database|malformed)")
+_DAMAGED = re.compile(
+    r"\(sqlite3\..*(already exists|duplicate column|no such (table|column)|not a database|malformed)"
+)
 """What SQLite says of a store whose tables were made by half, or that is none."""
 
 
@@ -50,7 +52,9 @@ class Store(NamedTuple):
     experiment_id: str
 
 
-def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: bool = True) -> Store:
+def connect(
+    uri: str | None = None, experiment: str = EXPERIMENT, *, create: bool = True
+) -> Store:
     """Connect to a tracking store, before anything costs LM calls.
 
     ``uri``: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder, or to read (``create=False``) the
@@ -68,8 +72,14 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
             )
         if found is None and not create:
             names = ", ".join(sorted(e.name for e in client.search_experiments()))
-            raise InputError(f"there is no experiment {experiment!r} in {redacted(uri)}; there are {names}.")
-        return Store(client, uri, found.experiment_id if found else client.create_experiment(experiment))
+            raise InputError(
+                f"there is no experiment {experiment!r} in {redacted(uri)}; there are {names}."
+            )
+        return Store(
+            client,
+            uri,
+            found.experiment_id if found else client.create_experiment(experiment),
+        )
 
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
@@ -78,7 +88,9 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     uri = named or DEFAULT if create else nearest_store(named)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
-    mlflow = need("mlflow", "A tracking store")  # it sets up its logging when it is imported
+    mlflow = need(
+        "mlflow", "A tracking store"
+    )  # it sets up its logging when it is imported
     with mlflow_errors(uri), _alone(uri):
         file = _database(uri)
         if file is not None and not file.exists():
@@ -99,9 +111,13 @@ def _make_database(file: Path) -> None:
     """
     import mlflow
 
-    with TemporaryDirectory(prefix=f".{file.name}.", dir=file.absolute().parent) as folder:
+    with TemporaryDirectory(
+        prefix=f".{file.name}.", dir=file.absolute().parent
+    ) as folder:
         database = Path(folder, file.name)
-        mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(max_results=1)
+        mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(
+            max_results=1
+        )
         database.rename(file)
 
 
@@ -118,7 +134,9 @@ def nearest_store(uri: str | None = None) -> str:
     of the nearest one above. `InputError` where there is none."""
     if uri := uri or os.environ.get("MLFLOW_TRACKING_URI"):
         if is_missing(uri):
-            raise InputError(f"there is no MLflow store at {redacted(uri)}; name another with --tracking-uri.")
+            raise InputError(
+                f"there is no MLflow store at {redacted(uri)}; name another with --tracking-uri."
+            )
         return uri
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -132,7 +150,11 @@ def nearest_store(uri: str | None = None) -> str:
 
 def page_of(store: Store, run_id: str) -> str:
     """The address of a run on MLflow's pages: on its server, else where `faith-dspy ui` shows them."""
-    server = redacted(store.uri).rstrip("/") if store.uri.startswith(("http://", "https://")) else UI
+    server = (
+        redacted(store.uri).rstrip("/")
+        if store.uri.startswith(("http://", "https://"))
+        else UI
+    )
     return f"{server}/#/experiments/{store.experiment_id}/runs/{run_id}"
 
 
@@ -143,7 +165,10 @@ def redacted(uri: str) -> str:
 
 def reason(exc: Exception) -> str:
     """First line of an exception's message."""
-    return redacted(str(exc).strip().partition("\n")[0])[:300].rstrip(".") or type(exc).__name__
+    return (
+        redacted(str(exc).strip().partition("\n")[0])[:300].rstrip(".")
+        or type(exc).__name__
+    )
 
 
 def log_batch(
@@ -161,7 +186,11 @@ def log_batch(
     client.log_batch(
         run_id,
         # Four digits keep the columns of MLflow's page readable; study.json has them all.
-        [Metric(k, round(float(v), 4), now, step) for k, v in (metrics or {}).items() if v is not None],
+        [
+            Metric(k, round(float(v), 4), now, step)
+            for k, v in (metrics or {}).items()
+            if v is not None
+        ],
         [Param(k, str(v)[:_MAX_PARAM]) for k, v in (params or {}).items()],
         [RunTag(k, v) for k, v in (tags or {}).items()],
     )
@@ -191,7 +220,10 @@ def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence MLflow's log messages and warnings, on which a user of a study cannot act."""
-    levels = {logger: logger.level for logger in map(logging.getLogger, ("mlflow", "alembic", "opentelemetry"))}
+    levels = {
+        logger: logger.level
+        for logger in map(logging.getLogger, ("mlflow", "alembic", "opentelemetry"))
+    }
     for logger in levels:
         logger.setLevel(logging.ERROR)
     try:
@@ -211,7 +243,10 @@ def global_store(uri: str) -> Iterator[None]:
     """
     import mlflow
 
-    before, environment = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+    before, environment = (
+        mlflow.get_tracking_uri(),
+        os.environ.get("MLFLOW_TRACKING_URI"),
+    )
     was_set = mlflow.is_tracking_uri_set() and before != environment  # type: ignore[no-untyped-call]
     mlflow.set_tracking_uri(uri)
     try:

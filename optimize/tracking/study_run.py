@@ -17,10 +17,25 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from faith_dspy.export import exported_files
-from faith_dspy.optimize.report.pages import card, links, variant_markdown, write_learned
+from faith_dspy.optimize.report.pages import (
+    card,
+    links,
+    variant_markdown,
+    write_learned,
+)
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
-from faith_dspy.optimize.report.tables import OUTCOME, predictions_table, study_tables, worst_first
-from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult, StudySetup
+from faith_dspy.optimize.report.tables import (
+    OUTCOME,
+    predictions_table,
+    study_tables,
+    worst_first,
+)
+from faith_dspy.optimize.results import (
+    JudgedAnswer,
+    JudgeResult,
+    StudyResult,
+    StudySetup,
+)
 from faith_dspy.optimize.tracking.archive import STUDY_FILE
 from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
 from faith_dspy.optimize.tracking.store import (
@@ -45,7 +60,12 @@ if TYPE_CHECKING:
 
 MOST = 100
 """Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.csv``."""
-_STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
+_STUDY, _KIND, _VARIANT, _CHAMPION = (
+    "faith_dspy.study_id",
+    "faith_dspy.kind",
+    "faith_dspy.variant",
+    "champion",
+)
 _PARENT = "mlflow.parentRunId"
 _OPENED = "faith_dspy.test_hash"
 _STATUS = {"done": "FINISHED", "skipped": "KILLED"}
@@ -59,23 +79,43 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     A failing store never ends a study: there is one warning, and what could not be recorded is missing.
     """
 
-    def __init__(self, store: Store, setup: StudySetup, *, register: bool = True) -> None:
-        self._store, self.client, self._model = store, store.client, MODEL if register else None
+    def __init__(
+        self, store: Store, setup: StudySetup, *, register: bool = True
+    ) -> None:
+        self._store, self.client, self._model = (
+            store,
+            store.client,
+            MODEL if register else None,
+        )
         self._complete = True
         lm = str(setup.lm["name"]).rpartition("/")[2].partition("@")[0]
-        self._id = setup.study_id[:4]  # in the names of all its runs: what is cut from a long one is the end
+        self._id = setup.study_id[
+            :4
+        ]  # in the names of all its runs: what is cut from a long one is the end
         parts = [f"{PurePath(setup.labels_file).stem} {self._id}", lm, setup.budget]
-        self._title = " · ".join([*parts, *([f"seed {setup.seed}"] if setup.seed else [])])
+        self._title = " · ".join(
+            [*parts, *([f"seed {setup.seed}"] if setup.seed else [])]
+        )
         self._runs: dict[str, str] = {}
         """Of the variants, by name."""
         tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
         params = {
-            **setup.model_dump(include={"labels_file", "label_set_hash", "budget", "seed"}),
+            **setup.model_dump(
+                include={"labels_file", "label_set_hash", "budget", "seed"}
+            ),
             **{f"answers_{part}": n for part, n in setup.split["used"].items()},
-            **{"lm" if k == "name" else f"lm_{k}": v for k, v in setup.lm.items() if v is not None},
+            **{
+                "lm" if k == "name" else f"lm_{k}": v
+                for k, v in setup.lm.items()
+                if v is not None
+            },
         }
         with mlflow_errors(store.uri, "take a run"):
-            self.run_id = self._create(tags, self._title, "Not finished. Its variants appear below as they finish.")
+            self.run_id = self._create(
+                tags,
+                self._title,
+                "Not finished. Its variants appear below as they finish.",
+            )
             log_batch(self.client, self.run_id, params=params)
             self.client.log_inputs(self.run_id, datasets=_datasets(setup))
 
@@ -83,7 +123,9 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         """End the run of a study that ended before it was finished."""
         if kind is not None:
             status = "FAILED" if issubclass(kind, Exception) else "KILLED"
-            self._try(lambda: self.client.set_tag(self.run_id, "status", status.lower()))
+            self._try(
+                lambda: self.client.set_tag(self.run_id, "status", status.lower())
+            )
             self._try(lambda: self.client.set_terminated(self.run_id, status))
 
     @property
@@ -102,7 +144,9 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             same opening: it shows nothing new. None where the store fails.
         """
         opened: list[int] = []
-        self._try(lambda: opened.append(record_opening(self._store, self.run_id, test_hash)))
+        self._try(
+            lambda: opened.append(record_opening(self._store, self.run_id, test_hash))
+        )
         return opened[0] if opened else None
 
     def variant(self, result: JudgeResult) -> None:
@@ -116,7 +160,11 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         self._try(lambda: self._log_study(result))
         self._try(lambda: log_study_traces(self._store, self.run_id, result))
         if name := self._model:
-            self._try(lambda: registered.append(register(self._store, self.run_id, result, name)))
+            self._try(
+                lambda: registered.append(
+                    register(self._store, self.run_id, result, name)
+                )
+            )
             self._try(lambda: register_prompts(self._store, self.run_id, result, name))
         self._try(lambda: self.client.set_terminated(self.run_id, "FINISHED"))
         if not self._complete:
@@ -136,17 +184,39 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         except Exception as exc:  # noqa: BLE001 - whatever MLflow raises
             if self._complete:
                 where = redacted(self._store.uri)
-                log.warning("MLflow at %s failed (%s); the study goes on.", where, reason(exc))
+                log.warning(
+                    "MLflow at %s failed (%s); the study goes on.", where, reason(exc)
+                )
             self._complete = False
 
     def _create(self, tags: Mapping[str, str], name: str, text: str) -> str:
-        tags = {**tags, "mlflow.source.name": "faith-dspy tune", DESCRIPTION: text[:MAX_TAG]}
-        return str(self.client.create_run(self._store.experiment_id, None, tags, name).info.run_id)
+        tags = {
+            **tags,
+            "mlflow.source.name": "faith-dspy tune",
+            DESCRIPTION: text[:MAX_TAG],
+        }
+        return str(
+            self.client.create_run(
+                self._store.experiment_id, None, tags, name
+            ).info.run_id
+        )
 
     def _log_variant(self, v: JudgeResult) -> None:
-        tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
-        run_id = self._runs[v.name] = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v))
-        metrics = {**agreement_metrics("dev", v.levels), "dev/score": v.score, **cost_metrics(v.usage, v.judged)}
+        tags = {
+            _PARENT: self.run_id,
+            _KIND: v.kind,
+            _VARIANT: v.name,
+            "study": self._title,
+            "status": v.status,
+        }
+        run_id = self._runs[v.name] = self._create(
+            tags, f"{v.name} · {self._id}", variant_markdown(v)
+        )
+        metrics = {
+            **agreement_metrics("dev", v.levels),
+            "dev/score": v.score,
+            **cost_metrics(v.usage, v.judged),
+        }
         log_batch(self.client, run_id, metrics, v.params)
         self._log_result(run_id, v, "", f"{v.name}, on dev")
         self.client.set_terminated(run_id, _STATUS[v.status])
@@ -154,15 +224,22 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     def _log_study(self, result: StudyResult) -> None:
         champion = result.tested("champion")
         for t in result.test:
-            self._log_result(self.run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
+            self._log_result(
+                self.run_id, t, f"test/{t.name}/", f"{t.name}, on the testset"
+            )
         metrics = {
             **agreement_metrics("test", champion.levels),
-            **_interval("test/gain_over_untuned", result.comparisons["untuned"].balanced_accuracy),
+            **_interval(
+                "test/gain_over_untuned",
+                result.comparisons["untuned"].balanced_accuracy,
+            ),
             "dev/flip_rate": result.flip_rate,
             **cost_metrics(champion.usage, champion.agreement.n),
         }
         here = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
-        text = card(result, links(result, self._model, here)).replace(" |", "&ensp;|")  # MLflow's cells have no margin
+        text = card(result, links(result, self._model, here)).replace(
+            " |", "&ensp;|"
+        )  # MLflow's cells have no margin
         tags = {
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
@@ -177,7 +254,11 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         self.client.log_text(self.run_id, markdown(study_tables(result)), "details.md")
         folder = Path(result.judge_dir)
         for path in exported_files(folder):
-            self.client.log_artifact(self.run_id, str(path), ("judge" / path.relative_to(folder)).parent.as_posix())
+            self.client.log_artifact(
+                self.run_id,
+                str(path),
+                ("judge" / path.relative_to(folder)).parent.as_posix(),
+            )
         if run_id := self._runs.get(result.champion):
             self.client.set_tag(run_id, _CHAMPION, "true")
             self.client.update_run(run_id, name=f"{MARK}{result.champion} · {self._id}")
@@ -186,10 +267,16 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         """Log all that was measured of a judge, its answers as a table with the worst mistakes on top, and figures."""
         if found.levels.answers is None:
             return
-        self.client.log_text(run_id, found.model_dump_json(indent=1), f"{to}result.json")
-        self.client.log_text(run_id, csv_text(predictions_table(found.answers)), f"{to}predictions.csv")
+        self.client.log_text(
+            run_id, found.model_dump_json(indent=1), f"{to}result.json"
+        )
+        self.client.log_text(
+            run_id, csv_text(predictions_table(found.answers)), f"{to}predictions.csv"
+        )
         if found.kind != "baseline":
-            for name, figure in judge_figures(found.rows, found.agreement, title).items():
+            for name, figure in judge_figures(
+                found.rows, found.agreement, title
+            ).items():
                 self.client.log_figure(run_id, figure, f"{to}plots/{name}")
 
 
@@ -198,9 +285,13 @@ def record_opening(store: Store, run_id: str, test_hash: str) -> int:
     from mlflow.entities import ViewType
 
     store.client.set_tag(run_id, _OPENED, test_hash)
-    experiments = [e.experiment_id for e in store.client.search_experiments(view_type=ViewType.ALL)]
+    experiments = [
+        e.experiment_id for e in store.client.search_experiments(view_type=ViewType.ALL)
+    ]
     query = f"tags.`{_OPENED}` = '{test_hash}'"
-    runs = store.client.search_runs(experiments, query, run_view_type=ViewType.ALL, max_results=10_000)
+    runs = store.client.search_runs(
+        experiments, query, run_view_type=ViewType.ALL, max_results=10_000
+    )
     studies = {run.data.tags.get(_STUDY, run.info.run_id) for run in runs}
     return len(studies)
 
@@ -211,9 +302,17 @@ def _datasets(setup: StudySetup) -> list[DatasetInput]:
 
     out = []
     for part, digest in setup.split["hashes"].items():
-        file = setup.test_file if part == "test" and setup.test_file else setup.labels_file
+        file = (
+            setup.test_file if part == "test" and setup.test_file else setup.labels_file
+        )
         profile = json.dumps({"num_rows": setup.split["used"][part]})
-        dataset = Dataset(PurePath(file).stem, digest, "local", json.dumps({"uri": file}), profile=profile)
+        dataset = Dataset(
+            PurePath(file).stem,
+            digest,
+            "local",
+            json.dumps({"uri": file}),
+            profile=profile,
+        )
         out.append(DatasetInput(dataset, [InputTag("mlflow.data.context", part)]))
     return out
 
@@ -224,9 +323,14 @@ def agreement_metrics(part: str, found: JudgeAgreement) -> Metrics:
     if (a := found.answers) is not None:
         out |= _interval(f"{part}/balanced_accuracy", a.balanced_accuracy)
         out |= _interval(f"{part}/auroc", a.auroc)
-        out |= {f"{part}/cohen_kappa": a.cohen_kappa.value, f"{part}/coverage": a.coverage}
+        out |= {
+            f"{part}/cohen_kappa": a.cohen_kappa.value,
+            f"{part}/coverage": a.coverage,
+        }
     if found.statements is not None:
-        out[f"{part}/statements/balanced_accuracy"] = found.statements.balanced_accuracy.value
+        out[f"{part}/statements/balanced_accuracy"] = (
+            found.statements.balanced_accuracy.value
+        )
     if found.evidence is not None:
         out[f"{part}/evidence/f1"] = found.evidence.f1.value
     return out
@@ -261,7 +365,9 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
     place = MlflowExperimentLocation(store.experiment_id)
     with global_store(store.uri):
         for row in reversed(worst_first(result.tested("champion").answers)[:MOST]):
-            with mlflow.start_span("judge", "EVALUATOR", trace_destination=place, run_id=run_id) as span:
+            with mlflow.start_span(
+                "judge", "EVALUATOR", trace_destination=place, run_id=run_id
+            ) as span:
                 mlflow.update_current_trace(
                     tags={k[:250]: v[:250] for k, v in row.example.tags.items()},
                     metadata={"mlflow.source.name": "faith-dspy tune"},
@@ -270,7 +376,13 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
                 )
                 e, u = row.example, row.raw.usage
                 asked = {"question": e.question} if e.question else {}
-                span.set_inputs({**asked, "answer": e.answer, "context": [c.text for c in e.context]})
+                span.set_inputs(
+                    {
+                        **asked,
+                        "answer": e.answer,
+                        "context": [c.text for c in e.context],
+                    }
+                )
                 kept = {"faithful", "probability", "unscored", "statements"}
                 span.set_outputs(row.judgment.model_dump(mode="json", include=kept))
                 tokens = {
@@ -278,7 +390,9 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
                     "output_tokens": u.output_tokens,
                     "total_tokens": u.prompt_tokens + u.output_tokens,
                 }
-                span.set_attributes({SpanAttributeKey.CHAT_USAGE: tokens, "calls": u.calls})
+                span.set_attributes(
+                    {SpanAttributeKey.CHAT_USAGE: tokens, "calls": u.calls}
+                )
                 for assessment in _assessments(row, result.champion):
                     mlflow.log_assessment(span.trace_id, assessment)
         mlflow.flush_trace_async_logging()
@@ -299,8 +413,14 @@ def _assessments(row: JudgedAnswer, judge: str) -> Iterator[Assessment]:
         if not s.is_supported
     ]
     rationale = "\n".join(doubtful) or "every statement is supported"
-    yield Feedback("faithful", _yes(row.predicted), source=by_judge, rationale=rationale)
-    yield Feedback("agrees", _yes(row.predicted == row.label), source=AssessmentSource("CODE", "faith_dspy"))
+    yield Feedback(
+        "faithful", _yes(row.predicted), source=by_judge, rationale=rationale
+    )
+    yield Feedback(
+        "agrees",
+        _yes(row.predicted == row.label),
+        source=AssessmentSource("CODE", "faith_dspy"),
+    )
     if row.probability is not None:
         yield Feedback("probability", round(row.probability, 4), source=by_judge)
 

@@ -43,9 +43,19 @@ KEPT = "openai/kept"
 """A judge's LM, which is never asked: its replies are there."""
 PARTS = ("LM calibrated", "lexical baseline", "default judge")
 """What a champion is made of, and should never be worse than."""
-SHOWN = ("untuned judge", "LM by sentence", "LM calibrated", "lexical baseline", "default judge", "champion")
+SHOWN = (
+    "untuned judge",
+    "LM by sentence",
+    "LM calibrated",
+    "lexical baseline",
+    "default judge",
+    "champion",
+)
 FRONT = ("untuned judge", "default judge", "lexical baseline", "champion")
-RECALLS = {"share of the unfaithful stopped": "recall_unfaithful", "share of the faithful passed": "recall_faithful"}
+RECALLS = {
+    "share of the unfaithful stopped": "recall_unfaithful",
+    "share of the faithful passed": "recall_faithful",
+}
 STATEMENTS = ("default judge", "champion")
 CLOSEST = "champion, else the closest chunks"
 EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion", CLOSEST)
@@ -62,17 +72,30 @@ class Family(NamedTuple):
 
 
 def families(
-    examples: Mapping[str, Sequence[Any]], replies: Path, lexical: Mapping[str, Classifier]
+    examples: Mapping[str, Sequence[Any]],
+    replies: Path,
+    lexical: Mapping[str, Classifier],
 ) -> dict[str, Family]:
     """Of each family the answers asked about; ``lexical``: by family, fitted to all answers of the others."""
     asked = {}
     for f, rows in examples.items():
-        by_answer, by_sentence = (read_replies(replies, rows, g) for g in ("answer", "sentence"))
-        both = {a.id for a in usable(by_answer.values())} & {a.id for a in usable(by_sentence.values())}
-        asked[f] = [[side[i] for i in sorted(both)] for side in (by_answer, by_sentence)]
-    default = Default({f: sentences for f, (_, sentences) in asked.items()}, ["lm", *CLASSIFIER_FEATURES])
+        by_answer, by_sentence = (
+            read_replies(replies, rows, g) for g in ("answer", "sentence")
+        )
+        both = {a.id for a in usable(by_answer.values())} & {
+            a.id for a in usable(by_sentence.values())
+        }
+        asked[f] = [
+            [side[i] for i in sorted(both)] for side in (by_answer, by_sentence)
+        ]
+    default = Default(
+        {f: sentences for f, (_, sentences) in asked.items()},
+        ["lm", *CLASSIFIER_FEATURES],
+    )
     return {
-        f: Family(*sides, {"lexical": lexical[f], "both": default.fit(f)}) for f, sides in asked.items() if sides[0]
+        f: Family(*sides, {"lexical": lexical[f], "both": default.fit(f)})
+        for f, sides in asked.items()
+        if sides[0]
     }
 
 
@@ -84,7 +107,11 @@ class Judged(NamedTuple):
     """By an answer's id."""
 
 
-def fitted(answers: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier | None = None) -> Classifier:
+def fitted(
+    answers: Sequence[JudgedAnswer],
+    names: Sequence[str],
+    prior: Classifier | None = None,
+) -> Classifier:
     """The classifier that a study fits on these answers."""
     fold_of = pool_folds([a.example for a in answers], SEED)
     return fit_classifier(usable(answers), names, fold_of, prior=prior).classifier
@@ -106,10 +133,13 @@ def systems(family: Family) -> Judged:
     fold_of_source = pool_folds([a.example for a in family.sentences], SEED)
     for k in sorted(set(fold_of_source.values())):
         known, held = (
-            [a for a in family.sentences if (fold_of_source[a.source] == k) is side] for side in (False, True)
+            [a for a in family.sentences if (fold_of_source[a.source] == k) is side]
+            for side in (False, True)
         )
         fold_of |= {a.id: k for a in held}
-        unasked, unasked_held = (without_lm(a.example for a in side) for side in (known, held))
+        unasked, unasked_held = (
+            without_lm(a.example for a in side) for side in (known, held)
+        )
         alone = fitted(known, ["lm"])
         champion = fitted(known, ["lm", *CLASSIFIER_FEATURES], family.priors["both"])
         lexical = fitted(unasked, CLASSIFIER_FEATURES, family.priors["lexical"])
@@ -126,29 +156,53 @@ def closest(answers: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
     """The same, with a statement's closest chunks as its evidence where it has none."""
     found = []
     for a in answers:
-        named = [{"supporting_chunk_ids": s.supporting_chunk_ids or s.closest_chunk_ids} for s in a.judgment.statements]
-        statements = tuple(s.model_copy(update=u) for s, u in zip(a.judgment.statements, named, strict=True))
-        found.append(a.model_copy(update={"judgment": a.judgment.model_copy(update={"statements": statements})}))
+        named = [
+            {"supporting_chunk_ids": s.supporting_chunk_ids or s.closest_chunk_ids}
+            for s in a.judgment.statements
+        ]
+        statements = tuple(
+            s.model_copy(update=u)
+            for s, u in zip(a.judgment.statements, named, strict=True)
+        )
+        found.append(
+            a.model_copy(
+                update={
+                    "judgment": a.judgment.model_copy(update={"statements": statements})
+                }
+            )
+        )
     return found
 
 
-def answer_draws(answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]) -> dict[str, Draws]:
+def answer_draws(
+    answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]
+) -> dict[str, Draws]:
     """Each of `METRICS` and `RECALLS`, then on 1,000 resamples of contexts, the same ones for every judge.
 
     AUROC compares answers of one fold (``fold_of``, by id), for every judge: classifiers of different folds have
     different zeros, which would count against those that are fitted here.
     """
     rows = sorted((a.row for a in answers), key=lambda r: r.id)
-    labels, passed = np.array([r.label for r in rows]), np.array([bool(r.predicted) for r in rows])
-    ranks = np.array([np.nan if r.probability is None else r.probability for r in rows], dtype=np.float64)
+    labels, passed = (
+        np.array([r.label for r in rows]),
+        np.array([bool(r.predicted) for r in rows]),
+    )
+    ranks = np.array(
+        [np.nan if r.probability is None else r.probability for r in rows],
+        dtype=np.float64,
+    )
     weights = np.vstack([np.ones(len(rows)), *_resampled([r.source for r in rows])])
     values = metric_values(weights, labels, passed, ranks)
     found = {m: values[m] for m in ("balanced_accuracy", *RECALLS.values())}
     above = pairs = np.zeros(len(weights))
-    for at in (np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}):
+    for at in (
+        np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}
+    ):
         w, y = weights[:, at], labels[at]
         n = w[:, y].sum(axis=1) * w[:, ~y].sum(axis=1)
-        above = above + n * np.nan_to_num(metric_values(w, y, passed[at], ranks[at])["auroc"])
+        above = above + n * np.nan_to_num(
+            metric_values(w, y, passed[at], ranks[at])["auroc"]
+        )
         pairs = pairs + n
     with np.errstate(invalid="ignore"):
         return found | {"auroc": above / pairs}
@@ -175,14 +229,18 @@ def macro(found: Sequence[Estimate | None]) -> Estimate:
     if len(known) == 1:
         return known[0]
     value = float(np.mean([e.value for e in known]))
-    spread = [(e.high - e.low) / 2 for e in known if e.low is not None and e.high is not None]
+    spread = [
+        (e.high - e.low) / 2 for e in known if e.low is not None and e.high is not None
+    ]
     half = math.sqrt(sum(s * s for s in spread)) / len(known)
     return Estimate(value=value, low=value - half, high=value + half)
 
 
 def best_part(draws: Mapping[str, Mapping[str, Draws]]) -> str:
     """The part with the highest mean of `METRICS` on these very answers: chance chooses along, which flatters it."""
-    return max(PARTS, key=lambda part: sum(float(draws[part][m][0]) for m in METRICS.values()))
+    return max(
+        PARTS, key=lambda part: sum(float(draws[part][m][0]) for m in METRICS.values())
+    )
 
 
 def answer_tables(
@@ -196,7 +254,13 @@ def answer_tables(
     """
     counted = [f for f in draws if n[f] >= ENOUGH]
     tables = METRICS | RECALLS
-    averages = {s: {m: np.mean([draws[f][s][m] for f in counted], axis=0) for m in tables.values()} for s in SHOWN}
+    averages = {
+        s: {
+            m: np.mean([draws[f][s][m] for f in counted], axis=0)
+            for m in tables.values()
+        }
+        for s in SHOWN
+    }
     rows = {f"{f}": (str(n[f]), draws[f]) for f in draws} | {
         f"**mean of {len(counted)}**": (str(sum(n[f] for f in counted)), averages)
     }
@@ -206,7 +270,9 @@ def answer_tables(
 
     def of_statements(names: Sequence[str], judge: str) -> str:
         found = [a for f in names if (a := levels[f][judge].statements)]
-        balanced, ranked = (macro([getattr(a, m) for a in found]) for m in METRICS.values())
+        balanced, ranked = (
+            macro([getattr(a, m) for a in found]) for m in METRICS.values()
+        )
         return f"{estimate(balanced)} · {number(ranked.value)}" if found else "–"
 
     return [
@@ -214,8 +280,15 @@ def answer_tables(
             "In short: balanced accuracy · AUROC, of answers and of statements",
             ("set", "n", *FRONT, *(f"{s}, statements" for s in STATEMENTS)),
             [
-                (name, count, *(both(found[s]) for s in FRONT), *(of_statements(names, s) for s in STATEMENTS))
-                for (name, (count, found)), names in zip(rows.items(), [*([f] for f in draws), counted], strict=True)
+                (
+                    name,
+                    count,
+                    *(both(found[s]) for s in FRONT),
+                    *(of_statements(names, s) for s in STATEMENTS),
+                )
+                for (name, (count, found)), names in zip(
+                    rows.items(), [*([f] for f in draws), counted], strict=True
+                )
             ],
         ),
         *(
@@ -239,24 +312,34 @@ def level_tables(agreement: Mapping[str, Mapping[str, JudgeAgreement]]) -> list[
         ("statements", SHOWN[1:], tuple(METRICS.values())),
         ("evidence", EVIDENCE, ("f1", "precision", "recall")),
     ):
-        found = {f: {s: getattr(a[s], level) for s in shown} for f, a in agreement.items()}
+        found = {
+            f: {s: getattr(a[s], level) for s in shown} for f, a in agreement.items()
+        }
         found = {f: by_judge for f, by_judge in found.items() if all(by_judge.values())}
         counted = [f for f, by_judge in found.items() if by_judge[shown[0]].n >= ENOUGH]
         rows: dict[str, tuple[str, Any]] = {
-            f: (str(a[shown[0]].n), lambda s, m, a=a: getattr(a[s], m)) for f, a in found.items()
+            f: (str(a[shown[0]].n), lambda s, m, a=a: getattr(a[s], m))
+            for f, a in found.items()
         }
         rows[f"**mean of {len(counted)}**"] = (
             str(sum(found[f][shown[0]].n for f in counted)),
-            lambda s, m, found=found, counted=counted: macro([getattr(found[f][s], m) for f in counted]),
+            lambda s, m, found=found, counted=counted: macro(
+                [getattr(found[f][s], m) for f in counted]
+            ),
         )
         for metric in metrics:
             title = f"{level.capitalize()}: {metric.replace('_', ' ').replace('auroc', 'AUROC').replace('f1', 'F1')}"
-            cells = [(name, n, *(estimate(value(s, metric)) for s in shown)) for name, (n, value) in rows.items()]
+            cells = [
+                (name, n, *(estimate(value(s, metric)) for s in shown))
+                for name, (n, value) in rows.items()
+            ]
             tables.append(table(title, ("set", "n", *shown), cells))
     return tables
 
 
-def parts_table(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]) -> str:
+def parts_table(
+    draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]
+) -> str:
     """The champion minus its best part, and minus each, in points; paired, on the same resamples."""
     counted = [f for f in draws if n[f] >= ENOUGH]
     best = {f: best_part(d) for f, d in draws.items()}
@@ -267,10 +350,22 @@ def parts_table(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mappi
     def cells(names: Sequence[str]) -> list[str]:
         chosen = [(lambda f: best[f], m) for m in METRICS.values()]
         chosen += [(lambda f, p=p: p, m) for p in PARTS for m in METRICS.values()]
-        found = [interval(np.mean([minus(f, part(f), m) for f in names], axis=0)) for part, m in chosen]
-        return [points(d) if d.low is not None or d.value is None else f"{100 * d.value:+.1f}" for d in found]
+        found = [
+            interval(np.mean([minus(f, part(f), m) for f in names], axis=0))
+            for part, m in chosen
+        ]
+        return [
+            points(d)
+            if d.low is not None or d.value is None
+            else f"{100 * d.value:+.1f}"
+            for d in found
+        ]
 
-    columns = ("set", "best part", *(f"{m} − {p}" for p in ("best part", *PARTS) for m in METRICS))
+    columns = (
+        "set",
+        "best part",
+        *(f"{m} − {p}" for p in ("best part", *PARTS) for m in METRICS),
+    )
     rows = [(f, best[f], *cells([f])) for f in draws]
     return table(
         "The champion against its parts, in points",
@@ -282,7 +377,12 @@ def parts_table(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mappi
 def main(argv: Sequence[str] | None = None) -> None:
     """Ask what is asked for, or make the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("labels", nargs="*", type=Path, help="labels files, or a folder of public sets as published")
+    parser.add_argument(
+        "labels",
+        nargs="*",
+        type=Path,
+        help="labels files, or a folder of public sets as published",
+    )
     parser.add_argument("--replies", type=Path, default=REPLIES)
     parser.add_argument("--ask", metavar="LM")
     given = parser.parse_args(argv)
@@ -298,17 +398,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f, flush=True)
         judges[f] = systems(family)
     draws = {
-        f: {s: answer_draws(rows, found.fold_of) for s, rows in found.answers.items()} for f, found in judges.items()
+        f: {s: answer_draws(rows, found.fold_of) for s, rows in found.answers.items()}
+        for f, found in judges.items()
     }
     n = {f: len(family.sentences) for f, family in asked.items()}
     levels = {
         f: {
             s: measure_agreement([a.example for a in rows], [a.judgment for a in rows])
-            for s, rows in (found.answers | {CLOSEST: closest(found.answers["champion"])}).items()
+            for s, rows in (
+                found.answers | {CLOSEST: closest(found.answers["champion"])}
+            ).items()
         }
         for f, found in judges.items()
     }
-    tables = [*answer_tables(draws, n, levels), parts_table(draws, n), *level_tables(levels)]
+    tables = [
+        *answer_tables(draws, n, levels),
+        parts_table(draws, n),
+        *level_tables(levels),
+    ]
     print(*tables, sep="\n", flush=True)
     write(CARD, tables)
 

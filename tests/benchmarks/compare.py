@@ -24,21 +24,41 @@ from .systems import QUIET, SYSTEMS, TUNED, Endpoint, RawVerdict, Record
 
 HERE = Path(__file__).parent
 CHAMPIONS = HERE / "champions"
-WARM_UP = Record("What colour is the kettle?", ("The kettle is blue.",), "The kettle is blue.")
+WARM_UP = Record(
+    "What colour is the kettle?", ("The kettle is blue.",), "The kettle is blue."
+)
 """Judged once, uncounted, so that nobody's imports and fixed prompt count as the first answer's."""
 console = Console(stderr=True)
 
 
 def main() -> int:
     """Run, then report what is there."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.compare", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.compare", description=__doc__
+    )
     data = HERE.parents[2] / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=data, help="folder of labelled sets (default: ../shared/data)")
-    parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS))
-    parser.add_argument("--answers", type=int, default=40, help="so many of each set's test part (default: 40)")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds a call may take")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=data,
+        help="folder of labelled sets (default: ../shared/data)",
+    )
+    parser.add_argument(
+        "--systems", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS)
+    )
+    parser.add_argument(
+        "--answers",
+        type=int,
+        default=40,
+        help="so many of each set's test part (default: 40)",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=180, help="seconds a call may take"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results")
-    parser.add_argument("--report", action="store_true", help="measure nothing, write the report anew")
+    parser.add_argument(
+        "--report", action="store_true", help="measure nothing, write the report anew"
+    )
     asked = parser.parse_args()
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -48,7 +68,9 @@ def main() -> int:
         if not asked.report:
             measure(asked)
     except KeyboardInterrupt:
-        console.print("Stopped; what was measured is kept, and the same command goes on.")
+        console.print(
+            "Stopped; what was measured is kept, and the same command goes on."
+        )
     except FaithDspyError as exc:
         console.print(str(exc), markup=False)
         return 2
@@ -64,10 +86,19 @@ def measure(asked: argparse.Namespace) -> None:
     sets = [read_set(asked.data / f"{name}.jsonl", asked.answers) for name in SETS]
     server = serve("local")
     served = Endpoint(server.url, server.model, NUM_CTX, server.sha256)
-    proxy = MeteringProxy(server.url, {name: s.mark for name, s in SYSTEMS.items()}, asked.timeout)
+    proxy = MeteringProxy(
+        server.url, {name: s.mark for name, s in SYSTEMS.items()}, asked.timeout
+    )
     try:
         for one in sets:
-            run_set(one, champion(one), served, proxy, Log(asked.out / "answers.jsonl"), asked.systems)
+            run_set(
+                one,
+                champion(one),
+                served,
+                proxy,
+                Log(asked.out / "answers.jsonl"),
+                asked.systems,
+            )
     finally:
         proxy.close()
 
@@ -102,23 +133,44 @@ def set_up(name: str, at: Endpoint, judge: str | None) -> Running | None:
 
 
 def run_set(
-    one: AnswerSet, judge: str | None, served: Endpoint, proxy: MeteringProxy, log: Log, names: Sequence[str]
+    one: AnswerSet,
+    judge: str | None,
+    served: Endpoint,
+    proxy: MeteringProxy,
+    log: Log,
+    names: Sequence[str],
 ) -> None:
     """Judge the set's answers, system by system on each answer, in an order that rotates."""
-    made = (set_up(name, served._replace(base=proxy.base(name)), judge) for name in names)
+    made = (
+        set_up(name, served._replace(base=proxy.base(name)), judge) for name in names
+    )
     running = [system for system in made if system is not None]
     for i, e in enumerate(one.answers):
         console.print(f"{one.name}: answer {i + 1} of {len(one.answers)}")
         first = i % len(running) if running else 0
         for system in running[first:] + running[:first]:
-            place = {"set": one.name, "system": system.name, "answer": e.id, "made_by": system.made_by}
+            place = {
+                "set": one.name,
+                "system": system.name,
+                "answer": e.id,
+                "made_by": system.made_by,
+            }
             if not log.has(**place):
-                log.add(**place, group=e.group_key, label=bool(e.label), **judged(e, system, proxy))
+                log.add(
+                    **place,
+                    group=e.group_key,
+                    label=bool(e.label),
+                    **judged(e, system, proxy),
+                )
 
 
-def judged(example: LabelledExample, system: Running, proxy: MeteringProxy) -> dict[str, Any]:
+def judged(
+    example: LabelledExample, system: Running, proxy: MeteringProxy
+) -> dict[str, Any]:
     """One system's turn on one answer, and what it cost as the proxy counted."""
-    record = Record(example.question, tuple(c.text for c in example.context), example.answer)
+    record = Record(
+        example.question, tuple(c.text for c in example.context), example.answer
+    )
     proxy.take(system.name)
     began = time.perf_counter()
     try:
@@ -126,7 +178,11 @@ def judged(example: LabelledExample, system: Running, proxy: MeteringProxy) -> d
     except Exception as exc:  # noqa: BLE001 - a system's failure is a result
         verdict = RawVerdict(why=in_short(exc))
     seconds, u = time.perf_counter() - began, proxy.take(system.name)
-    read = {"computed": u.computed_tokens, "cached": u.cached_tokens, "output": u.output_tokens}
+    read = {
+        "computed": u.computed_tokens,
+        "cached": u.cached_tokens,
+        "output": u.output_tokens,
+    }
     return verdict._asdict() | {"calls": u.calls, **read, "seconds": seconds}
 
 

@@ -54,7 +54,13 @@ WIDTH, SUM_WIDTH = 0.1, 0.05
 """Standard deviation of the prior on each weight: around small weights, and around the sum (`optimize/LOG.md`)."""
 RELATED = {
     "begin": ("begin_wow", "begin_cmu", "begin_tc", "swapped_begin"),
-    "expertqa": ("expertqa_claims", "expertqa", "expertqa_long", "expertqa_answers", "swapped_expertqa"),
+    "expertqa": (
+        "expertqa_claims",
+        "expertqa",
+        "expertqa_long",
+        "expertqa_answers",
+        "swapped_expertqa",
+    ),
     "mtrag": ("mtrag_human_eval", "mtrag", "swapped_mtrag"),
     "qags": ("qags_cnndm", "qags_xsum", "swapped_qags"),
     "dialogue": ("dialfact", "swapped_dialogue"),
@@ -78,7 +84,12 @@ def perturbed(rows: Sequence[LabelledExample]) -> list[LabelledExample]:
         for name in CHANGED:
             fields = PERTURBATIONS[name].make(e, others, random.Random(e.id))
             if fields is not None:
-                wrong = {**fields, "id": f"{e.id} {name}", "faithful": False, "statements": ()}
+                wrong = {
+                    **fields,
+                    "id": f"{e.id} {name}",
+                    "faithful": False,
+                    "statements": (),
+                }
                 examples.append(e.model_copy(update=wrong))
     return [*faithful, *examples]
 
@@ -92,21 +103,36 @@ def home(family: str) -> str:
 class Default:
     """Fits default classifiers on families of judged answers: features are computed once."""
 
-    def __init__(self, judged: Mapping[str, Sequence[JudgedAnswer]], names: Sequence[str]) -> None:
-        self.judged = {f: known for f, rows in judged.items() if len(known := usable(rows)) >= ENOUGH}
-        self.families = np.array([family for family, rows in self.judged.items() for _ in rows])
-        self.data = ClassifierData([a for rows in self.judged.values() for a in rows], names)
+    def __init__(
+        self, judged: Mapping[str, Sequence[JudgedAnswer]], names: Sequence[str]
+    ) -> None:
+        self.judged = {
+            f: known
+            for f, rows in judged.items()
+            if len(known := usable(rows)) >= ENOUGH
+        }
+        self.families = np.array(
+            [family for family, rows in self.judged.items() for _ in rows]
+        )
+        self.data = ClassifierData(
+            [a for rows in self.judged.values() for a in rows], names
+        )
         self.data.source = "answers"  # which all sets have
         self.directions = [float(direction(n)) for n in names]
 
-    def fit(self, left_out: str | None = None, lexical: Classifier | None = None) -> Classifier:
+    def fit(
+        self, left_out: str | None = None, lexical: Classifier | None = None
+    ) -> Classifier:
         """Fit on the families that are not ``left_out``, nor related to it; all weigh alike, and in each both labels.
 
         It learns from the answers' labels, which all sets have. ``lexical`` is the classifier whose log-odds are
         expected to be added to the LM's. The threshold is .5 of a probability at even chances.
         """
         out = left_out and home(left_out)
-        data, at = self.data, np.flatnonzero([home(family) != out for family in self.families])
+        data, at = (
+            self.data,
+            np.flatnonzero([home(family) != out for family in self.families]),
+        )
         weights = np.zeros(len(data.y))
         for family in {*self.families[at]}:
             mine = self.families == family
@@ -116,10 +142,20 @@ class Default:
         options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
         prior = weights_of(lexical, data.names) if lexical else None
         if prior is not None:
-            prior.weights[data.names.index("lm")] = 1.0  # per log-odd: its scale there is 1
-        statement = data.fit_statements(at, directions=self.directions, prior=prior, **options)
+            prior.weights[data.names.index("lm")] = (
+                1.0  # per log-odd: its scale there is 1
+            )
+        statement = data.fit_statements(
+            at, directions=self.directions, prior=prior, **options
+        )
         x = self.answer_features(statement.logits(data.x))
-        answer = fit(x[at], data.y[at], [direction(n) for n in AGGREGATES], width=WIDTH, weights=weights[at])
+        answer = fit(
+            x[at],
+            data.y[at],
+            [direction(n) for n in AGGREGATES],
+            width=WIDTH,
+            weights=weights[at],
+        )
         return Classifier(
             statement=StatementClassifier(**_rounded(numbers(statement, data.names))),
             answer=AnswerClassifier(**_rounded(numbers(answer, AGGREGATES))),
@@ -129,37 +165,59 @@ class Default:
 
     def answer_features(self, logits: np.ndarray) -> np.ndarray:
         """The answer classifier's features, shape (answers, `AGGREGATES`), from log-odds of each row."""
-        ends = np.searchsorted(self.data.owner, np.arange(1, len(self.data.y)))  # rows lie answer by answer
-        per_answer = [aggregates(p.tolist()) for p in np.split(probabilities_of(logits), ends)]
+        ends = np.searchsorted(
+            self.data.owner, np.arange(1, len(self.data.y))
+        )  # rows lie answer by answer
+        per_answer = [
+            aggregates(p.tolist()) for p in np.split(probabilities_of(logits), ends)
+        ]
         return np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in per_answer])
 
 
 def measured(
-    judged: dict[str, list[JudgedAnswer]], lm: str, classifiers: Mapping[str, Classifier | None]
+    judged: dict[str, list[JudgedAnswer]],
+    lm: str,
+    classifiers: Mapping[str, Classifier | None],
 ) -> dict[str, JudgeAgreement]:
     """Agreement on each family by a judge with the classifier of that family."""
     found = {}
     for f, rows in judged.items():
         judge = Judge(lm, classifier=classifiers[f])
-        found[f] = measure_agreement([a.example for a in rows], [a.by(judge).judgment for a in rows])
+        found[f] = measure_agreement(
+            [a.example for a in rows], [a.by(judge).judgment for a in rows]
+        )
     return found
 
 
 def agreement_table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
     """Agreement on answers and statements, by family, and the mean of those with `ENOUGH` answers."""
-    columns = ("set", *(f"{name} of {what}" for what in ("answers", "statements") for name in ("n", *METRICS)))
+    columns = (
+        "set",
+        *(
+            f"{name} of {what}"
+            for what in ("answers", "statements")
+            for name in ("n", *METRICS)
+        ),
+    )
     rows = []
     values: dict[int, list[float]] = {}
     for family, a in agreement.items():
         cells = [family]
         for level in (a.answers, a.statements):
-            found = [getattr(level, metric) for metric in METRICS.values()] if level else []
-            for i, e in enumerate(found if a.answers.n >= ENOUGH else [], len(cells) + 1):
+            found = (
+                [getattr(level, metric) for metric in METRICS.values()] if level else []
+            )
+            for i, e in enumerate(
+                found if a.answers.n >= ENOUGH else [], len(cells) + 1
+            ):
                 if e.value is not None:
                     values.setdefault(i, []).append(e.value)
             cells += [str(level.n), *map(estimate, found)] if level else ["–"] * 3
         rows.append(cells)
-    means = [number(float(np.mean(values[i]))) if i in values else "" for i in range(1, len(columns))]
+    means = [
+        number(float(np.mean(values[i]))) if i in values else ""
+        for i in range(1, len(columns))
+    ]
     return table(title, columns, [*rows, ["**mean**", *means]])
 
 
@@ -167,10 +225,15 @@ def _rounded(fields: dict[str, object]) -> dict[str, object]:
     def short(value: object) -> object:
         return round(value, 4) + 0.0 if isinstance(value, float) else value
 
-    return {k: tuple(map(short, v)) if isinstance(v, tuple) else short(v) for k, v in fields.items()}
+    return {
+        k: tuple(map(short, v)) if isinstance(v, tuple) else short(v)
+        for k, v in fields.items()
+    }
 
 
-def read_rows(paths: Sequence[Path], log_odds: Path, which: str) -> dict[str, list[JudgedAnswer]]:
+def read_rows(
+    paths: Sequence[Path], log_odds: Path, which: str
+) -> dict[str, list[JudgedAnswer]]:
     """Answers by family, put together from rows of statements, with the embedded model's verdict on each.
 
     ``which`` is ``raw`` or ``taught``, an array of the file of log-odds.
@@ -178,11 +241,17 @@ def read_rows(paths: Sequence[Path], log_odds: Path, which: str) -> dict[str, li
     measured_rows = np.load(log_odds)
     answers: dict[tuple[str, str], list[tuple[dict[str, Any], float]]] = {}
     for path in paths:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [
+            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
+        ]
         here = measured_rows["parts"] == path.stem
-        for place, logit in zip(measured_rows["rows"][here], measured_rows[which][here], strict=True):
+        for place, logit in zip(
+            measured_rows["rows"][here], measured_rows[which][here], strict=True
+        ):
             row = rows[place]
-            answers.setdefault((row["family"], row["answer_id"]), []).append((row, float(logit)))
+            answers.setdefault((row["family"], row["answer_id"]), []).append(
+                (row, float(logit))
+            )
     judge = Judge("local", granularity="sentence", classifier=None)
     families: dict[str, list[JudgedAnswer]] = {}
     for (family, name), statements in answers.items():
@@ -190,29 +259,42 @@ def read_rows(paths: Sequence[Path], log_odds: Path, which: str) -> dict[str, li
     return families
 
 
-def _judged(name: str, statements: Sequence[tuple[dict[str, Any], float]], judge: Judge) -> JudgedAnswer:
+def _judged(
+    name: str, statements: Sequence[tuple[dict[str, Any], float]], judge: Judge
+) -> JudgedAnswer:
     """One answer: its sentences one after the other, each with its verdict."""
     sentences, verdicts, start = [], [], 0
     for index, (row, log_odds) in enumerate(statements):
         text = row["statement"]
-        sentences.append({"index": index, "text": text, "start": start, "end": start + len(text)})
+        sentences.append(
+            {"index": index, "text": text, "start": start, "end": start + len(text)}
+        )
         start += len(text) + 1
         logit = to_logit(to_probability(log_odds))
         said = {"label": "Yes", "verdict": Verdict.FULLY_SUPPORTED, "level": 1.0}
         if logit < 0:
             said = {"label": "No", "verdict": Verdict.NOT_SUPPORTED, "level": 0.0}
-        about = {"text": text, "sentence_index": index, "logit": logit, "probability": to_probability(logit)}
+        about = {
+            "text": text,
+            "sentence_index": index,
+            "logit": logit,
+            "probability": to_probability(logit),
+        }
         verdicts.append({**about, **said})
     first = statements[0][0]
     example = LabelledExample(
         id=name,
         question=first["question"],
-        context=tuple(Chunk(id=i, text=text) for i, text in enumerate(first["context"])),
+        context=tuple(
+            Chunk(id=i, text=text) for i, text in enumerate(first["context"])
+        ),
         answer=" ".join(row["statement"] for row, _ in statements),
         faithful=bool(first["answer_label"]),
     )
     raw = RawJudgment.model_validate({"sentences": sentences, "raw_verdicts": verdicts})
-    return JudgedAnswer.of(example, raw, judge.score_answer(raw, example.context, example.question))
+    return JudgedAnswer.of(
+        example, raw, judge.score_answer(raw, example.context, example.question)
+    )
 
 
 def with_lm(
@@ -226,38 +308,64 @@ def with_lm(
     alone = measured(judged, "openai/kept", dict.fromkeys(judged))
     tables = [
         agreement_table(f"`{name}` alone: its weakest sentence", alone),
-        agreement_table(f"The same answers: lexical features alone (`{name}`)", measured(unasked, "none", words)),
-        agreement_table(f"The same answers: `{name}` with both", measured(judged, "openai/kept", fitted)),
+        agreement_table(
+            f"The same answers: lexical features alone (`{name}`)",
+            measured(unasked, "none", words),
+        ),
+        agreement_table(
+            f"The same answers: `{name}` with both",
+            measured(judged, "openai/kept", fitted),
+        ),
     ]
     return {name: both.fit(lexical=lexical.fit())}, tables
 
 
 def main() -> None:
     """Fit, measure, print; and write what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("labels", nargs="+", type=Path)
     parser.add_argument("--rows", nargs="+", type=Path, default=[])
     parser.add_argument("--log-odds", type=Path)
     parser.add_argument("--families", nargs="+", help="of the rows; default: all")
     parser.add_argument(
-        "--only", nargs="+", default=["none", "local", "local:raw"], help="classifiers that are written"
+        "--only",
+        nargs="+",
+        default=["none", "local", "local:raw"],
+        help="classifiers that are written",
     )
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     examples = read(options.labels)
-    print({family: dict(Counter(e.label for e in rows)) for family, rows in examples.items()})
+    print(
+        {
+            family: dict(Counter(e.label for e in rows))
+            for family, rows in examples.items()
+        }
+    )
     judged = {f: without_lm(rows) for f, rows in examples.items()}
-    changed = {f"{f}{PERTURBED}": without_lm(perturbed(rows)) for f, rows in examples.items()}
+    changed = {
+        f"{f}{PERTURBED}": without_lm(perturbed(rows)) for f, rows in examples.items()
+    }
     lexical = Default(judged | changed, CLASSIFIER_FEATURES)
     agreement = measured(judged, "none", {f: lexical.fit(f) for f in judged})
     tables = [agreement_table("Lexical features alone, no LM", agreement)]
     left_out = {f: lexical.fit(f) for f in changed}
-    tables.append(agreement_table("The same: faithful answers, perturbed", measured(changed, "none", left_out)))
+    tables.append(
+        agreement_table(
+            "The same: faithful answers, perturbed", measured(changed, "none", left_out)
+        )
+    )
     fitted = {"none": lexical.fit()}
     if options.log_odds:
         for name, which in (("local", "taught"), ("local:raw", "raw")):
             rows = read_rows(options.rows, options.log_odds, which)
-            rows = {f: answers for f, answers in rows.items() if not options.families or f in options.families}
+            rows = {
+                f: answers
+                for f, answers in rows.items()
+                if not options.families or f in options.families
+            }
             classifier, more = with_lm(name, rows, lexical)
             fitted |= classifier
             tables += more
@@ -265,8 +373,14 @@ def main() -> None:
     if options.write:
         write(HOME / "DEFAULT.md", tables)
         shipped = json.loads((HOME / DEFAULT_FILE).read_text(encoding="utf-8"))
-        shipped |= {name: fitted[name].model_dump(mode="json") for name in options.only if name in fitted}
-        (HOME / DEFAULT_FILE).write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
+        shipped |= {
+            name: fitted[name].model_dump(mode="json")
+            for name in options.only
+            if name in fitted
+        }
+        (HOME / DEFAULT_FILE).write_text(
+            json.dumps(shipped, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -37,36 +37,55 @@ def clear(a: JudgedAnswer) -> bool:
 
 def listed(a: JudgedAnswer) -> str:
     """An answer to choose: id, probability, verdicts of people, and the answer."""
-    said = ", ".join(sorted({s.verdict.value for s in a.example.statements if s.verdict}))
+    said = ", ".join(
+        sorted({s.verdict.value for s in a.example.statements if s.verdict})
+    )
     return f"{a.id}  {a.probability:.2f}  {said}\n    {a.example.question}\n    {a.example.answer}"
 
 
 def main() -> None:
     """Ask, check, write, show."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("judge", help="folder of a tuned judge")
     parser.add_argument("labels", help="labels file, or a shipped set")
     parser.add_argument("ids", nargs="*", metavar="ID", help="three, or none")
     given = parser.parse_args()
     judge, examples = load_judge(given.judge), read_labels(path_of(Path(given.labels)))
     asked = [e for e in examples if e.id in given.ids or not given.ids]
-    answers = {e.id: JudgedAnswer.of(e, *judged) for e, judged in zip(asked, judge.verify_all(asked), strict=True)}
+    answers = {
+        e.id: JudgedAnswer.of(e, *judged)
+        for e, judged in zip(asked, judge.verify_all(asked), strict=True)
+    }
     if not given.ids:
-        print("\n".join(listed(a) for a in answers.values() if a.predicted == a.label and clear(a)))
+        print(
+            "\n".join(
+                listed(a)
+                for a in answers.values()
+                if a.predicted == a.label and clear(a)
+            )
+        )
         return
     chosen = [answers[i] for i in given.ids]
     for a, faithful in zip(chosen, (True, False, False), strict=True):
         if not a.label == a.predicted == faithful or not clear(a):
-            sys.exit(f"{a.judgment.pretty()}\n{a.id}: the judge is unsure or wrong about a statement. Choose another.")
+            sys.exit(
+                f"{a.judgment.pretty()}\n{a.id}: the judge is unsure or wrong about a statement. Choose another."
+            )
     judge.manifest["demo"] = [
         sorted({i for s in a.example.statements for i in s.supporting_chunk_ids or ()})
         or [c.id for c in a.example.context]
         for a in chosen
     ]
     three = "\n".join(f"- {line}" for line in of_judge(judge, "DIR").notes[:2])
-    answers_of = f"Its answers are {', '.join(given.ids)} of `{Path(given.labels).name}`."
+    answers_of = (
+        f"Its answers are {', '.join(given.ids)} of `{Path(given.labels).name}`."
+    )
     card = f"# The judge of `faith-dspy demo`\n\n{described(judge)}\n\n{three}\n\n{answers_of}\n"
-    reference = [(a.example.question, a.example.context, a.example.answer, a.raw) for a in chosen]
+    reference = [
+        (a.example.question, a.example.context, a.example.answer, a.raw) for a in chosen
+    ]
     save_judge(judge, RECORDED, card=card, reference=reference)
     demo(Path("demo.html"))
 

@@ -20,7 +20,10 @@ TOKENS = ("Yes", "No", " Yes", "yes", "YES", "**", "Based", "The", "To", "Y", "N
 
 
 def _answer() -> bytes:
-    top = [{"token": t, "logprob": math.log(0.9 * 0.3**i), "bytes": list(t.encode())} for i, t in enumerate(TOKENS)]
+    top = [
+        {"token": t, "logprob": math.log(0.9 * 0.3**i), "bytes": list(t.encode())}
+        for i, t in enumerate(TOKENS)
+    ]
     body = {
         "id": "chatcmpl-0000000000",
         "object": "chat.completion",
@@ -45,7 +48,11 @@ def _answer() -> bytes:
 
 
 def _http(body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    return (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+        + body
+    )
 
 
 _MODELS = _http(b'{"object": "list", "data": [{"id": "tiny", "object": "model"}]}')
@@ -80,12 +87,16 @@ class _Connection(asyncio.Protocol):
     def answer(self) -> None:
         _Connection.served += 1
         if not self.transport.is_closing():
-            self.transport.write(_ANSWER.replace(b"0000000000", b"%010d" % _Connection.served))
+            self.transport.write(
+                _ANSWER.replace(b"0000000000", b"%010d" % _Connection.served)
+            )
 
 
 async def _serve(delay: float) -> None:
     _Connection.delay = delay
-    server = await asyncio.get_running_loop().create_server(_Connection, "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        _Connection, "127.0.0.1", 0, backlog=1024
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -93,7 +104,9 @@ async def _serve(delay: float) -> None:
 @contextmanager
 def serving(delay: float) -> Iterator[int]:
     """An endpoint with ``delay`` in seconds, for the length of the block; its port."""
-    process = subprocess.Popen([sys.executable, "-m", __name__, str(delay)], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(delay)], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     try:
         yield int(process.stdout.readline())

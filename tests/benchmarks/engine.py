@@ -32,7 +32,12 @@ def measure(engine: str, text: str, sizes: list[int]) -> dict[str, Any]:
         from .server import serve
 
         server = serve("local")  # kept while it is asked
-        lm = make_lm(f"openai/{server.model}", api_base=f"{server.url}/v1", cache=False, timeout=3600)
+        lm = make_lm(
+            f"openai/{server.model}",
+            api_base=f"{server.url}/v1",
+            cache=False,
+            timeout=3600,
+        )
 
     def ask(prompt: str, tokens: int = 1) -> tuple[float, Any]:
         began = time.monotonic()
@@ -49,12 +54,20 @@ def measure(engine: str, text: str, sizes: list[int]) -> dict[str, Any]:
         found[f"tokens_a_second_{size}"] = usage.computed_tokens / seconds
         found[f"tokens_{size}"] = usage.computed_tokens
         if size == 500:
-            found["second_question"], usage = ask(piece + QUESTION.format("It is otherwise, and not so at all."))
+            found["second_question"], usage = ask(
+                piece + QUESTION.format("It is otherwise, and not so at all.")
+            )
             found["second_question_tokens"] = usage.computed_tokens
-            seconds, usage = ask(piece + "\n\nTell it again in other words, at length.", WRITTEN)
+            seconds, usage = ask(
+                piece + "\n\nTell it again in other words, at length.", WRITTEN
+            )
             once, _ = ask(piece + "\n\nTell it again in other words, at length.")
-            found["written_a_second"] = (usage.output_tokens - 1) / max(seconds - once, 1e-9)
-    return found | {"memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
+            found["written_a_second"] = (usage.output_tokens - 1) / max(
+                seconds - once, 1e-9
+            )
+    return found | {
+        "memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    }
 
 
 def main() -> None:
@@ -63,15 +76,29 @@ def main() -> None:
     parser.add_argument("text", type=Path)
     parser.add_argument("--sizes", default="200,500,2000,6000")
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--engine", choices=ENGINES, help="this one alone, in this process")
+    parser.add_argument(
+        "--engine", choices=ENGINES, help="this one alone, in this process"
+    )
     given = parser.parse_args()
     if given.engine:
         sizes = [int(size) for size in given.sizes.split(",")]
-        print(json.dumps(measure(given.engine, given.text.read_text(encoding="utf-8"), sizes)), flush=True)
+        print(
+            json.dumps(
+                measure(given.engine, given.text.read_text(encoding="utf-8"), sizes)
+            ),
+            flush=True,
+        )
         return
     for _ in range(given.times):
         for engine in ENGINES:
-            command = [sys.executable, "-m", "tests.benchmarks.engine", str(given.text), "--sizes", given.sizes]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.benchmarks.engine",
+                str(given.text),
+                "--sizes",
+                given.sizes,
+            ]
             subprocess.run([*command, "--engine", engine], check=True)
 
 

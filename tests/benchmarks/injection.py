@@ -42,9 +42,13 @@ TRIED = 40
 """Statements of each label that are judged at most to find those for the attacks."""
 
 
-def judged(log: Log, key: str, judge: Judge, example: LabelledExample, **more: Any) -> dict[str, Any]:
+def judged(
+    log: Log, key: str, judge: Judge, example: LabelledExample, **more: Any
+) -> dict[str, Any]:
     """The row of that key, judged now if it is not there or the LM failed on it."""
-    rows = [row for row in log.rows if row["key"] == key and row["unscored"] != "lm_failed"]
+    rows = [
+        row for row in log.rows if row["key"] == key and row["unscored"] != "lm_failed"
+    ]
     if not rows:
         found = judge(example.question, example.context, example.answer)
         said = found.model_dump(mode="json", include={"faithful", "unscored"})
@@ -61,54 +65,89 @@ def judge_of(name: str, lm: str, api_base: str | None) -> Judge:
     return Judge(lm, api_base=api_base, classifier=classifier)
 
 
-def answers(name: str, judge: Judge, log: Log, pool: int, seed: int) -> dict[bool, list[LabelledExample]]:
+def answers(
+    name: str, judge: Judge, log: Log, pool: int, seed: int
+) -> dict[bool, list[LabelledExample]]:
     """By label, labelled statements that the judge gets right, each as an answer of its own."""
     single = [
-        e.model_copy(update={"id": f"{e.id}/{n}", "answer": s.text, "faithful": s.verdict.is_supported})
+        e.model_copy(
+            update={
+                "id": f"{e.id}/{n}",
+                "answer": s.text,
+                "faithful": s.verdict.is_supported,
+            }
+        )
         for e in read_labels(path_of("hard_cases"))
         for n, s in enumerate(e.statements)
-        if s.verdict is not None and sum(carries_statement(t.text) for t in sentences(s.text)) == 1
+        if s.verdict is not None
+        and sum(carries_statement(t.text) for t in sentences(s.text)) == 1
     ]
     random.Random(seed).shuffle(single)
     found = {}
     for label in (True, False):
         right: list[LabelledExample] = []
         for e in [e for e in single if e.label is label][:TRIED]:
-            if len(right) < pool and judged(log, f"{name} plain {e.id}", judge, e)["faithful"] is label:
+            if (
+                len(right) < pool
+                and judged(log, f"{name} plain {e.id}", judge, e)["faithful"] is label
+            ):
                 right.append(e)
         if not right:
-            raise SystemExit(f"The judge gets none of the statements right whose label is {label}.")
+            raise SystemExit(
+                f"The judge gets none of the statements right whose label is {label}."
+            )
         found[label] = right
     return found
 
 
 def main() -> None:
     """Run what is missing, then print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--judge", nargs="+", default=["untuned", "default"], metavar="untuned|default|FOLDER")
+    parser.add_argument(
+        "--judge",
+        nargs="+",
+        default=["untuned", "default"],
+        metavar="untuned|default|FOLDER",
+    )
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
-    parser.add_argument("--lm", default="local", help="of the judges untuned and default")
+    parser.add_argument(
+        "--lm", default="local", help="of the judges untuned and default"
+    )
     parser.add_argument("--api-base")
-    parser.add_argument("--pool", type=int, default=8, help="statements of each label that are attacked")
+    parser.add_argument(
+        "--pool", type=int, default=8, help="statements of each label that are attacked"
+    )
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     log = Log(asked.out)
     for name in asked.judge:
         judge = judge_of(name, asked.lm, asked.api_base)
         pools = answers(name, judge, log, asked.pool, asked.seed)
-        Console(width=200).print(table_of(name, {way: flips(name, judge, log, pools, way) for way in asked.ways}))
+        Console(width=200).print(
+            table_of(
+                name, {way: flips(name, judge, log, pools, way) for way in asked.ways}
+            )
+        )
 
 
 def flips(
-    name: str, judge: Judge, log: Log, pools: dict[bool, list[LabelledExample]], way: str
+    name: str,
+    judge: Judge,
+    log: Log,
+    pools: dict[bool, list[LabelledExample]],
+    way: str,
 ) -> dict[tuple[str, bool], list[bool]]:
     """By kind of attack and the statement's label, whether each attack flipped the verdict."""
     found: dict[tuple[str, bool], list[bool]] = {}
     replaced, by = WAYS[way]
     with patch(replaced, by) if replaced else nullcontext():
         for kind, attack in attacks().items():
-            for number, (label, pool) in product(range(len(attack["texts"])), pools.items()):
+            for number, (label, pool) in product(
+                range(len(attack["texts"])), pools.items()
+            ):
                 example = pool[number % len(pool)]
                 made = example.model_copy(update=inject(example, kind, number))
                 key = f"{name} {way} {kind} {number} {example.id}"
@@ -119,12 +158,21 @@ def flips(
 
 def table_of(name: str, found: dict[str, dict[tuple[str, bool], list[bool]]]) -> Table:
     """Shares of flipped verdicts with 95 % intervals: kind by kind, and of all attacks together."""
-    table = Table("kind", *(f"{to}, {way}" for way in found for to in ("to pass", "to fail", "both")), title=name)
+    table = Table(
+        "kind",
+        *(f"{to}, {way}" for way in found for to in ("to pass", "to fail", "both")),
+        title=name,
+    )
     for kind in [*attacks(), None]:
         cells = []
         for by_attack in found.values():
             for labels in ({False}, {True}, {False, True}):
-                of = [f for (k, label), fs in by_attack.items() if label in labels and kind in (k, None) for f in fs]
+                of = [
+                    f
+                    for (k, label), fs in by_attack.items()
+                    if label in labels and kind in (k, None)
+                    for f in fs
+                ]
                 cells.append(f"{estimate(wilson(sum(of), len(of)))} of {len(of)}")
         table.add_row(kind or "all", *cells)
     return table

@@ -83,23 +83,44 @@ class KnownLM(ChatServer):
     def _logits(self, example, start):
         """Log-odds by statement, without the part that a prompt draws; the lowest is the answer's own."""
         own = self._latent(example.group_key, example.id, example.label)
-        texts = [text for _, text in sentence_texts(example.answer) if carries_statement(text)]
-        statements = [Statement(text=text, sentence_index=i) for i, text in enumerate(texts)]
+        texts = [
+            text
+            for _, text in sentence_texts(example.answer)
+            if carries_statement(text)
+        ]
+        statements = [
+            Statement(text=text, sentence_index=i) for i, text in enumerate(texts)
+        ]
         labels = statement_labels(statements, example)
-        own_texts = [i for i, text in enumerate(texts) if start not in self.known.get(_plain(text), ())]
-        weak = [i for i in own_texts if labels[i] is False] or own_texts or list(range(len(texts)))
+        own_texts = [
+            i
+            for i, text in enumerate(texts)
+            if start not in self.known.get(_plain(text), ())
+        ]
+        weak = (
+            [i for i in own_texts if labels[i] is False]
+            or own_texts
+            or list(range(len(texts)))
+        )
         noise = random.Random(f"{self.seed} weakest {example.id}")
         weakest = noise.choice(weak) if weak else None
         logits = {}
         for i, text in enumerate(texts):
-            other = self._latent(example.group_key, f"{example.id} {i}", labels[i] is not False)
-            logits[text] = own if i == weakest else max(own + noise.expovariate(1) / 2, other)
+            other = self._latent(
+                example.group_key, f"{example.id} {i}", labels[i] is not False
+            )
+            logits[text] = (
+                own if i == weakest else max(own + noise.expovariate(1) / 2, other)
+            )
         return logits | {example.answer: own}
 
     def _latent(self, source, name, label):
         shared = random.Random(f"{self.seed} source {source}").gauss()
         single = random.Random(f"{self.seed} answer {name}").gauss()
-        noise = math.sqrt(SOURCE_SHARE) * shared + math.sqrt(1 - SOURCE_SHARE - PROMPT_SHARE) * single
+        noise = (
+            math.sqrt(SOURCE_SHARE) * shared
+            + math.sqrt(1 - SOURCE_SHARE - PROMPT_SHARE) * single
+        )
         mean = self.distance / 2 if label else -self.distance / 2
         return SPREAD * (mean + noise) + self.offset
 
@@ -115,7 +136,9 @@ class KnownLM(ChatServer):
         if not answers:
             raise LookupError(f"no labelled answer has the statement {text!r}")
         answer = answers[0]
-        noise = random.Random(f"{self.seed} {asks} {answer.whole} {answer.answer_id}").gauss()
+        noise = random.Random(
+            f"{self.seed} {asks} {answer.whole} {answer.answer_id}"
+        ).gauss()
         return answer.logit + SPREAD * math.sqrt(PROMPT_SHARE) * noise
 
     def _reply(self, asked):
@@ -135,20 +158,34 @@ class KnownLM(ChatServer):
     def _single_reply(self, request, shown):
         labels = _labels(request.rpartition("\n\n")[2])
         asks = Asks(tuple(labels), "\nWhy: …" in request, False, shown)
-        logit = self.log_odds(self.statement({"messages": [{"content": request}]}), request, asks)
+        logit = self.log_odds(
+            self.statement({"messages": [{"content": request}]}), request, asks
+        )
         top = distribution(labels, logit)
         label = max(top, key=top.get)
         if "\nWhy: …\nVerdict:" in request:  # the reason first
-            return {"text": "", "tokens": [("Why: by the context.\nVerdict:", {" ": 1.0}), (f" {label}", top)]}
+            return {
+                "text": "",
+                "tokens": [
+                    ("Why: by the context.\nVerdict:", {" ": 1.0}),
+                    (f" {label}", top),
+                ],
+            }
         tokens = [(label, top)]
         if "\nWhy: …" in request:
             tokens.append(("\nWhy: by the context.", {"\n": 1.0}))
         return {"text": "", "tokens": tokens}
 
     def _joint_reply(self, prompt, request):
-        statements = json.loads(re.search(r"## statements ## \]\]\n(\{.*\})\n", request)[1])
-        labels = _labels(prompt.partition("In adhering to this structure")[2].partition("[[ ##")[0])
-        asks = Asks(tuple(labels), '"reason' in prompt or '\\"reason' in prompt, True, 0)
+        statements = json.loads(
+            re.search(r"## statements ## \]\]\n(\{.*\})\n", request)[1]
+        )
+        labels = _labels(
+            prompt.partition("In adhering to this structure")[2].partition("[[ ##")[0]
+        )
+        asks = Asks(
+            tuple(labels), '"reason' in prompt or '\\"reason' in prompt, True, 0
+        )
         tokens = [('{"verdicts": [', {"{": 1.0})]
         for number, text in statements.items():
             top = distribution(labels, self.log_odds(text, request, asks))
@@ -178,7 +215,11 @@ def _plain(text):
 def _labels(question):
     """The labels that a question asks for, with the support that each stands for."""
     asks = question.rpartition("Answer")[2]
-    banks = [i.labels for i in INSTRUCTIONS.values() if all(re.search(rf"\b{label}\b", asks) for label in i.labels)]
+    banks = [
+        i.labels
+        for i in INSTRUCTIONS.values()
+        if all(re.search(rf"\b{label}\b", asks) for label in i.labels)
+    ]
     return max(banks, key=len)
 
 
@@ -186,11 +227,15 @@ def distribution(labels, logit):
     """Probabilities of labels of full and of least support, so that the expected support has these log-odds."""
     p = 1 / (1 + math.exp(-logit))
     full = max(labels, key=labels.get)
-    least = [label for label, support in labels.items() if support == min(labels.values())]
+    least = [
+        label for label, support in labels.items() if support == min(labels.values())
+    ]
     return {full: p} | {label: (1 - p) / len(least) for label in least}
 
 
 def _extracted(request):
     """The sentences themselves, as the statements of an answer."""
-    numbered = re.findall(r"^\[(\d+)\] (.*)$", request.partition("\nSentences:\n")[2], re.MULTILINE)
+    numbered = re.findall(
+        r"^\[(\d+)\] (.*)$", request.partition("\nSentences:\n")[2], re.MULTILINE
+    )
     return "\n".join(f"{number} {text}" for number, text in numbered)

@@ -72,19 +72,33 @@ class Strength(NamedTuple):
 
     def serve(self, examples: Sequence[LabelledExample], seed: int = 0) -> KnownLM:
         """Start its endpoint, which knows these answers; ``seed``: of its noise."""
-        return KnownLM(examples, self.auroc, offset=self.offset, probabilities=self.probabilities, seed=seed)
+        return KnownLM(
+            examples,
+            self.auroc,
+            offset=self.offset,
+            probabilities=self.probabilities,
+            seed=seed,
+        )
 
 
 def strengths() -> list[Strength]:
     """Weak, medium and strong; well and badly placed at .5; with and without token probabilities."""
-    models = {0.65: "openai/gpt-4.1-nano", 0.88: "openai/gpt-4o-mini", 0.97: "openai/gpt-4o"}
+    models = {
+        0.65: "openai/gpt-4.1-nano",
+        0.88: "openai/gpt-4o-mini",
+        0.97: "openai/gpt-4o",
+    }
     placements = {"well placed": 0.0, "badly placed": BADLY_PLACED}
     lms = []
     for auroc, model in models.items():
         for placed, offset in placements.items():
             name = f"{auroc:.2f}".lstrip("0") + f", {placed}"
             lms.append(Strength(name, model, auroc, offset, probabilities=True))
-            lms.append(Strength(f"{name}, labels only", model, auroc, offset, probabilities=False))
+            lms.append(
+                Strength(
+                    f"{name}, labels only", model, auroc, offset, probabilities=False
+                )
+            )
     return lms
 
 
@@ -93,9 +107,17 @@ def synthetic(sources: int = 175, seed: int = 0) -> list[LabelledExample]:
     rng = random.Random(seed)
     examples = []
     for i in range(sources):
-        syllables = (("Bra", "Kel", "Dor", "Mun", "Sel"), ("ve", "ti", "lo"), ("n", "rt", "x"))
+        syllables = (
+            ("Bra", "Kel", "Dor", "Mun", "Sel"),
+            ("ve", "ti", "lo"),
+            ("n", "rt", "x"),
+        )
         town = "".join(map(rng.choice, syllables)) + f"-{i}"
-        bridges, year, price = rng.randint(3, 90), rng.randint(1700, 1990), rng.randint(100, 900)
+        bridges, year, price = (
+            rng.randint(3, 90),
+            rng.randint(1700, 1990),
+            rng.randint(100, 900),
+        )
         context = [
             f"{town} has {bridges} bridges and a harbour.",
             f"Its theatre opened in {year}.",
@@ -104,11 +126,18 @@ def synthetic(sources: int = 175, seed: int = 0) -> list[LabelledExample]:
         ]
         for j, said_by in enumerate(SAID_BY):
             faithful = rng.random() < 0.5
-            true = (f"A house costs {price} thousand crowns", f"Who lives there must find {price} thousand or more")
+            true = (
+                f"A house costs {price} thousand crowns",
+                f"Who lives there must find {price} thousand or more",
+            )
             invented = f"A duke of Orland rebuilt the {rng.choice(['tower', 'abbey', 'mill'])} after a fire"
             swapped = f"The theatre of {town} closed in {year + 7}"
             last = rng.choice(true) if faithful else rng.choice((invented, swapped))
-            said = [f"There are {bridges} bridges in {town}", f"The theatre of {town} opened in {year}", last]
+            said = [
+                f"There are {bridges} bridges in {town}",
+                f"The theatre of {town} opened in {year}",
+                last,
+            ]
             row = {
                 "id": f"town-{i}-{j}",
                 "group": town,
@@ -127,12 +156,18 @@ def label_sets(data: Path) -> dict[str, list[LabelledExample]]:
     if data.is_dir():
         for name, files in (("ragtruth", ("ragtruth_qa",)), ("claims", CLAIMS)):
             families = read([data / f"{file}.jsonl" for file in files])
-            labelled = [e for rows in families.values() for e in rows if e.label is not None]
-            sets[name] = with_sources(random.Random(0).sample(labelled, min(len(labelled), MAX_ANSWERS)))
+            labelled = [
+                e for rows in families.values() for e in rows if e.label is not None
+            ]
+            sets[name] = with_sources(
+                random.Random(0).sample(labelled, min(len(labelled), MAX_ANSWERS))
+            )
     return {name: answerable(examples) for name, examples in sets.items()}
 
 
-def draw(examples: Sequence[LabelledExample], labels: int, seed: int) -> tuple[list[str], list[str]]:
+def draw(
+    examples: Sequence[LabelledExample], labels: int, seed: int
+) -> tuple[list[str], list[str]]:
     """Draw ids of a pool of so many answers over whole sources, and of at most `MAX_TEST` answers over others."""
     by_source: dict[str, list[str]] = {}
     for e in examples:
@@ -154,17 +189,25 @@ class Replies(NamedTuple):
     answers: dict[str, dict[str, JudgedAnswer]]
 
 
-def replies_of(server: KnownLM, model: str, examples: Sequence[LabelledExample], unasked: Answers) -> Replies:
+def replies_of(
+    server: KnownLM, model: str, examples: Sequence[LabelledExample], unasked: Answers
+) -> Replies:
     """What judges of every shape get from the endpoint.
 
     It is read off the endpoint without HTTP, which would take an hour; a test asks both ways, and gets the same.
     """
     replies = Replies({}, {})
     for shape, config in SHAPES.items():
-        judge = Judge(model, api_base=server.base, api_key="none", classifier=None, config=config)
-        base = unasked["answer" if config.granularity is Granularity.ANSWER else "sentence"]
+        judge = Judge(
+            model, api_base=server.base, api_key="none", classifier=None, config=config
+        )
+        base = unasked[
+            "answer" if config.granularity is Granularity.ANSWER else "sentence"
+        ]
         replies.judges[shape] = judge
-        replies.answers[shape] = {e.id: replied(server, base[e.id], config) for e in examples}
+        replies.answers[shape] = {
+            e.id: replied(server, base[e.id], config) for e in examples
+        }
     return replies
 
 
@@ -177,28 +220,51 @@ def replied(server: KnownLM, answer: JudgedAnswer, config: JudgeConfig) -> Judge
     context = " ".join(chunk.text for chunk in answer.example.context)
     verdicts = [_verdict(server, v, context, asks, instruction) for v in statements]
     usage = _usage(asks, len(context), [len(v.text) for v in statements])
-    raw = answer.raw.model_copy(update={"raw_verdicts": tuple(verdicts), "usage": usage})
-    features = [f | {"lm": v.logit} for f, v in zip(answer.features, verdicts, strict=True)]
+    raw = answer.raw.model_copy(
+        update={"raw_verdicts": tuple(verdicts), "usage": usage}
+    )
+    features = [
+        f | {"lm": v.logit} for f, v in zip(answer.features, verdicts, strict=True)
+    ]
     return answer.model_copy(update={"raw": raw, "features": tuple(features)})
 
 
-def _verdict(server: KnownLM, statement: RawVerdict, context: str, asks: Asks, instruction: Instruction) -> RawVerdict:
-    shares = distribution(instruction.labels, server.log_odds(statement.text, context, asks))
+def _verdict(
+    server: KnownLM,
+    statement: RawVerdict,
+    context: str,
+    asks: Asks,
+    instruction: Instruction,
+) -> RawVerdict:
+    shares = distribution(
+        instruction.labels, server.log_odds(statement.text, context, asks)
+    )
     label = max(shares, key=shares.__getitem__)
     level = instruction.labels[label]
-    said: dict[str, Any] = {"label": label, "verdict": instruction.verdicts[label], "level": level}
+    said: dict[str, Any] = {
+        "label": label,
+        "verdict": instruction.verdicts[label],
+        "level": level,
+    }
     if server.tells:
         said |= expected_support(shares, instruction)
     else:
-        said |= {"logit": LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT, "probability": None}
+        said |= {
+            "logit": LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT,
+            "probability": None,
+        }
     return statement.model_copy(update=said)
 
 
 def _usage(asks: Asks, context: int, statements: Sequence[int]) -> Usage:
     """Tokens by the lengths of texts, as the endpoint counts them, roughly."""
     calls = 1 if asks.jointly else len(statements)
-    prompts = calls * (context + (JOINT_PROMPT if asks.jointly else PROMPT)) + sum(statements)
-    written = len(statements) * ((JOINT_REPLY if asks.jointly else 3) + REASON * asks.reasons)
+    prompts = calls * (context + (JOINT_PROMPT if asks.jointly else PROMPT)) + sum(
+        statements
+    )
+    written = len(statements) * (
+        (JOINT_REPLY if asks.jointly else 3) + REASON * asks.reasons
+    )
     tokens = {
         "prompt_tokens": prompts // CHARACTERS_PER_TOKEN,
         "output_tokens": written // CHARACTERS_PER_TOKEN + calls,
@@ -206,14 +272,18 @@ def _usage(asks: Asks, context: int, statements: Sequence[int]) -> Usage:
     return Usage(calls=calls, **tokens)
 
 
-def lm_calibrated(pool: Sequence[JudgedAnswer], test: Sequence[JudgedAnswer]) -> list[float]:
+def lm_calibrated(
+    pool: Sequence[JudgedAnswer], test: Sequence[JudgedAnswer]
+) -> list[float]:
     """Margins by the weakest statement's log-odds alone: an offset, fitted with both labels weighing alike.
 
     Written for the bench, without the product's fit.
     """
     model = LogisticRegression(C=1e6, class_weight="balanced")
     model.fit([[_weakest(a)] for a in pool], [a.label for a in pool])
-    if model.coef_[0][0] < 0:  # few labels of a weak LM: nobody would use it turned round
+    if (
+        model.coef_[0][0] < 0
+    ):  # few labels of a weak LM: nobody would use it turned round
         return [0.0] * len(test)
     margins = model.decision_function([[_weakest(a)] for a in test])
     return [float(margin) for margin in margins]
@@ -224,20 +294,34 @@ def _weakest(answer: JudgedAnswer) -> float:
     return min(logits, default=0.0)
 
 
-def measured(answers: Sequence[JudgedAnswer], margins: Sequence[float]) -> dict[str, float]:
+def measured(
+    answers: Sequence[JudgedAnswer], margins: Sequence[float]
+) -> dict[str, float]:
     """Balanced accuracy and AUROC of margins by which answers pass."""
-    labels, ranks = np.array([a.label for a in answers], dtype=bool), np.array(margins, dtype=np.float64)
+    labels, ranks = (
+        np.array([a.label for a in answers], dtype=bool),
+        np.array(margins, dtype=np.float64),
+    )
     values = metric_values(np.ones((1, len(labels))), labels, ranks >= 0, ranks)
     return {metric: float(values[metric][0]) for metric in METRICS}
 
 
-def one(replies: Replies, lexical: Mapping[str, JudgedAnswer], pool: Sequence[str], test: Sequence[str]) -> Any:
+def one(
+    replies: Replies,
+    lexical: Mapping[str, JudgedAnswer],
+    pool: Sequence[str],
+    test: Sequence[str],
+) -> Any:
     """Study one draw, and return its row: what was exported, and what it and what is free reach on the test."""
     started = time.process_time()
-    tables = {shape: [answers[i] for i in pool] for shape, answers in replies.answers.items()}
+    tables = {
+        shape: [answers[i] for i in pool] for shape, answers in replies.answers.items()
+    }
     chosen = choose(replies.judges, tables, [lexical[i] for i in pool])
     seconds = time.process_time() - started
-    tested = {shape: [answers[i] for i in test] for shape, answers in replies.answers.items()}
+    tested = {
+        shape: [answers[i] for i in test] for shape, answers in replies.answers.items()
+    }
     words = [lexical[i] for i in test]
     margins = lm_calibrated(tables["sentence"], tested["sentence"])
     return {
@@ -250,7 +334,12 @@ def one(replies: Replies, lexical: Mapping[str, JudgedAnswer], pool: Sequence[st
     }
 
 
-def run(log: Log, sets: Mapping[str, Sequence[LabelledExample]], draws: range, lms: Sequence[Strength]) -> None:
+def run(
+    log: Log,
+    sets: Mapping[str, Sequence[LabelledExample]],
+    draws: range,
+    lms: Sequence[Strength],
+) -> None:
     """Study every draw that the log does not have, LM by LM."""
     lexical = {name: unasked_answers(examples) for name, examples in sets.items()}
     for lm in lms:
@@ -261,23 +350,33 @@ def run(log: Log, sets: Mapping[str, Sequence[LabelledExample]], draws: range, l
                 key = {"lm": lm.name, "labels": labels, "draw": seed}
                 if log.has(**key):
                     continue
-                large = sorted(name for name in sets if len(sets[name]) >= labels + MIN_TEST)
+                large = sorted(
+                    name for name in sets if len(sets[name]) >= labels + MIN_TEST
+                )
                 name = large[seed % len(large)]
                 if name not in replies:
                     with closing(lm.serve(sets[name], seed)) as server:
-                        replies[name] = replies_of(server, lm.model, sets[name], lexical[name])
+                        replies[name] = replies_of(
+                            server, lm.model, sets[name], lexical[name]
+                        )
                 pool, test = draw(sets[name], labels, seed)
                 row = one(replies[name], lexical[name]["sentence"], pool, test)
                 log.add(**key, set=name, test=len(test), **row)
 
 
-def by_command_line(lm: Strength, examples: Sequence[LabelledExample], unasked: Answers, seed: int) -> dict[str, Any]:
+def by_command_line(
+    lm: Strength, examples: Sequence[LabelledExample], unasked: Answers, seed: int
+) -> dict[str, Any]:
     """Tune and measure one draw by ``faith-dspy tune`` and ``agree`` over HTTP, beside the same draw by `one`.
 
     The study has a testset of its own, so that `agree` measures on answers that it has not seen.
     """
     pool, test = draw(examples, COMMAND_LABELS, seed)
-    parts = {"pool": pool, "testset": test[:COMMAND_TEST], "others": test[COMMAND_TEST : 3 * COMMAND_TEST]}
+    parts = {
+        "pool": pool,
+        "testset": test[:COMMAND_TEST],
+        "others": test[COMMAND_TEST : 3 * COMMAND_TEST],
+    }
     by_id = {e.id: e for e in examples}
     with closing(lm.serve(examples)) as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -285,10 +384,29 @@ def by_command_line(lm: Strength, examples: Sequence[LabelledExample], unasked: 
             lines = "".join(json.dumps(_row(by_id[i])) + "\n" for i in ids)
             (folder / f"{part}.jsonl").write_text(lines, encoding="utf-8")
         endpoint = ["--api-base", server.base]
-        tuned_on = ["pool.jsonl", "--test", "testset.jsonl", "--lm", lm.model, "--out", "judge"]
-        _command(folder, "tune", *tuned_on, *endpoint, "--tracking-uri", f"sqlite:///{folder}/mlflow.db")
-        report = _command(folder, "agree", "others.jsonl", "--judge", "judge", *endpoint, "--json")
-        study = json.loads((folder / "judge" / "study.json").read_text(encoding="utf-8"))
+        tuned_on = [
+            "pool.jsonl",
+            "--test",
+            "testset.jsonl",
+            "--lm",
+            lm.model,
+            "--out",
+            "judge",
+        ]
+        _command(
+            folder,
+            "tune",
+            *tuned_on,
+            *endpoint,
+            "--tracking-uri",
+            f"sqlite:///{folder}/mlflow.db",
+        )
+        report = _command(
+            folder, "agree", "others.jsonl", "--judge", "judge", *endpoint, "--json"
+        )
+        study = json.loads(
+            (folder / "judge" / "study.json").read_text(encoding="utf-8")
+        )
         replies = replies_of(server, lm.model, examples, unasked)
     row = one(replies, unasked["sentence"], pool, parts["others"])
     answers = json.loads(report)["answers"]
@@ -303,16 +421,40 @@ def by_command_line(lm: Strength, examples: Sequence[LabelledExample], unasked: 
 
 
 def _row(e: LabelledExample) -> dict[str, Any]:
-    row = {"id": e.id, "group": e.group_key, "question": e.question, "answer": e.answer, "faithful": e.label}
-    statements = [{"text": s.text, "verdict": s.verdict} for s in e.statements if s.verdict is not None]
-    return row | {"context": [chunk.text for chunk in e.context]} | ({"statements": statements} if statements else {})
+    row = {
+        "id": e.id,
+        "group": e.group_key,
+        "question": e.question,
+        "answer": e.answer,
+        "faithful": e.label,
+    }
+    statements = [
+        {"text": s.text, "verdict": s.verdict}
+        for s in e.statements
+        if s.verdict is not None
+    ]
+    return (
+        row
+        | {"context": [chunk.text for chunk in e.context]}
+        | ({"statements": statements} if statements else {})
+    )
 
 
 def _command(folder: Path, *arguments: str) -> str:
     """What a command prints."""
     program = [str(Path(sys.executable).with_name("faith-dspy")), *arguments]
-    environment = os.environ | {"OPENAI_API_KEY": "none", "DSPY_CACHEDIR": str(folder / "cache")}
-    return subprocess.run(program, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    environment = os.environ | {
+        "OPENAI_API_KEY": "none",
+        "DSPY_CACHEDIR": str(folder / "cache"),
+    }
+    return subprocess.run(
+        program,
+        cwd=folder,
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
 
 
 def interval(values: Sequence[float]) -> str:
@@ -326,7 +468,10 @@ def interval(values: Sequence[float]) -> str:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line by LM and number of labels."""
     title = "| LM | labels | draws | LM calibrated | lexical | champion | − LM calibrated | − lexical "
-    lines = [title + "| AUROC − LM calibrated | AUROC − lexical |", "|---|" + "--:|" * 9]
+    lines = [
+        title + "| AUROC − LM calibrated | AUROC − lexical |",
+        "|---|" + "--:|" * 9,
+    ]
     for lm in dict.fromkeys(row["lm"] for row in rows):
         for labels in SIZES:
             own = [row for row in rows if row["lm"] == lm and row["labels"] == labels]
@@ -334,23 +479,45 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                 continue
             cells = [lm, str(labels), str(len(own))]
             for judge in ("LM calibrated", "lexical", "champion"):
-                cells.append(f"{np.mean([row[judge]['balanced_accuracy'] for row in own]):.3f}")
+                cells.append(
+                    f"{np.mean([row[judge]['balanced_accuracy'] for row in own]):.3f}"
+                )
             for metric in METRICS:
                 for other in ("LM calibrated", "lexical"):
-                    cells.append(interval([row["champion"][metric] - row[other][metric] for row in own]))
+                    cells.append(
+                        interval(
+                            [
+                                row["champion"][metric] - row[other][metric]
+                                for row in own
+                            ]
+                        )
+                    )
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     """Study the draws that are missing, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--lms", default="", help="only those with one of these parts in their name; ; between them")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of the public labels")
+    parser.add_argument(
+        "--lms",
+        default="",
+        help="only those with one of these parts in their name; ; between them",
+    )
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="folder of the public labels"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--card", type=Path, default=CARD)
-    parser.add_argument("--commands", type=int, default=0, help="only so many draws by faith-dspy tune and agree")
+    parser.add_argument(
+        "--commands",
+        type=int,
+        default=0,
+        help="only so many draws by faith-dspy tune and agree",
+    )
     options = parser.parse_args()
     parts = options.lms.split(";")
     lms = [lm for lm in strengths() if any(part in lm.name for part in parts)]
@@ -366,7 +533,9 @@ def main() -> None:
     if options.card.exists():
         prose = options.card.read_text(encoding="utf-8").partition("\n| LM")[0].rstrip()
     made = f"Made on {date.today():%-d %B %Y}."
-    options.card.write_text(f"{prose}\n\n{table(log.rows)}\n\n{made}\n", encoding="utf-8")
+    options.card.write_text(
+        f"{prose}\n\n{table(log.rows)}\n\n{made}\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -25,12 +25,20 @@ _SWAP = re.compile(r"[\[{]([^|]+)\|([^\]}]+)[\]}]")
 def plain(marked: str, swapped: str = "", donor: str = "") -> str:
     """A sentence without its marks, with the word of one kind swapped, if there is one for that of ``donor``."""
     others = {kind_of(m): m[1] for m in _SWAP.finditer(donor)}
-    return _SWAP.sub(lambda m: others.get(swapped, m[2]) if kind_of(m) == swapped else m[1], marked)
+    return _SWAP.sub(
+        lambda m: others.get(swapped, m[2]) if kind_of(m) == swapped else m[1], marked
+    )
 
 
 def kind_of(match: re.Match[str]) -> str:
     """What a mark holds."""
-    return "number" if match[1].isdigit() else "adjective" if match[0].startswith("{") else "name"
+    return (
+        "number"
+        if match[1].isdigit()
+        else "adjective"
+        if match[0].startswith("{")
+        else "name"
+    )
 
 
 def languages() -> dict[str, list[str]]:
@@ -45,18 +53,24 @@ def auroc(faithful: Sequence[float], unfaithful: Sequence[float]) -> float:
     return sum(a > b or (a == b) / 2 for a, b in pairs) / len(pairs)
 
 
-def stopped(judge: Judge, context: list[str], answers: list[str]) -> tuple[str, list[float]]:
+def stopped(
+    judge: Judge, context: list[str], answers: list[str]
+) -> tuple[str, list[float]]:
     """How many of the answers are not faithful, and the probability of each; `ValueError` for one without."""
     found = judge.batch({"context": context, "answer": answer} for answer in answers)
     if any(j.probability is None for j in found):
         raise ValueError(f"unscored: {found[0].unscored}")
-    return f"{sum(j.faithful is False for j in found)}/{len(found)}", [j.probability for j in found]
+    return f"{sum(j.faithful is False for j in found)}/{len(found)}", [
+        j.probability for j in found
+    ]
 
 
 def main() -> None:
     """Print the table: of each kind of swap how many of twelve are stopped, and what they are told apart by."""
     judge = Judge("none")
-    print("| language | AUROC | number | name | adjective | AUROC, of the next | number | name | adjective | copies |")
+    print(
+        "| language | AUROC | number | name | adjective | AUROC, of the next | number | name | adjective | copies |"
+    )
     print("|---|" + "--:|" * 9)
     for language, marked in languages().items():
         context = [plain(sentence) for sentence in marked]
@@ -65,9 +79,14 @@ def main() -> None:
             copies, faithful = stopped(judge, context, context)
             cells = []
             for donors in (False, True):
-                swaps = [[plain(s, kind, d if donors else "") for s, d in pairs] for kind in KINDS]
+                swaps = [
+                    [plain(s, kind, d if donors else "") for s, d in pairs]
+                    for kind in KINDS
+                ]
                 told = [stopped(judge, context, answers) for answers in swaps]
-                cells.append(f"{auroc(faithful, [p for _, chances in told for p in chances]):.2f}")
+                cells.append(
+                    f"{auroc(faithful, [p for _, chances in told for p in chances]):.2f}"
+                )
                 cells += [n for n, _ in told]
             print(f"| {language} | {' | '.join(cells)} | {copies} |")
         except ValueError as exc:

@@ -47,12 +47,30 @@ def records(first: bool = False) -> Iterator[dict[str, Any]]:
     import faith_dspy.eval_sets.hard_cases as shipped
     from faith_dspy.text.sentences import carries_statement, sentences
 
-    lines = (Path(shipped.__file__).parent / "hard_cases.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (Path(shipped.__file__).parent / "hard_cases.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     rows = [json.loads(line) for line in lines]
-    firsts = [next((s.text for s in sentences(row["answer"]) if carries_statement(s.text)), None) for row in rows]
-    texts = [(row, text if first else row["answer"]) for row, text in zip(rows, firsts, strict=True) if text]
+    firsts = [
+        next(
+            (s.text for s in sentences(row["answer"]) if carries_statement(s.text)),
+            None,
+        )
+        for row in rows
+    ]
+    texts = [
+        (row, text if first else row["answer"])
+        for row, text in zip(rows, firsts, strict=True)
+        if text
+    ]
     for number, (row, answer) in zip(count(1), cycle(texts)):  # both are endless
-        yield {"question": row["question"], "context": [f"Document {number}.", *row["context"]], "answer": answer}
+        yield {
+            "question": row["question"],
+            "context": [f"Document {number}.", *row["context"]],
+            "answer": answer,
+        }
 
 
 def judge_at(port: int) -> Judge:
@@ -72,7 +90,9 @@ def inputs_of(judge: Judge, given: list[dict[str, Any]]) -> list[dict[str, Any]]
     seen: list[dict[str, Any]] = []
 
     class Recorder(BaseCallback):
-        def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        def on_module_start(
+            self, call_id: str, instance: Any, inputs: dict[str, Any]
+        ) -> None:
             if isinstance(instance, dspy.Predict):
                 seen.append(inputs["kwargs"])
 
@@ -87,12 +107,23 @@ def plain_dspy(judge: Judge, port: int) -> Plain:
 
     from faith_dspy.program.prompt import CompactAdapter
 
-    lm = dspy.LM("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1", api_key="none", temperature=0.0)
+    lm = dspy.LM(
+        "openai/tiny",
+        api_base=f"http://127.0.0.1:{port}/v1",
+        api_key="none",
+        temperature=0.0,
+    )
     predict = dspy.Predict(judge.program.predictors()[0].signature)
 
     def run(inputs: list[dict[str, Any]], in_flight: int) -> int:
-        with dspy.context(lm=lm, adapter=CompactAdapter()), ThreadPoolExecutor(in_flight) as pool:
-            futures = [pool.submit(contextvars.copy_context().run, predict, **given) for given in inputs]
+        with (
+            dspy.context(lm=lm, adapter=CompactAdapter()),
+            ThreadPoolExecutor(in_flight) as pool,
+        ):
+            futures = [
+                pool.submit(contextvars.copy_context().run, predict, **given)
+                for given in inputs
+            ]
             return sum(future.result() is not None for future in futures)
 
     return run
@@ -122,7 +153,9 @@ def compare(
         given = list(islice(source, n))
         inputs = inputs_of(recorder, given)
         ways = {
-            "judge": lambda: sum(j.usage.calls for j in judge.batch(given, num_threads=in_flight)),
+            "judge": lambda: sum(
+                j.usage.calls for j in judge.batch(given, num_threads=in_flight)
+            ),
             "plain": lambda: plain(inputs, in_flight),
         }
         order = sorted(ways, reverse=bool(next(turn) % 2))
@@ -130,14 +163,18 @@ def compare(
 
     turn = count()
     warm = both(5 * in_flight)  # connections are made; it does not count
-    n = max(5 * in_flight, int(seconds * warm["plain"]["calls"] / warm["plain"]["seconds"]))
+    n = max(
+        5 * in_flight, int(seconds * warm["plain"]["calls"] / warm["plain"]["seconds"])
+    )
     found = [both(n) for _ in range(turns)]
     row: dict[str, Any] = {"in_flight": in_flight}
     for way in ("judge", "plain"):
         calls = sum(f[way]["calls"] for f in found)
         row[way] = {
             "calls": int(calls),
-            "cpu_ms_per_call": round(1e3 * sum(f[way]["cpu"] for f in found) / calls, 2),
+            "cpu_ms_per_call": round(
+                1e3 * sum(f[way]["cpu"] for f in found) / calls, 2
+            ),
             "calls_per_second": round(calls / sum(f[way]["seconds"] for f in found), 1),
         }
     for name in ("cpu_ms_per_call", "calls_per_second"):
@@ -147,7 +184,16 @@ def compare(
 
 def table(found: dict[str, Any]) -> Table:
     """For people."""
-    out = Table("in flight", "CPU ms/call", "plain", "ratio", "calls/s", "plain", "ratio", title=str(found["machine"]))
+    out = Table(
+        "in flight",
+        "CPU ms/call",
+        "plain",
+        "ratio",
+        "calls/s",
+        "plain",
+        "ratio",
+        title=str(found["machine"]),
+    )
     for row in found["rows"]:
         cells = [row["in_flight"]]
         for name in ("cpu_ms_per_call", "calls_per_second"):
@@ -158,28 +204,51 @@ def table(found: dict[str, Any]) -> Table:
 
 def main() -> None:
     """Measure, show, write ``results/overhead.json``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--in-flight", type=int, nargs="*", default=[1, 16, 64])
     parser.add_argument("--seconds", type=float, default=5, help="of each turn")
     parser.add_argument("--turns", type=int, default=4, help="of each way")
-    parser.add_argument("--first", action="store_true", help="only the first statement of each answer")
+    parser.add_argument(
+        "--first", action="store_true", help="only the first statement of each answer"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(prefix="overhead-")  # before dspy is imported
-    logging.getLogger("dspy.clients.lm").addFilter(lambda record: False)  # a truncation warning for each plain reply
+    os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(
+        prefix="overhead-"
+    )  # before dspy is imported
+    logging.getLogger("dspy.clients.lm").addFilter(
+        lambda record: False
+    )  # a truncation warning for each plain reply
     found: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}",
         "load": round(os.getloadavg()[0], 2),
-        "versions": {name: importlib.metadata.version(name) for name in ("faith_dspy", "dspy", "litellm")},
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("faith_dspy", "dspy", "litellm")
+        },
         "delay": DELAY,
         "first": options.first,
     }
     with serving(0.0) as quick, serving(DELAY) as port:
-        judge, recorder, source = judge_at(port), judge_at(quick), records(options.first)
+        judge, recorder, source = (
+            judge_at(port),
+            judge_at(quick),
+            records(options.first),
+        )
         plain = plain_dspy(recorder, port)
         found["rows"] = [
-            compare(judge, recorder, plain, source, in_flight, options.seconds, options.turns)
+            compare(
+                judge,
+                recorder,
+                plain,
+                source,
+                in_flight,
+                options.seconds,
+                options.turns,
+            )
             for in_flight in options.in_flight
         ]
     Console().print(table(found))

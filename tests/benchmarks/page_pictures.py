@@ -24,11 +24,22 @@ PICTURES = {
     "page-phone": ((390, 1100), {}),
 }
 POLICY = [
-    {"text": "Lamps can be returned within 30 days, with the receipt.", "source": "returns.md"},
+    {
+        "text": "Lamps can be returned within 30 days, with the receipt.",
+        "source": "returns.md",
+    },
     {"text": "Sale items are exchanged only.", "source": "returns.md"},
-    {"text": "Orders of 50 euros or more are shipped free of charge.", "source": "shipping.md"},
+    {
+        "text": "Orders of 50 euros or more are shipped free of charge.",
+        "source": "shipping.md",
+    },
 ]
-LEAFLET = [{"text": "Adults take two tablets every six hours, eight a day at most.", "source": "leaflet"}]
+LEAFLET = [
+    {
+        "text": "Adults take two tablets every six hours, eight a day at most.",
+        "source": "leaflet",
+    }
+]
 RECORDS = [
     {
         "id": "lamp",
@@ -49,7 +60,12 @@ RECORDS = [
         "context": LEAFLET,
         "answer": "Adults take two tablets every six hours. They should be taken with food.",
     },
-    {"id": "child", "question": "And for children?", "context": LEAFLET, "answer": "I don't know."},
+    {
+        "id": "child",
+        "question": "And for children?",
+        "context": LEAFLET,
+        "answer": "I don't know.",
+    },
 ]
 REPLIES = {
     "You can return a lamp within 30 days.": (
@@ -69,7 +85,9 @@ REPLIES = {
 def says(asked):
     """The reply to one statement, with the probabilities of its label."""
     request = asked["messages"][-1]["content"]
-    label, p, quote, why = next(reply for text, reply in REPLIES.items() if f"Statement: {text}\n" in request)
+    label, p, quote, why = next(
+        reply for text, reply in REPLIES.items() if f"Statement: {text}\n" in request
+    )
     rest = (f'\nQuote: "{quote}"' if quote else "") + f"\nWhy: {why}"
     other = "partly" if label == "fully" else "fully"
     return {"tokens": [(label, {label: p, other: 1 - p}), (rest, {rest: 1.0})]}
@@ -78,9 +96,20 @@ def says(asked):
 def main():
     """Draw them."""
     server, folder = ChatServer(says=says), Path(tempfile.mkdtemp())
-    options = {"classifier": None, "verdicts": "graded", "reasoning": "after", "quote": True}
-    judged = Judge("openai/tiny", api_base=server.base, api_key="none", **options).batch(RECORDS)
-    write_html(zip(RECORDS, judged, strict=True), folder / "page.html", title="Answers of the help desk")
+    options = {
+        "classifier": None,
+        "verdicts": "graded",
+        "reasoning": "after",
+        "quote": True,
+    }
+    judged = Judge(
+        "openai/tiny", api_base=server.base, api_key="none", **options
+    ).batch(RECORDS)
+    write_html(
+        zip(RECORDS, judged, strict=True),
+        folder / "page.html",
+        title="Answers of the help desk",
+    )
     browser = Browser(folder / "profile")
     for name, (size, media) in PICTURES.items():
         browser.open(folder / "page.html", width=size[0], height=size[1], **media)

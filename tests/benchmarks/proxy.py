@@ -30,7 +30,9 @@ class MeteringProxy:
         self._usage: defaultdict[str, Usage] = defaultdict(Usage)
         self._http = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._http.daemon_threads = True
-        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(
+            target=self._http.serve_forever, args=(0.05,), daemon=True
+        ).start()
 
     def base(self, system: str) -> str:
         """Address of the OpenAI protocol for a system."""
@@ -46,12 +48,21 @@ class MeteringProxy:
         self._http.shutdown()
         self._http.server_close()
 
-    def forward(self, system: str, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def forward(
+        self, system: str, method: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
         """The server's answer: status and body, which is JSON."""
-        connection = HTTPConnection(self.upstream.hostname or HOST, self.upstream.port, timeout=self.timeout)
+        connection = HTTPConnection(
+            self.upstream.hostname or HOST, self.upstream.port, timeout=self.timeout
+        )
         usage = Usage(calls=int(method == "POST"))
         try:
-            connection.request(method, path, self._marked(system, body), {"Content-Type": "application/json"})
+            connection.request(
+                method,
+                path,
+                self._marked(system, body),
+                {"Content-Type": "application/json"},
+            )
             reply = connection.getresponse()
             data = reply.read()
             usage += _tokens(data)
@@ -66,7 +77,9 @@ class MeteringProxy:
         if not body or not self.marks[system]:
             return body
         asked = json.loads(body)
-        asked["messages"][0]["content"] = self.marks[system] + asked["messages"][0]["content"]
+        asked["messages"][0]["content"] = (
+            self.marks[system] + asked["messages"][0]["content"]
+        )
         return json.dumps(asked).encode()
 
 
@@ -89,7 +102,9 @@ def _handler(proxy: MeteringProxy) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length") or 0)
             _, system, path = self.path.split("/", 2)
             try:
-                status, data = proxy.forward(system, self.command, f"/{path}", self.rfile.read(length) or None)
+                status, data = proxy.forward(
+                    system, self.command, f"/{path}", self.rfile.read(length) or None
+                )
             except (OSError, HTTPException, ValueError) as exc:
                 error = {"message": f"the model server hung up ({exc})", "code": 502}
                 status, data = 502, json.dumps({"error": error}).encode()

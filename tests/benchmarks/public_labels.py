@@ -30,7 +30,10 @@ SAMPLE, MAX_CHARACTERS = 50, 2800
 """Answers of a family that the LM is asked about, half of them faithful, and the length of their contexts."""
 GRANULARITIES = ("answer", "sentence")
 """What the LM is asked about each of them: the whole answer, as the untuned judge of a study, and each sentence."""
-_NOT_KEPT = {"sentences": {"__all__": {"text"}}, "raw_verdicts": {"__all__": {"text", "quotes", "reason", "error"}}}
+_NOT_KEPT = {
+    "sentences": {"__all__": {"text"}},
+    "raw_verdicts": {"__all__": {"text", "quotes", "reason", "error"}},
+}
 
 
 def read(paths: Iterable[Path]) -> dict[str, list[LabelledExample]]:
@@ -40,19 +43,32 @@ def read(paths: Iterable[Path]) -> dict[str, list[LabelledExample]]:
     """
     found: dict[str, dict[tuple[str, str], LabelledExample]] = {}
     for path in paths:
-        rows = [load_public(name, path / name) for name in PUBLIC if (path / name).is_dir()]
+        rows = [
+            load_public(name, path / name) for name in PUBLIC if (path / name).is_dir()
+        ]
         for e in read_labels(list(chain(*rows)) if path.is_dir() else path):
             source = e.tags.get("source", path.stem)
-            found.setdefault(FAMILIES.get(source, source), {}).setdefault((e.context_key, e.answer), e)
-    return {family: list(examples.values()) for family, examples in sorted(found.items())}
+            found.setdefault(FAMILIES.get(source, source), {}).setdefault(
+                (e.context_key, e.answer), e
+            )
+    return {
+        family: list(examples.values()) for family, examples in sorted(found.items())
+    }
 
 
 def sample(family: str, rows: Iterable[LabelledExample]) -> list[LabelledExample]:
     """The answers of a family that the LM is asked about; those over one context follow each other."""
-    short = sorted((e for e in rows if sum(len(c.text) for c in e.context) <= MAX_CHARACTERS), key=lambda e: e.id)
+    short = sorted(
+        (e for e in rows if sum(len(c.text) for c in e.context) <= MAX_CHARACTERS),
+        key=lambda e: e.id,
+    )
     random.Random(family).shuffle(short)
-    halves = [[e for e in short if e.label is label][: SAMPLE // 2] for label in (True, False)]
-    return sorted((e for half in halves for e in half), key=lambda e: (e.context_key, e.id))
+    halves = [
+        [e for e in short if e.label is label][: SAMPLE // 2] for label in (True, False)
+    ]
+    return sorted(
+        (e for half in halves for e in half), key=lambda e: (e.context_key, e.id)
+    )
 
 
 def ask(examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path) -> None:
@@ -61,19 +77,31 @@ def ask(examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path) 
     What the LM failed on is left out, and asked again by the next run.
     """
     log = Log(path)
-    left = [(f, e) for f, rows in examples.items() for e in sample(f, rows) if not log.has(id=e.id)]
+    left = [
+        (f, e)
+        for f, rows in examples.items()
+        for e in sample(f, rows)
+        if not log.has(id=e.id)
+    ]
     judges = [_judge(lm, granularity) for granularity in GRANULARITIES]
     said = zip(*(judge.verify_all(e for _, e in left) for judge in judges), strict=True)
     started = time.monotonic()
     for i, ((family, e), replies) in enumerate(zip(left, said, strict=True), 1):
         raws = dict(zip(GRANULARITIES, (raw for raw, _ in replies), strict=True))
-        if not any(v.verdict is None for raw in raws.values() for v in raw.raw_verdicts):
+        if not any(
+            v.verdict is None for raw in raws.values() for v in raw.raw_verdicts
+        ):
             log.add(id=e.id, **{g: _numbers(raw) for g, raw in raws.items()})
         minutes = (time.monotonic() - started) / i * (len(left) - i) / 60
-        print(f"{i} of {len(left)} answers ({family}), {minutes:.0f} minutes left", flush=True)
+        print(
+            f"{i} of {len(left)} answers ({family}), {minutes:.0f} minutes left",
+            flush=True,
+        )
 
 
-def read_replies(path: Path, examples: Iterable[LabelledExample], granularity: str) -> dict[str, JudgedAnswer]:
+def read_replies(
+    path: Path, examples: Iterable[LabelledExample], granularity: str
+) -> dict[str, JudgedAnswer]:
     """The answers that the LM was asked about, with what it said, by their ids."""
     by_id = {e.id: e for e in examples}
     config = _judge("local", granularity).config
@@ -83,7 +111,9 @@ def read_replies(path: Path, examples: Iterable[LabelledExample], granularity: s
             raw = _with_text(row[granularity], e.answer)
             if early := judgment_without_lm(e.context, e.answer, config):
                 raw = RawJudgment(sentences=raw.sentences)
-            found[e.id] = JudgedAnswer.of(e, raw, early or score_answer(raw, e.context, e.question, config))
+            found[e.id] = JudgedAnswer.of(
+                e, raw, early or score_answer(raw, e.context, e.question, config)
+            )
     return found
 
 
@@ -96,16 +126,28 @@ def _numbers(raw: RawJudgment) -> dict[str, Any]:
 
 
 def _with_text(numbers: Mapping[str, Any], answer: str) -> RawJudgment:
-    sentences = [s | {"text": answer[s["start"] : s["end"]]} for s in numbers.get("sentences", ())]
-    texts: dict[int | None, str] = {s["index"]: s["text"] for s in sentences} | {None: answer.strip()}
-    verdicts = [v | {"text": texts[v.get("sentence_index")]} for v in numbers.get("raw_verdicts", ())]
-    return RawJudgment.model_validate(dict(numbers) | {"sentences": sentences, "raw_verdicts": verdicts})
+    sentences = [
+        s | {"text": answer[s["start"] : s["end"]]}
+        for s in numbers.get("sentences", ())
+    ]
+    texts: dict[int | None, str] = {s["index"]: s["text"] for s in sentences} | {
+        None: answer.strip()
+    }
+    verdicts = [
+        v | {"text": texts[v.get("sentence_index")]}
+        for v in numbers.get("raw_verdicts", ())
+    ]
+    return RawJudgment.model_validate(
+        dict(numbers) | {"sentences": sentences, "raw_verdicts": verdicts}
+    )
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table under a heading."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join([f"## {title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""])
+    return "\n".join(
+        [f"## {title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""]
+    )
 
 
 def write(page: Path, tables: Iterable[str]) -> None:

@@ -68,11 +68,19 @@ def summarise(rows: Sequence[Row]) -> list[SetResult]:
     """Figures of each set, of the answers on which every one of its systems had its turn."""
     sets: dict[str, dict[str, dict[str, Row]]] = {}
     for row in rows:  # a later row for the same place replaces the one before
-        sets.setdefault(row["set"], {}).setdefault(row["system"], {})[row["answer"]] = row
+        sets.setdefault(row["set"], {}).setdefault(row["system"], {})[row["answer"]] = (
+            row
+        )
     found = []
     for name, systems in sets.items():
-        all_had = [a for a in next(iter(systems.values())) if all(a in answers for answers in systems.values())]
-        by_system = {s: [systems[s][a] for a in all_had] for s in SYSTEMS if s in systems}
+        all_had = [
+            a
+            for a in next(iter(systems.values()))
+            if all(a in answers for answers in systems.values())
+        ]
+        by_system = {
+            s: [systems[s][a] for a in all_had] for s in SYSTEMS if s in systems
+        }
         counted = next(iter(by_system.values()))
         found.append(
             SetResult(
@@ -80,7 +88,10 @@ def summarise(rows: Sequence[Row]) -> list[SetResult]:
                 answers=len(counted),
                 faithful=sum(r["label"] for r in counted),
                 contexts=len({r["group"] for r in counted}),
-                systems=[_system(s, found, by_system.get(REFERENCE, [])) for s, found in by_system.items()],
+                systems=[
+                    _system(s, found, by_system.get(REFERENCE, []))
+                    for s, found in by_system.items()
+                ],
             )
         )
     return found
@@ -96,36 +107,55 @@ def _system(name: str, rows: Sequence[Row], reference: Sequence[Row]) -> SystemR
     strict = [(not r.label) if r.predicted is None else r.predicted for r in side]
     # Addresses and counts would make every fault look different.
     faults = Counter(
-        re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "…", r["why"] or "none given") for r in rows if r["passes"] is None
+        re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "…", r["why"] or "none given")
+        for r in rows
+        if r["passes"] is None
     )
     titles = (SYSTEMS[REFERENCE].title, SYSTEMS[name].title)
     return SystemResult(
         system=name,
-        agreement=measure(labels, [r.predicted for r in side], [r.probability for r in side], groups=groups),
-        all_answers=measure(labels, strict, [None] * len(side), groups=groups).balanced_accuracy,
+        agreement=measure(
+            labels,
+            [r.predicted for r in side],
+            [r.probability for r in side],
+            groups=groups,
+        ),
+        all_answers=measure(
+            labels, strict, [None] * len(side), groups=groups
+        ).balanced_accuracy,
         faults=dict(faults.most_common()),
         costs={cost: sum(r[cost] for r in rows) / len(rows) for cost in COSTS},
-        difference=compare(ours, side, titles).sentence if ours and name != REFERENCE else None,
+        difference=compare(ours, side, titles).sentence
+        if ours and name != REFERENCE
+        else None,
     )
 
 
 def write(rows: Sequence[Row], out: Path, console: Console) -> None:
     """Everything from the rows that are there; README.md's part of it where ``out`` is its folder."""
     sets = summarise(rows)
-    plain = json.dumps([asdict(one) for one in sets], indent=1, default=lambda model: model.model_dump(mode="json"))
+    plain = json.dumps(
+        [asdict(one) for one in sets],
+        indent=1,
+        default=lambda model: model.model_dump(mode="json"),
+    )
     (out / "compare.json").write_text(plain + "\n", encoding="utf-8")
     for one in sets:
         console.print(terminal(tables(one)))
     if out.absolute() == README.with_name("results"):
         before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
-        README.write_text(f"{before}{BEGIN}\n{markdown(sets)}\n{END}{after}", encoding="utf-8")
+        README.write_text(
+            f"{before}{BEGIN}\n{markdown(sets)}\n{END}{after}", encoding="utf-8"
+        )
 
 
 def markdown(sets: Sequence[SetResult]) -> str:
     """The generated part of README.md."""
     installed = {d.name for d in distributions()}
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES if name in installed)
+    versions = ", ".join(
+        f"{name} {version(name)}" for name in PACKAGES if name in installed
+    )
     machine = f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}"
     head = f"{date.today()} · {EMBEDDED.filename} · {machine}\n\nVersions: {versions}."
     return "\n\n".join([head, *(sections(tables(one), level=3) for one in sets)])
@@ -145,14 +175,22 @@ def tables(one: SetResult) -> list[Table]:
 
     def ratio(*names: str) -> Callable[[SystemResult], str]:
         def cell(s: SystemResult) -> str:
-            mine, theirs = (sum(costs[name] for name in names) for costs in (ours or s.costs, s.costs))
+            mine, theirs = (
+                sum(costs[name] for name in names)
+                for costs in (ours or s.costs, s.costs)
+            )
             return f"{theirs / mine:.1f}" if ours and mine else NONE
 
         return cell
 
-    cost: dict[str, Callable[[SystemResult], str]] = {"": lambda s: SYSTEMS[s.system].title}
+    cost: dict[str, Callable[[SystemResult], str]] = {
+        "": lambda s: SYSTEMS[s.system].title
+    }
     cost |= {name: lambda s, name=name: each(s.costs[name], 1) for name in COSTS}  # type: ignore[misc]
-    cost |= {"computed ÷ ours": ratio("computed"), "+ output ÷ ours": ratio("computed", "output")}
+    cost |= {
+        "computed ÷ ours": ratio("computed"),
+        "+ output ÷ ours": ratio("computed", "output"),
+    }
     cost |= {"seconds ÷ ours": ratio("seconds")}
     return [
         table_of(

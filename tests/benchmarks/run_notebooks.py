@@ -50,13 +50,22 @@ class HTML(str):
 
 def source(cell):
     """A cell's text as Python: a command becomes a call that prints what it says."""
-    text = re.sub(r"^!(.*)$", lambda m: f"__command__(f{m[1]!r})", "".join(cell["source"]), flags=re.MULTILINE)
+    text = re.sub(
+        r"^!(.*)$",
+        lambda m: f"__command__(f{m[1]!r})",
+        "".join(cell["source"]),
+        flags=re.MULTILINE,
+    )
     return re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
 
 
 def code_hash(notebook):
     """Of the cells that outputs come from."""
-    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    code = [
+        "".join(cell["source"])
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code"
+    ]
     return hashlib.sha256(json.dumps(code).encode()).hexdigest()
 
 
@@ -73,9 +82,14 @@ def shown(value):
     if hasattr(value, "savefig"):
         png = io.BytesIO()
         value.savefig(png, format="png", dpi=80, bbox_inches="tight")
-        return {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": ["<Figure>"]}
+        return {
+            "image/png": base64.b64encode(png.getvalue()).decode(),
+            "text/plain": ["<Figure>"],
+        }
     html_of = getattr(value, "_repr_html_", None)
-    return {"text/plain": lines(repr(value))} | ({"text/html": lines(html_of())} if html_of else {})
+    return {"text/plain": lines(repr(value))} | (
+        {"text/html": lines(html_of())} if html_of else {}
+    )
 
 
 def run_cell(cell, names):
@@ -83,7 +97,11 @@ def run_cell(cell, names):
     from matplotlib import pyplot
 
     body, said, outputs = ast.parse(source(cell)).body, io.StringIO(), []
-    last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
+    last = (
+        ast.Expression(body.pop().value)
+        if body and isinstance(body[-1], ast.Expr)
+        else None
+    )
 
     def go(tree, mode):
         found = eval(compile(tree, "cell", mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
@@ -91,13 +109,21 @@ def run_cell(cell, names):
 
     def flush():
         if said.getvalue():
-            outputs.append({"output_type": "stream", "name": "stdout", "text": lines(said.getvalue())})
+            outputs.append(
+                {
+                    "output_type": "stream",
+                    "name": "stdout",
+                    "text": lines(said.getvalue()),
+                }
+            )
         said.seek(0)
         said.truncate()
 
     def display(value):
         flush()
-        outputs.append({"output_type": "display_data", "data": shown(value), "metadata": {}})
+        outputs.append(
+            {"output_type": "display_data", "data": shown(value), "metadata": {}}
+        )
 
     def show():
         for number in pyplot.get_fignums():
@@ -111,19 +137,34 @@ def run_cell(cell, names):
     show()
     flush()
     if value is not None:
-        outputs.append({"output_type": "execute_result", "execution_count": None, "data": shown(value), "metadata": {}})
+        outputs.append(
+            {
+                "output_type": "execute_result",
+                "execution_count": None,
+                "data": shown(value),
+                "metadata": {},
+            }
+        )
     return outputs
 
 
 def compare_words(asked):
     """A verdict by the share of the statement's words that stand in the context; numbers that do not weigh most."""
-    context, _, rest = asked["messages"][-1]["content"].rpartition("Context:\n")[2].partition("\n\n")
+    context, _, rest = (
+        asked["messages"][-1]["content"].rpartition("Context:\n")[2].partition("\n\n")
+    )
     statement = rest.rpartition("Statement: ")[2].partition("\n\n")[0]
     words = set(re.findall(r"\w+", statement.lower()))
     new = words - set(re.findall(r"\w+", context.lower()))
-    p = min(0.95, max(0.05, 1.1 - len(new) / len(words) - 0.7 * any(map(str.isdigit, new))))
+    p = min(
+        0.95, max(0.05, 1.1 - len(new) / len(words) - 0.7 * any(map(str.isdigit, new)))
+    )
     label = "Yes" if p >= 0.5 else "No"
-    why = f"\nWhy: {len(new)} of {len(words)} words are new to the context." if "Then say why" in rest else ""
+    why = (
+        f"\nWhy: {len(new)} of {len(words)} words are new to the context."
+        if "Then say why" in rest
+        else ""
+    )
     top = {"Yes": p, "No": 1 - p}
     return {"tokens": [(label, top), *([(why, {why: 0.9})] if why else [])]}
 
@@ -138,18 +179,26 @@ def run(path, parameters, note):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     notebook["metadata"]["outputs_of_code"] = code_hash(notebook)
     names = {"__name__": "__main__", "__command__": command}
-    for number, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
+    for number, cell in enumerate(
+        (c for c in notebook["cells"] if c["cell_type"] == "code"), 1
+    ):
         try:
             cell["outputs"] = run_cell(cell, names)
         except Exception as exc:
-            raise RuntimeError(f"{path.stem}, code cell {number}:\n{source(cell)}") from exc
+            raise RuntimeError(
+                f"{path.stem}, code cell {number}:\n{source(cell)}"
+            ) from exc
         cell["execution_count"] = number
         for output in cell["outputs"]:
             if "execution_count" in output:
                 output["execution_count"] = number
         if "parameters" in cell["metadata"].get("tags", ()):
-            names |= {name: value for name, value in parameters.items() if name in names}
-            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": [f"{note}\n"]}]
+            names |= {
+                name: value for name, value in parameters.items() if name in names
+            }
+            cell["outputs"] = [
+                {"output_type": "stream", "name": "stdout", "text": [f"{note}\n"]}
+            ]
     return notebook
 
 
@@ -159,8 +208,12 @@ def page(notebook):
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            text = re.sub(r"^#+ (.*)\n*", r"<h2>\1</h2>", html.escape(text), flags=re.MULTILINE)
-            parts.append(f"<p>{text}</p>" if "```" not in text else f"<pre>{text}</pre>")
+            text = re.sub(
+                r"^#+ (.*)\n*", r"<h2>\1</h2>", html.escape(text), flags=re.MULTILINE
+            )
+            parts.append(
+                f"<p>{text}</p>" if "```" not in text else f"<pre>{text}</pre>"
+            )
             continue
         parts.append(f"<pre>{html.escape(text)}</pre>")
         for output in cell["outputs"]:
@@ -170,7 +223,9 @@ def page(notebook):
             elif "text/html" in data:
                 parts.append("".join(data["text/html"]))
             else:
-                parts.append(f"<pre class=out>{html.escape(''.join(output.get('text') or data['text/plain']))}</pre>")
+                parts.append(
+                    f"<pre class=out>{html.escape(''.join(output.get('text') or data['text/plain']))}</pre>"
+                )
     return f"<!doctype html><meta charset=utf-8><title>Notebook</title><style>{_STYLE}</style>{''.join(parts)}"
 
 
@@ -178,41 +233,73 @@ def small(name, contexts):
     """The first answers of a shipped set, as a labels file in this folder."""
     from faith_dspy.eval_sets.catalog import path_of
 
-    rows = [json.loads(line) for line in path_of(name).read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in path_of(name).read_text(encoding="utf-8").splitlines()
+    ]
     groups = list(dict.fromkeys(row["group"] for row in rows))[:contexts]
-    kept = [{k: v for k, v in row.items() if k != "split"} for row in rows if row["group"] in groups]
-    Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept), encoding="utf-8")
+    kept = [
+        {k: v for k, v in row.items() if k != "split"}
+        for row in rows
+        if row["group"] in groups
+    ]
+    Path(f"{name}.jsonl").write_text(
+        "".join(f"{json.dumps(row)}\n" for row in kept), encoding="utf-8"
+    )
     return f"{name}.jsonl"
 
 
 def main():
     """Run them all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lm", default="local")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--write", action="store_true", help="store the outputs in the files")
-    how.add_argument("--words", action="store_true", help="with a stand-in, whose outputs are never stored")
+    how.add_argument(
+        "--write", action="store_true", help="store the outputs in the files"
+    )
+    how.add_argument(
+        "--words",
+        action="store_true",
+        help="with a stand-in, whose outputs are never stored",
+    )
     parser.add_argument("--html", type=Path)
     asked = parser.parse_args()
     pages = asked.html and asked.html.resolve()
-    os.environ |= {"MPLBACKEND": "agg", "COLUMNS": "90", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    os.environ |= {
+        "MPLBACKEND": "agg",
+        "COLUMNS": "90",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+    os.environ["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
     os.chdir(tempfile.mkdtemp(prefix="notebooks-"))
     sys.modules["IPython.display"] = SimpleNamespace(HTML=HTML)
     if asked.words:
         sys.path.append(str(Path(__file__).parents[1]))
         from chat_server import ChatServer
 
-        os.environ |= {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": ChatServer(says=compare_words).base}
+        os.environ |= {
+            "OPENAI_API_KEY": "none",
+            "OPENAI_API_BASE": ChatServer(says=compare_words).base,
+        }
         os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(prefix="notebooks-")
-        parameters = {"LM": "openai/tiny", "LABELS": small("quickstart", 12), "TRAFFIC": small("assistants", 6)}
+        parameters = {
+            "LM": "openai/tiny",
+            "LABELS": small("quickstart", 12),
+            "TRAFFIC": small("assistants", 6),
+        }
         note = "An endpoint that compares words stands in for the language model."
     else:
         from faith_dspy.lm.make import identity, make_lm
 
         parameters = {"LM": asked.lm}
         git = ["git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD"]
-        commit = subprocess.run(git, text=True, capture_output=True, check=True).stdout.strip()
+        commit = subprocess.run(
+            git, text=True, capture_output=True, check=True
+        ).stdout.strip()
         note = f"These outputs: {identity(make_lm(asked.lm)).name}, {date.today():%d %B %Y}, commit {commit}."
     for path in (FOLDER / f"{name}.ipynb" for name in ORDER):
         started = time.monotonic()
@@ -220,7 +307,10 @@ def main():
         sys.stdout.write(f"{path.stem}: {time.monotonic() - started:.0f} s\n")
         sys.stdout.flush()
         if asked.write:
-            path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            path.write_text(
+                json.dumps(notebook, indent=1, ensure_ascii=False) + "\n",
+                encoding="utf-8",
+            )
         if pages:
             (pages / f"{path.stem}.html").write_text(page(notebook), encoding="utf-8")
 

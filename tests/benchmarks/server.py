@@ -22,7 +22,11 @@ class Server(NamedTuple):
 
 def serve(lm: str) -> Server:
     """Serve ``local`` (the file is fetched) or ``local:FILE.gguf``: one slot, so that one prefix is cached."""
-    path = models_dir() / EMBEDDED.filename if lm == "local" else Path(lm.removeprefix("local:"))
+    path = (
+        models_dir() / EMBEDDED.filename
+        if lm == "local"
+        else Path(lm.removeprefix("local:"))
+    )
     if lm == "local" and not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         download(EMBEDDED, path)
@@ -34,6 +38,8 @@ def serve(lm: str) -> Server:
     params.port = 0
     params.n_ctx = NUM_CTX
     params.n_parallel = 1
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = len(os.sched_getaffinity(0))
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = len(
+        os.sched_getaffinity(0)
+    )
     handle = xllamacpp.Server(params)
     return Server(handle.listening_address, path.stem, sha256_of(path), handle)

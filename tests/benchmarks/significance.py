@@ -36,7 +36,12 @@ CLUSTERING = 0.2
 """Intraclass correlation of verdicts on answers of one source."""
 
 
-def verdicts(rng: np.random.Generator, right: float, labels: Sequence[bool], sources: Sequence[int]) -> list[Row]:
+def verdicts(
+    rng: np.random.Generator,
+    right: float,
+    labels: Sequence[bool],
+    sources: Sequence[int],
+) -> list[Row]:
     """Draw a judge that is right with that chance on average, and with a chance of its own on each source (beta)."""
     both = (1 - CLUSTERING) / CLUSTERING
     chance = rng.beta(right * both, (1 - right) * both, size=max(sources) + 1)
@@ -45,11 +50,21 @@ def verdicts(rng: np.random.Generator, right: float, labels: Sequence[bool], sou
         margin = float(chance[source] - rng.random())
         predicted = label if margin > 0 else not label
         probability = 0.5 + (abs(margin) if predicted else -abs(margin)) / 2
-        rows.append(Row(id=str(i), source=str(source), label=label, predicted=predicted, probability=probability))
+        rows.append(
+            Row(
+                id=str(i),
+                source=str(source),
+                label=label,
+                predicted=predicted,
+                probability=probability,
+            )
+        )
     return rows
 
 
-def differences(sources: int, answers: int, draws: int, right: float = 0.7) -> Counter[str]:
+def differences(
+    sources: int, answers: int, draws: int, right: float = 0.7
+) -> Counter[str]:
     """Shares of draws in which one of two judges of the same strength is called better or worse; and the coverage."""
     rng = np.random.default_rng(0)
     source = np.repeat(np.arange(sources), answers).tolist()
@@ -66,7 +81,9 @@ def differences(sources: int, answers: int, draws: int, right: float = 0.7) -> C
     return counts
 
 
-def rare_label(sources: int, unfaithful: int, draws: int, right: float = 0.75) -> Counter[str]:
+def rare_label(
+    sources: int, unfaithful: int, draws: int, right: float = 0.75
+) -> Counter[str]:
     """How often the interval of one judge's balanced accuracy holds the truth, where a label is in few sources."""
     rng = np.random.default_rng(1)
     source = np.repeat(np.arange(sources), 5).tolist()
@@ -77,7 +94,10 @@ def rare_label(sources: int, unfaithful: int, draws: int, right: float = 0.75) -
             continue
         rows = verdicts(rng, right, labels, source)
         agreement = measure(
-            labels, [r.predicted for r in rows], [r.probability for r in rows], groups=[r.source for r in rows]
+            labels,
+            [r.predicted for r in rows],
+            [r.probability for r in rows],
+            groups=[r.source for r in rows],
         )
         e = agreement.balanced_accuracy
         counts["draws"] += 1
@@ -99,25 +119,37 @@ def caught(unfaithful: int, recall: float, draws: int) -> list[float]:
     return shares
 
 
-def traffic(sources: int, answers: int, draws: int, unlabelled: int = 1000) -> Counter[str]:
+def traffic(
+    sources: int, answers: int, draws: int, unlabelled: int = 1000
+) -> Counter[str]:
     """How often the interval of the share of faithful traffic holds the truth; labels are alike by source."""
     rng = np.random.default_rng(3)
     both = (1 - CLUSTERING) / CLUSTERING
     counts = Counter[str]()
 
     def scores(labels: np.ndarray) -> list[float]:
-        return (1 / (1 + np.exp(-(rng.normal(size=len(labels)) + np.where(labels, 1.0, -1.0))))).tolist()
+        return (
+            1
+            / (
+                1
+                + np.exp(-(rng.normal(size=len(labels)) + np.where(labels, 1.0, -1.0)))
+            )
+        ).tolist()
 
     def drawn(n: int) -> tuple[np.ndarray, list[str]]:
         source = np.repeat(np.arange(n), answers)
-        return rng.random(len(source)) < rng.beta(0.7 * both, 0.3 * both, size=n)[source], source.astype(str).tolist()
+        return rng.random(len(source)) < rng.beta(0.7 * both, 0.3 * both, size=n)[
+            source
+        ], source.astype(str).tolist()
 
     for _ in range(draws):
         labels, source = drawn(sources)
         others, other_sources = drawn(unlabelled // answers)
         rows = [
             Row(id=str(i), source=s, label=bool(y), predicted=p >= 0.5, probability=p)
-            for i, (y, s, p) in enumerate(zip(labels, source, scores(labels), strict=True))
+            for i, (y, s, p) in enumerate(
+                zip(labels, source, scores(labels), strict=True)
+            )
         ]
         share = estimate_share(rows, scores(others), other_sources).powered
         counts["intervals"] += share.low is not None
@@ -127,15 +159,24 @@ def traffic(sources: int, answers: int, draws: int, unlabelled: int = 1000) -> C
 
 def tables(draws: int) -> str:
     """All simulations, as Markdown."""
-    lines = ["| sources × answers | better | worse | interval holds 0 |", "|---|--:|--:|--:|"]
+    lines = [
+        "| sources × answers | better | worse | interval holds 0 |",
+        "|---|--:|--:|--:|",
+    ]
     for sources, answers in DESIGNS:
         c = differences(sources, answers, draws)
         cells = [f"{c[verdict] / draws:.1%}" for verdict in ("better", "worse")]
         lines.append(f"| {sources} × {answers} | {' | '.join(cells)} | {_share(c)} |")
-    lines += ["", "| sources, with an unfaithful answer | has an interval | it holds the truth |", "|---|--:|--:|"]
+    lines += [
+        "",
+        "| sources, with an unfaithful answer | has an interval | it holds the truth |",
+        "|---|--:|--:|",
+    ]
     for sources, unfaithful in RARE:
         c = rare_label(sources, unfaithful, draws)
-        lines.append(f"| {sources}, {unfaithful} | {c['intervals'] / c['draws']:.1%} | {_share(c)} |")
+        lines.append(
+            f"| {sources}, {unfaithful} | {c['intervals'] / c['draws']:.1%} | {_share(c)} |"
+        )
     lines += [
         "",
         "| unfaithful labels | recall asked for | of new ones, mean | 5 % of draws below |",
@@ -143,10 +184,18 @@ def tables(draws: int) -> str:
     ]
     for unfaithful, recall in RECALLS:
         shares = caught(unfaithful, recall, draws)
-        lines.append(f"| {unfaithful} | {recall} | {np.mean(shares):.3f} | {np.quantile(shares, 0.05):.3f} |")
-    lines += ["", "| labelled traffic, sources × answers | interval holds the share of faithful answers |", "|---|--:|"]
+        lines.append(
+            f"| {unfaithful} | {recall} | {np.mean(shares):.3f} | {np.quantile(shares, 0.05):.3f} |"
+        )
+    lines += [
+        "",
+        "| labelled traffic, sources × answers | interval holds the share of faithful answers |",
+        "|---|--:|",
+    ]
     for sources, answers in TRAFFIC:
-        lines.append(f"| {sources} × {answers} | {_share(traffic(sources, answers, draws))} |")
+        lines.append(
+            f"| {sources} × {answers} | {_share(traffic(sources, answers, draws))} |"
+        )
     return "\n".join(lines)
 
 
@@ -156,13 +205,19 @@ def _share(c: Counter[str]) -> str:
 
 def main() -> None:
     """Write the tables below the page's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--card", type=Path, default=CARD)
     options = parser.parse_args()
-    prose = options.card.read_text(encoding="utf-8").partition("\n| sources")[0].rstrip()
+    prose = (
+        options.card.read_text(encoding="utf-8").partition("\n| sources")[0].rstrip()
+    )
     made = f"{options.draws:,} draws, made on {date.today():%-d %B %Y}."
-    options.card.write_text(f"{prose}\n\n{made}\n\n{tables(options.draws)}\n", encoding="utf-8")
+    options.card.write_text(
+        f"{prose}\n\n{made}\n\n{tables(options.draws)}\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

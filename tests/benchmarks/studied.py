@@ -35,7 +35,11 @@ class Chosen(NamedTuple):
     scores: dict[str, float]
     """Of all candidates on the pool."""
 
-    def margins(self, answers: Mapping[str, Sequence[JudgedAnswer]], words: Sequence[JudgedAnswer]) -> list[float]:
+    def margins(
+        self,
+        answers: Mapping[str, Sequence[JudgedAnswer]],
+        words: Sequence[JudgedAnswer],
+    ) -> list[float]:
         """By how much each answer's probability passes the threshold, escalated or not."""
         asked = words if self.shape is None else answers[self.shape]
         classifier, following = self.judge.classifier, self.judge.escalate_to
@@ -45,7 +49,11 @@ class Chosen(NamedTuple):
         margins = []
         for first, second in zip(words, asked, strict=True):
             sure = not low <= _margin(classifier, first) + classifier.threshold < high
-            margins.append(_margin(classifier, first) if sure else _margin(following.classifier, second))
+            margins.append(
+                _margin(classifier, first)
+                if sure
+                else _margin(following.classifier, second)
+            )
         return margins
 
     def lexical_margins(self, words: Sequence[JudgedAnswer]) -> list[float]:
@@ -78,7 +86,9 @@ def unasked_answers(examples: Sequence[LabelledExample]) -> Answers:
 
 
 def choose(
-    judges: Mapping[str, Judge], answers: Mapping[str, Sequence[JudgedAnswer]], words: Sequence[JudgedAnswer]
+    judges: Mapping[str, Judge],
+    answers: Mapping[str, Sequence[JudgedAnswer]],
+    words: Sequence[JudgedAnswer],
 ) -> Chosen:
     """Make, choose and fit as a study does; agreement on statements, which only reports show, is not measured.
 
@@ -103,5 +113,7 @@ def choose(
         judge=champion.judge,
         shape=None if champion.replies is None else champion.replies.name,
         lexical=lexical.judge.classifier,
-        scores={r.name: round(r.score, 4) for r in choice.compared if r.score is not None},
+        scores={
+            r.name: round(r.score, 4) for r in choice.compared if r.score is not None
+        },
     )

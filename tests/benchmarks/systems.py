@@ -13,7 +13,11 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "1",
+}
 """Set before a library is imported."""
 NO_QUESTION = "What is known about this?"
 """Stands for the question where a set has none and a library insists on one."""
@@ -81,7 +85,12 @@ def _lm(at: Endpoint) -> Any:
     from faith_dspy.lm.make import make_lm
 
     lm = make_lm(
-        f"openai/{at.model}", api_base=at.base, context_window=at.num_ctx, cache=False, num_retries=1, timeout=900
+        f"openai/{at.model}",
+        api_base=at.base,
+        context_window=at.num_ctx,
+        cache=False,
+        num_retries=1,
+        timeout=900,
     )
     lm.endpoint = replace(lm.endpoint, sha256=at.sha256)
     return lm
@@ -89,8 +98,14 @@ def _lm(at: Endpoint) -> Any:
 
 def _ours(judge: Any) -> Made:
     def find(record: Record) -> RawVerdict:
-        r = judge(question=record.question, context=list(record.context), answer=record.answer)
-        why = None if r.unscored is None else f"{r.unscored}: {r.detail or ''}".strip(": ")
+        r = judge(
+            question=record.question, context=list(record.context), answer=record.answer
+        )
+        why = (
+            None
+            if r.unscored is None
+            else f"{r.unscored}: {r.detail or ''}".strip(": ")
+        )
         return RawVerdict(r.faithful, r.ranking, why)
 
     return find, f"faith_dspy {version('faith_dspy')} {judge.fingerprint}"
@@ -101,7 +116,9 @@ def _tuned(folder: str | None, at: Endpoint) -> Any:
     from faith_dspy import load_judge
 
     if folder is None:
-        raise ValueError("no judge was tuned on this set; make one with faith-dspy tune")
+        raise ValueError(
+            "no judge was tuned on this set; make one with faith-dspy tune"
+        )
     return load_judge(folder, lm=_lm(at))
 
 
@@ -109,7 +126,9 @@ def words(at: Endpoint, folder: str | None) -> Made:
     """The lexical baseline: the features our judge goes by before it asks the LM, fitted on the same labels."""
     judge = _tuned(folder, at)
     if judge.asks_lm:
-        raise ValueError("the judge asks the LM first; no lexical features stand before it")
+        raise ValueError(
+            "the judge asks the LM first; no lexical features stand before it"
+        )
     return _ours(judge.copy(escalate_to=None))
 
 
@@ -152,7 +171,9 @@ def ragas(at: Endpoint, _: str | None) -> Made:
 
 def deepeval(at: Endpoint, _: str | None) -> Made:
     """DeepEval's `FaithfulnessMetric` with its own wrapper for local models."""
-    os.environ.update(DEEPEVAL_TELEMETRY_OPT_OUT="1", DEEPEVAL_UPDATE_WARNING_OPT_OUT="1")
+    os.environ.update(
+        DEEPEVAL_TELEMETRY_OPT_OUT="1", DEEPEVAL_UPDATE_WARNING_OPT_OUT="1"
+    )
     from deepeval.metrics import FaithfulnessMetric
     from deepeval.models import LocalModel
     from deepeval.test_case import LLMTestCase
@@ -162,7 +183,9 @@ def deepeval(at: Endpoint, _: str | None) -> Made:
     def find(record: Record) -> RawVerdict:
         metric = FaithfulnessMetric(model=model)
         case = LLMTestCase(
-            input=record.question or NO_QUESTION, actual_output=record.answer, retrieval_context=list(record.context)
+            input=record.question or NO_QUESTION,
+            actual_output=record.answer,
+            retrieval_context=list(record.context),
         )
         metric.measure(case, _show_indicator=False)
         return by_score(metric.score, metric.threshold)
@@ -176,14 +199,24 @@ def make_judge(at: Endpoint, _: str | None) -> Made:
     from mlflow.genai.judges import make_judge
 
     judge = make_judge(
-        name="faithfulness", instructions=INSTRUCTIONS, model=f"openai:/{at.model}", feedback_value_type=bool
+        name="faithfulness",
+        instructions=INSTRUCTIONS,
+        model=f"openai:/{at.model}",
+        feedback_value_type=bool,
     )
 
     def find(record: Record) -> RawVerdict:
-        inputs = ({"question": record.question} if record.question else {}) | {"context": list(record.context)}
+        inputs = ({"question": record.question} if record.question else {}) | {
+            "context": list(record.context)
+        }
         feedback = judge(inputs=inputs, outputs=record.answer)
         if feedback.error is not None or not isinstance(feedback.value, bool):
-            return RawVerdict(why=str(feedback.error or f"its value is {feedback.value!r}, expected true or false"))
+            return RawVerdict(
+                why=str(
+                    feedback.error
+                    or f"its value is {feedback.value!r}, expected true or false"
+                )
+            )
         return RawVerdict(feedback.value, float(feedback.value))
 
     return find, f"mlflow {version('mlflow')} {judge.instructions}"
@@ -192,10 +225,16 @@ def make_judge(at: Endpoint, _: str | None) -> Made:
 TUNED = ("champion", "words")
 """Those that are made of the judge tuned on the set."""
 SYSTEMS = {
-    "champion": System("faith_dspy, tuned", lambda at, folder: _ours(_tuned(folder, at))),
+    "champion": System(
+        "faith_dspy, tuned", lambda at, folder: _ours(_tuned(folder, at))
+    ),
     "words": System("lexical baseline, no LM", words),
-    "sentence": System("faith_dspy, untuned, by sentence", lambda at, _: untuned(at, "sentence"), "\n"),
-    "answer": System("faith_dspy, untuned, whole answer", lambda at, _: untuned(at, "answer"), "\n\n"),
+    "sentence": System(
+        "faith_dspy, untuned, by sentence", lambda at, _: untuned(at, "sentence"), "\n"
+    ),
+    "answer": System(
+        "faith_dspy, untuned, whole answer", lambda at, _: untuned(at, "answer"), "\n\n"
+    ),
     "ragas": System("RAGAS Faithfulness", ragas),
     "deepeval": System("DeepEval FaithfulnessMetric", deepeval),
     "make_judge": System("MLflow make_judge", make_judge),

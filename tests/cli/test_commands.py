@@ -55,7 +55,10 @@ def at(server):
 def jsonl(name, *rows):
     """A file in the working folder."""
     path = Path(name)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -75,14 +78,19 @@ def commands(command, path=()):
 
 
 @pytest.mark.parametrize(
-    ("words", "command"), [pytest.param(*c, id=" ".join(c[0])) for c in commands(get_command(app))]
+    ("words", "command"),
+    [pytest.param(*c, id=" ".join(c[0])) for c in commands(get_command(app))],
 )
 def test_help_of_every_command(cli, words, command, monkeypatch):
     """At 80 columns it names every option and argument, each explained, and cuts no list of values."""
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = cli(*words, "--help")
     assert (code, "Usage: faith-dspy" in out, bool(command.help)) == (0, True, True)
-    assert all(word.endswith(">") for word in out.split() if word.startswith("<") and "|" in word)
+    assert all(
+        word.endswith(">")
+        for word in out.split()
+        if word.startswith("<") and "|" in word
+    )
     for parameter in command.params:
         assert getattr(parameter, "help", None), parameter.name
         assert parameter.param_type_name != "option" or parameter.opts[0] in out
@@ -95,7 +103,10 @@ def test_judge_writes_a_line_per_record(cli, at):
     code, out, _ = cli("judge", "in.jsonl", *at, "--threads", 8)
     found = [json.loads(line) for line in io.StringIO(out)]
     assert code == 0
-    assert [(f.get("id"), f["line"], f["answer"], f["score"], f["faithful"], f["unscored"]) for f in found] == [
+    assert [
+        (f.get("id"), f["line"], f["answer"], f["score"], f["faithful"], f["unscored"])
+        for f in found
+    ] == [
         ("a", 1, "It is blue.", 1.0, True, None),
         (None, 2, "It is red.", 0.0, False, None),
         (3, 3, "Sie fasst 0,9 Liter – für Öl.", 1.0, True, None),
@@ -109,30 +120,55 @@ def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     """A file that is no JSON lines is wrong input."""
     source = jsonl("one.jsonl", {"context": [" "], "answer": "It is blue."})
     code, _, err = cli("judge", source, *at)
-    assert (code, "no answer could be scored; the first: there is no context" in err) == (1, True)
+    assert (
+        code,
+        "no answer could be scored; the first: there is no context" in err,
+    ) == (1, True)
     source.write_text("It is blue.\n")
     code, _, err = cli("judge", source, *at)
     assert (code, "line 1: is not JSON" in err) == (2, True)
 
 
 def test_judge_one_answer(cli, at, tmp_path):
-    given = ["judge", "--answer", "It is blue.", "--context", "The kettle is blue.", "--context", "It is old.", *at]
+    given = [
+        "judge",
+        "--answer",
+        "It is blue.",
+        "--context",
+        "The kettle is blue.",
+        "--context",
+        "It is old.",
+        *at,
+    ]
     code, out, _ = cli(*given)
     assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
     code, out, _ = cli(*given, "--json")
     assert (code, json.loads(out)["score"]) == (0, 1.0)
     code, _, err = cli("judge", "--answer", "It is blue.", *at)
     assert (code, "the answer could not be scored" in err) == (1, True)
-    assert cli("judge", *at)[0] == cli("judge", "in.jsonl", "--answer", "x", *at)[0] == 2
+    assert (
+        cli("judge", *at)[0] == cli("judge", "in.jsonl", "--answer", "x", *at)[0] == 2
+    )
     assert cli(*given, "--html", "no/page.html")[0] == 2
     assert cli(*given, "--html", "page.html")[0] == 0
-    assert {p.name for p in tmp_path.iterdir()} == {"page.html", "in.jsonl", "labels.jsonl"}
-    assert "Judge: untuned judge · openai/tiny" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "page.html",
+        "in.jsonl",
+        "labels.jsonl",
+    }
+    assert "Judge: untuned judge · openai/tiny" in (tmp_path / "page.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_options_are_set(cli, at, server):
     """--set takes any option, as often as one likes; what it takes is what is asked and judged by."""
-    settings = ("granularity=answer", "criteria=Be strict = fair.", "verdict_scores={}", "confidence=none")
+    settings = (
+        "granularity=answer",
+        "criteria=Be strict = fair.",
+        "verdict_scores={}",
+        "confidence=none",
+    )
     cli("judge", "in.jsonl", *at, *(part for s in settings for part in ("--set", s)))
     assert server.requests[0]["messages"][0]["content"].endswith("\nBe strict = fair.")
     assert "logprobs" not in server.requests[0]
@@ -150,16 +186,29 @@ def test_agree(cli, at, tmp_path):
     code, out, err = cli("agree", "labels.jsonl", *at, "--json")
     assert code == 0, err
     found = json.loads(out)
-    for name, value in (("balanced_accuracy", 0.75), ("cohen_kappa", 0.5), ("auroc", 1.0)):
+    for name, value in (
+        ("balanced_accuracy", 0.75),
+        ("cohen_kappa", 0.5),
+        ("auroc", 1.0),
+    ):
         assert found[name]["value"] == pytest.approx(value)
     for name in ("balanced_accuracy", "cohen_kappa", "auroc", "mcc", "f1_unfaithful"):
         assert {"value", "low", "high"} <= found[name].keys()
-    assert (found["n"], found["scored"], found["coverage"], found["tuned_on_these_labels"]) == (4, 4, 1.0, False)
+    assert (
+        found["n"],
+        found["scored"],
+        found["coverage"],
+        found["tuned_on_these_labels"],
+    ) == (4, 4, 1.0, False)
     assert (found["usage"]["calls"], found["replayed"]["calls"]) == (4, 0)
-    assert [(d["faithful"], round(d["probability"], 2)) for d in found["disagreements"]] == [(True, 0.4)]
+    assert [
+        (d["faithful"], round(d["probability"], 2)) for d in found["disagreements"]
+    ] == [(True, 0.4)]
     assert len(found["in_three_lines"]) == 3
 
-    code, out, _ = cli("agree", "labels.jsonl", *at, "--html", "wrong.html", "--min", 0.75)
+    code, out, _ = cli(
+        "agree", "labels.jsonl", *at, "--html", "wrong.html", "--min", 0.75
+    )
     assert code == 0
     assert out.startswith("In three lines\n• Agreement: balanced accuracy .75")
     assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)
@@ -174,12 +223,20 @@ def test_agree(cli, at, tmp_path):
     assert "Cohen" in details
 
 
-def test_agree_names_what_it_could_not_score_and_what_the_study_knew(cli, judge_at, server):
+def test_agree_names_what_it_could_not_score_and_what_the_study_knew(
+    cli, judge_at, server
+):
     """Reasons with their counts, and how many of the answers were in the study, whatever else the file holds."""
     judge, _ = judge_at(server)
-    keys = [answer_key(None, as_chunks(row["context"]), row["answer"]) for row in LABELS[:2]]
+    keys = [
+        answer_key(None, as_chunks(row["context"]), row["answer"]) for row in LABELS[:2]
+    ]
     judge.copy(manifest={"answer_keys": keys}).save("judge")
-    source = jsonl("more.jsonl", *LABELS, {"context": ["---"], "answer": "It is blue.", "faithful": True})
+    source = jsonl(
+        "more.jsonl",
+        *LABELS,
+        {"context": ["---"], "answer": "It is blue.", "faithful": True},
+    )
     command = ("agree", source, "--judge", "judge", "--api-base", server.base)
     found = json.loads(cli(*command, "--json")[1])
     assert found["unscored"] == {"no_context": 1}
@@ -191,11 +248,29 @@ def test_agree_names_what_it_could_not_score_and_what_the_study_knew(cli, judge_
 
 def test_labels_audit(cli):
     statement = {"text": "It is blue.", "verdict": "contradictory"}
-    odd = {"id": "odd", "context": ["x y"], "answer": "z", "faithful": True, "statements": [statement]}
+    odd = {
+        "id": "odd",
+        "context": ["x y"],
+        "answer": "z",
+        "faithful": True,
+        "statements": [statement],
+    }
     source = jsonl("odd.jsonl", *LABELS, {"context": ["x"], "answer": "y"}, odd)
     found = json.loads(cli("labels", "audit", source, "--json")[1])
-    counts = {"answers": 6, "without_label": 1, "faithful": 3, "unfaithful": 2, "contexts": 2, "labels_at_odds": 1}
-    assert found | counts | {"first_at_odds": "odd", "statement_verdicts": {"contradictory": 1}} == found
+    counts = {
+        "answers": 6,
+        "without_label": 1,
+        "faithful": 3,
+        "unfaithful": 2,
+        "contexts": 2,
+        "labels_at_odds": 1,
+    }
+    assert (
+        found
+        | counts
+        | {"first_at_odds": "odd", "statement_verdicts": {"contradictory": 1}}
+        == found
+    )
     assert "cannot be tuned on" in found["split"]
     code, out, _ = cli("labels", "audit", source)
     assert (code, "labels at odds" in out) == (0, True)
@@ -206,9 +281,20 @@ def test_labels_show(cli, monkeypatch):
     """The first answers at 80 columns: chunks with their ids, label, and each statement's verdict, chunk ids and
     reason; no command of a terminal."""
     monkeypatch.setenv("COLUMNS", "80")
-    said = {"text": "It is red.", "verdict": "contradictory", "supporting_chunk_ids": [0, 1], "reason": "It is blue."}
-    hostile = {"id": "\x1b[2Ja", "answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new.", "statements": [said]}
-    source = jsonl("hostile.jsonl", {"question": "Which?", "context": CONTEXT, **hostile}, *LABELS)
+    said = {
+        "text": "It is red.",
+        "verdict": "contradictory",
+        "supporting_chunk_ids": [0, 1],
+        "reason": "It is blue.",
+    }
+    hostile = {
+        "id": "\x1b[2Ja",
+        "answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new.",
+        "statements": [said],
+    }
+    source = jsonl(
+        "hostile.jsonl", {"question": "Which?", "context": CONTEXT, **hostile}, *LABELS
+    )
     code, out, _ = cli("labels", "show", source, "-n", 2)
     assert code == 0
     assert [line.rstrip() for line in out.splitlines()] == [
@@ -228,7 +314,10 @@ def test_labels_show(cli, monkeypatch):
         "answer  It is blue.",
         "label   faithful",
     ]
-    assert max(map(len, cli("labels", "show", "assistants", "-n", 20)[1].splitlines())) <= 80
+    assert (
+        max(map(len, cli("labels", "show", "assistants", "-n", 20)[1].splitlines()))
+        <= 80
+    )
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -237,9 +326,18 @@ def test_labels_get(cli, tmp_path, name):
     code, out, err = cli("labels", "get", name)
     assert (code, out, f"faith-dspy tune {name}.jsonl" in err) == (0, "", True)
     assert read_labels(tmp_path / f"{name}.jsonl") == load(name)
-    refused(cli("labels", "get", name, "--out", "in.jsonl"), "in.jsonl: exists already. Give another --out")
-    assert jsonl("same.jsonl", *RECORDS).read_bytes() == (tmp_path / "in.jsonl").read_bytes()
-    refused(cli("labels", "get", "in.jsonl"), "in.jsonl: no shipped set; those are quickstart, assistants")
+    refused(
+        cli("labels", "get", name, "--out", "in.jsonl"),
+        "in.jsonl: exists already. Give another --out",
+    )
+    assert (
+        jsonl("same.jsonl", *RECORDS).read_bytes()
+        == (tmp_path / "in.jsonl").read_bytes()
+    )
+    refused(
+        cli("labels", "get", "in.jsonl"),
+        "in.jsonl: no shipped set; those are quickstart, assistants",
+    )
 
 
 # --- studies -----------------------------------------------------------------------------------------------------
@@ -247,32 +345,59 @@ def test_labels_get(cli, tmp_path, name):
 
 def test_study_compare(cli, tmp_path):
     for seed in (0, 1):
-        found = study(rows([0.9, 0.1] * 3 + [0.9, 0.9 * seed]), study_id=f"s{seed}", seed=seed)
+        found = study(
+            rows([0.9, 0.1] * 3 + [0.9, 0.9 * seed]), study_id=f"s{seed}", seed=seed
+        )
         (tmp_path / f"judge{seed}").mkdir()
         (tmp_path / f"judge{seed}" / "study.json").write_text(found.model_dump_json())
     code, out, _ = cli("study", "compare", "judge0", "judge1")
-    assert (code, "study 1 against study 2: inconclusive" in out.casefold()) == (0, True)
+    assert (code, "study 1 against study 2: inconclusive" in out.casefold()) == (
+        0,
+        True,
+    )
     found = json.loads(cli("study", "compare", "judge0", "judge1", "--json")[1])
-    assert ([s["study_id"] for s in found["studies"]], len(found["pairs"])) == (["s0", "s1"], 1)
+    assert ([s["study_id"] for s in found["studies"]], len(found["pairs"])) == (
+        ["s0", "s1"],
+        1,
+    )
     refused(cli("study", "compare", "judge0"), "at least two studies")
-    refused(cli("study", "compare", "nope", "judge0"), "nope: neither a folder", "no mlflow.db")
+    refused(
+        cli("study", "compare", "nope", "judge0"),
+        "nope: neither a folder",
+        "no mlflow.db",
+    )
 
 
 def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
     """It ends with the study's own address and what serves it, unless the store is a server."""
     page = "http://127.0.0.1:5000/#/1"
-    held = study(rows([0.9, 0.1] * 4), held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",), page=page)
+    held = study(
+        rows([0.9, 0.1] * 4),
+        held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",),
+        page=page,
+    )
     given = {}
-    monkeypatch.setattr("faith_dspy.optimize.tune", lambda labels, **options: given.update(options) or held)
-    code, out, err = cli("tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60")
+    monkeypatch.setattr(
+        "faith_dspy.optimize.tune",
+        lambda labels, **options: given.update(options) or held,
+    )
+    code, out, err = cli(
+        "tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60"
+    )
     assert (code, given["max_flips"], given["timeout"]) == (1, 0.05, 60)
     assert out.startswith("In three lines")
     assert out.endswith(f"On MLflow's pages: faith-dspy ui, then {page}\n")
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
     said = cli("tune", "labels.jsonl", "--require-better")[2]
     assert "failed: the champion against untuned: inconclusive" in said
-    assert pages(page, "sqlite:///a.db") == f"faith-dspy ui --tracking-uri sqlite:///a.db, then {page}"
-    assert pages("https://mlflow.example/#/1", "https://mlflow.example") == "https://mlflow.example/#/1"
+    assert (
+        pages(page, "sqlite:///a.db")
+        == f"faith-dspy ui --tracking-uri sqlite:///a.db, then {page}"
+    )
+    assert (
+        pages("https://mlflow.example/#/1", "https://mlflow.example")
+        == "https://mlflow.example/#/1"
+    )
 
 
 def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
@@ -289,11 +414,22 @@ def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    ["study rollback", "study show 51d1", "study compare --experiment x", "labels pull", "ui", "ui --tracking-uri {}"],
+    [
+        "study rollback",
+        "study show 51d1",
+        "study compare --experiment x",
+        "labels pull",
+        "ui",
+        "ui --tracking-uri {}",
+    ],
 )
 def test_reading_makes_no_store(cli, tmp_path, command):
     before = {*tmp_path.iterdir()}
-    refused(cli(*command.format("sqlite:///other.db").split()), "there is no ", "--tracking-uri")
+    refused(
+        cli(*command.format("sqlite:///other.db").split()),
+        "there is no ",
+        "--tracking-uri",
+    )
     assert {*tmp_path.iterdir()} == before
 
 
@@ -305,14 +441,24 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
     """Missing, empty and broken files, and folders, are named, before anything is asked of the LM."""
 
     def fails_on(name, *parts):
-        refused(cli(*command.split(), name, *([] if command.startswith("labels") else at)), "error: ", *parts)
+        refused(
+            cli(*command.split(), name, *([] if command.startswith("labels") else at)),
+            "error: ",
+            *parts,
+        )
 
     fails_on("nothing.jsonl", "nothing.jsonl: cannot be read (no such")
     fails_on(tmp_path, "cannot be read (is a directory)")
     jsonl("empty.jsonl")
-    fails_on("empty.jsonl", "empty.jsonl", "no records" if command == "judge" else "One JSON object a line")
+    fails_on(
+        "empty.jsonl",
+        "empty.jsonl",
+        "no records" if command == "judge" else "One JSON object a line",
+    )
     if command != "judge":
-        (tmp_path / "broken.jsonl").write_text((tmp_path / "labels.jsonl").read_text() + '{"context": [\n')
+        (tmp_path / "broken.jsonl").write_text(
+            (tmp_path / "labels.jsonl").read_text() + '{"context": [\n'
+        )
         fails_on("broken.jsonl", "broken.jsonl, line 5: is not JSON")
     assert server.requests == []
 
@@ -320,15 +466,39 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--lm openai/tiny --api-base http://127.0.0.1:9/v1", "at http://127.0.0.1:9/v1 does not answer: .* refused"),
-        ("--lm openai/huge --api-base {base}", "openai/huge at .* does not answer: .*model not found"),
+        (
+            "--lm openai/tiny --api-base http://127.0.0.1:9/v1",
+            "at http://127.0.0.1:9/v1 does not answer: .* refused",
+        ),
+        (
+            "--lm openai/huge --api-base {base}",
+            "openai/huge at .* does not answer: .*model not found",
+        ),
         ("--lm local:no.gguf", "There is no GGUF file at"),
-        ("--judge nowhere", "nowhere/judge.json: cannot be read .*A judge is a folder with judge.json"),
-        ("{at} --judge judge --set cite=true", "--set cite=true is for a judge that is not loaded"),
-        ("{at} --set verdicts", "'verdicts': expected option=value, e.g. verdicts=graded"),
-        ("{at} --set verdict=graded", "verdict: there is no such field.*abstention, ask_about, citations_from, cite"),
-        ("{at} --set granularity=word", "'statement', 'sentence' or 'answer' .*got 'word'"),
-        ("{at} --set cite=true --set cite=false", "'cite=false': expected .*, each option once"),
+        (
+            "--judge nowhere",
+            "nowhere/judge.json: cannot be read .*A judge is a folder with judge.json",
+        ),
+        (
+            "{at} --judge judge --set cite=true",
+            "--set cite=true is for a judge that is not loaded",
+        ),
+        (
+            "{at} --set verdicts",
+            "'verdicts': expected option=value, e.g. verdicts=graded",
+        ),
+        (
+            "{at} --set verdict=graded",
+            "verdict: there is no such field.*abstention, ask_about, citations_from, cite",
+        ),
+        (
+            "{at} --set granularity=word",
+            "'statement', 'sentence' or 'answer' .*got 'word'",
+        ),
+        (
+            "{at} --set cite=true --set cite=false",
+            "'cite=false': expected .*, each option once",
+        ),
         ("{at} --set verdict_scores={{1", "is no JSON"),
         ("{at} --out no/such/folder/out.jsonl", "no/such/folder"),
         ("{at} --out .", "cannot be written"),
@@ -337,7 +507,9 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
 def test_options_that_cannot_be_met(cli, judge_at, at, server, options, told):
     """A dead endpoint, a model it does not have, a file or folder that is none: said before any work."""
     judge_at(server)[0].save("judge")
-    code, out, err = cli("judge", "in.jsonl", *options.format(base=server.base, at=" ".join(at)).split())
+    code, out, err = cli(
+        "judge", "in.jsonl", *options.format(base=server.base, at=" ".join(at)).split()
+    )
     assert (code, out) == (2, "")
     assert re.search(told, " ".join(err.split())), err
     assert server.requests == []

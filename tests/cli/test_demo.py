@@ -20,31 +20,65 @@ sys.argv = ["faith-dspy", "demo"]
 from faith_dspy.cli import main
 main()
 """
-SHOWN = (*KINDS, "[0] ", " (threshold 0.", "← [", "not in the context: ", "demo.html", "judge demo.jsonl --judge ")
+SHOWN = (
+    *KINDS,
+    "[0] ",
+    " (threshold 0.",
+    "← [",
+    "not in the context: ",
+    "demo.html",
+    "judge demo.jsonl --judge ",
+)
 
 
 def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path):
     """In an empty folder it shows three answers and what their contexts say in 40 lines, and writes a page."""
     clean = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
-    env = clean | {"DSPY_CACHEDIR": str(tmp_path / "cache"), "COLUMNS": "80", "HOME": str(tmp_path)}
+    env = clean | {
+        "DSPY_CACHEDIR": str(tmp_path / "cache"),
+        "COLUMNS": "80",
+        "HOME": str(tmp_path),
+    }
     command = [sys.executable, "-c", WITHOUT_NETWORK]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert all(said in done.stdout for said in SHOWN)
     lines = done.stdout.splitlines()
     assert len(lines) <= 40
     assert max(len(line) for line in lines if str(RECORDED.parent) not in line) <= 80
     assert "faith-dspy demo" in (tmp_path / "demo.html").read_text(encoding="utf-8")
-    records = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "demo.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [set(r) for r in records] == [{"question", "context", "answer"}] * 3
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
 def test_it_is_read_on_any_terminal(tmp_path, encoding):
     """A sign that a terminal lacks is shown by one that it has."""
-    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": encoding}
-    command = [sys.executable, "-c", "import sys; sys.argv[1:] = ['demo']; from faith_dspy.cli import main; main()"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False, timeout=300)
+    env = os.environ | {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONIOENCODING": encoding,
+    }
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv[1:] = ['demo']; from faith_dspy.cli import main; main()",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, check=False, timeout=300
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     signs = ("✓", "✗", "← [3]") if encoding == "utf-8" else ("  +  ", "  x  ", "< [3]")
     assert all(sign in done.stdout.decode(encoding) for sign in signs)

@@ -9,9 +9,19 @@ from faith_dspy.schema import Verdict
 from faith_dspy.scoring.agreement import measure
 
 PROMISED = {
-    "quickstart": ({"train": 80, "dev": 50, "test": 70}, {True: 81, False: 119}, 40, 40),
+    "quickstart": (
+        {"train": 80, "dev": 50, "test": 70},
+        {True: 81, False: 119},
+        40,
+        40,
+    ),
     "hard_cases": ({"train": 44, "dev": 44, "test": 44}, {True: 66, False: 66}, 33, 16),
-    "assistants": ({"train": 118, "dev": 78, "test": 136}, {True: 220, False: 112}, 84, 20),
+    "assistants": (
+        {"train": 118, "dev": 78, "test": 136},
+        {True: 220, False: 112},
+        84,
+        20,
+    ),
 }
 """By set what its card says: answers by part and by label, contexts, domains."""
 
@@ -22,10 +32,16 @@ def test_a_set_has_what_its_card_promises(name):
     statements are fully supported, and each of these has a reason."""
     examples = load(name)
     count = (Counter(e.split for e in examples), Counter(e.faithful for e in examples))
-    assert (*count, len({e.group for e in examples}), len({e.tags.get("domain") for e in examples})) == PROMISED[name]
+    assert (
+        *count,
+        len({e.group for e in examples}),
+        len({e.tags.get("domain") for e in examples}),
+    ) == PROMISED[name]
     assert split(examples).report["fixed"]
     for e in examples:
-        assert e.faithful == all(s.verdict is Verdict.FULLY_SUPPORTED for s in e.statements), e.id
+        assert e.faithful == all(
+            s.verdict is Verdict.FULLY_SUPPORTED for s in e.statements
+        ), e.id
         assert all(s.reason for s in e.statements), e.id
 
 

@@ -11,7 +11,10 @@ from tests.chat_server import ChatServer
 HERE = Path(__file__).parent
 EXPORTS = HERE.parent / "benchmarks" / "champions"
 NAMES = ("default", "ragtruth_qa", "wice_oracle")
-RECORDS = [json.loads(line) for line in (HERE / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+RECORDS = [
+    json.loads(line)
+    for line in (HERE / "records.jsonl").read_text(encoding="utf-8").splitlines()
+]
 KEPT = ("logprobs", "top_logprobs", "temperature", "response_format")
 """What is kept of a request beside its messages and its limit."""
 
@@ -26,7 +29,11 @@ def says(asked):
     shared = max((len(words & words_of(chunk)) for chunk in chunks), default=0)
     noise = int(hashlib.sha256(statement.encode()).hexdigest()[:8], 16) / 2**32
     lacking = {w for w in words if w.isdigit()} - words_of(" ".join(chunks))
-    p = 0.9 * shared / max(1, len(words)) + 0.2 * (noise - 0.5) - (0.3 if lacking else 0.0)
+    p = (
+        0.9 * shared / max(1, len(words))
+        + 0.2 * (noise - 0.5)
+        - (0.3 if lacking else 0.0)
+    )
     if re.search(r"[.!?] \w", statement):  # of several sentences it can tell little
         p = 0.25 * p + 0.6 * noise
     p = min(0.98, max(0.02, p))
@@ -47,12 +54,17 @@ def recorded(name):
     try:
         with no_cache():
             lm = {"lm": "openai/golden", "api_base": server.base}
-            judge = Judge(**lm, classifier=None) if name == "default" else load_judge(EXPORTS / name, **lm)
+            judge = (
+                Judge(**lm, classifier=None)
+                if name == "default"
+                else load_judge(EXPORTS / name, **lm)
+            )
             found = judge.batch(RECORDS, num_threads=8)
     finally:
         server.close()
     requests = [
-        {"messages": r["messages"], "limit": r.get("max_tokens")} | {k: r[k] for k in KEPT if r.get(k) is not None}
+        {"messages": r["messages"], "limit": r.get("max_tokens")}
+        | {k: r[k] for k in KEPT if r.get(k) is not None}
         for r in [*server.preflights, *server.requests]
     ]
     by_record = {r["id"]: kept(j) for r, j in zip(RECORDS, found, strict=True)}
@@ -75,9 +87,29 @@ def no_cache():
 def kept(judgment):
     """What is promised of a judgment, without what is None or empty."""
     found = judgment.model_dump(mode="json")
-    of_statement = ("text", "sentence_index", "verdict", "supporting_chunk_ids", "quotes", "reason", "confidence")
-    out = {name: found[name] for name in ("score", "faithful", "probability", "level", "unscored", "needs_review")}
-    statements = [short({name: s[name] for name in of_statement}) for s in found["statements"]]
+    of_statement = (
+        "text",
+        "sentence_index",
+        "verdict",
+        "supporting_chunk_ids",
+        "quotes",
+        "reason",
+        "confidence",
+    )
+    out = {
+        name: found[name]
+        for name in (
+            "score",
+            "faithful",
+            "probability",
+            "level",
+            "unscored",
+            "needs_review",
+        )
+    }
+    statements = [
+        short({name: s[name] for name in of_statement}) for s in found["statements"]
+    ]
     return short({**out, "calls": found["usage"]["calls"], "statements": statements})
 
 
@@ -95,10 +127,15 @@ def main():
         for name, both in found.items():
             line = json.JSONEncoder(ensure_ascii=False).encode
             if of == 0:
-                rows, ends = [f"{line(key)}: {line(value)}" for key, value in both[0].items()], "{}"
+                rows, ends = (
+                    [f"{line(key)}: {line(value)}" for key, value in both[0].items()],
+                    "{}",
+                )
             else:
                 rows, ends = [line(value) for value in both[1]], "[]"
-            parts.append(f"{line(name)}: {ends[0]}\n" + ",\n".join(rows) + f"\n{ends[1]}")
+            parts.append(
+                f"{line(name)}: {ends[0]}\n" + ",\n".join(rows) + f"\n{ends[1]}"
+            )
         (HERE / file).write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
 

@@ -5,7 +5,8 @@ import pytest
 from . import record
 
 JUDGMENTS, REQUESTS = (
-    json.loads((record.HERE / f"{name}.json").read_text(encoding="utf-8")) for name in ("judgments", "requests")
+    json.loads((record.HERE / f"{name}.json").read_text(encoding="utf-8"))
+    for name in ("judgments", "requests")
 )
 
 

@@ -6,12 +6,27 @@ CONTEXT = [
     "The crew of Apollo 11 was Neil Armstrong, Buzz Aldrin and Michael Collins.",
     "Collins stayed in orbit while Armstrong and Aldrin walked on the surface.",
 ]
-LANDED, WALKED = "Apollo 11 landed on the Moon on July 20, 1969.", "Armstrong and Aldrin walked on the surface."
+LANDED, WALKED = (
+    "Apollo 11 landed on the Moon on July 20, 1969.",
+    "Armstrong and Aldrin walked on the surface.",
+)
 VIEWERS = "Apollo 11 landed on July 20, 1969, in front of 600 million viewers."
-ICELAND, COST = "The astronauts had trained in Iceland.", "The mission cost 355 million dollars."
-COLLINS, IN_1971 = "Michael Collins walked on the surface with Armstrong.", "Apollo 11 landed on the Moon in 1971."
+ICELAND, COST = (
+    "The astronauts had trained in Iceland.",
+    "The mission cost 355 million dollars.",
+)
+COLLINS, IN_1971 = (
+    "Michael Collins walked on the surface with Armstrong.",
+    "Apollo 11 landed on the Moon in 1971.",
+)
 LABELS = {
-    **{LANDED: "fully", WALKED: "fully", VIEWERS: "partly", ICELAND: "nothing", COST: "nothing"},
+    **{
+        LANDED: "fully",
+        WALKED: "fully",
+        VIEWERS: "partly",
+        ICELAND: "nothing",
+        COST: "nothing",
+    },
     **{COLLINS: "contradicts", IN_1971: "contradicts"},
 }
 # Each answer, the share of fully supported sentences, and the mean of its labels' weights (1, .5, 0, -1), at least 0.

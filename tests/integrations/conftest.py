@@ -4,7 +4,9 @@ import re
 import pytest
 from cases import LABELS
 
-os.environ["RAGAS_DO_NOT_TRACK"] = "true"  # before either is imported: tests ask nobody on the network
+os.environ["RAGAS_DO_NOT_TRACK"] = (
+    "true"  # before either is imported: tests ask nobody on the network
+)
 os.environ["DEEPEVAL_TELEMETRY_OPT_OUT"] = "1"
 
 
@@ -17,7 +19,13 @@ def recorded(chat_server, judge_at):
 
         def say(asked):
             label = LABELS[server.statement(asked)]
-            return label if options.get("verdicts") == "graded" else "Yes" if label == "fully" else "No"
+            return (
+                label
+                if options.get("verdicts") == "graded"
+                else "Yes"
+                if label == "fully"
+                else "No"
+            )
 
         server.says = say
         return judge_at(server, **options)
@@ -35,7 +43,13 @@ def replies(chat_server):
         def say(asked):
             prompt = asked["messages"][-1]["content"]
             if "Sentences:\n" in prompt:
-                return "\n".join(re.findall(r"^\[(\d+\] .*)$", prompt.partition("Sentences:\n")[2], re.MULTILINE))
+                return "\n".join(
+                    re.findall(
+                        r"^\[(\d+\] .*)$",
+                        prompt.partition("Sentences:\n")[2],
+                        re.MULTILINE,
+                    )
+                )
             label = labels[server.statement(asked)]
             return {"tokens": [(label, {label: 0.9}), ("\nWhy: So it is.", {"x": 1.0})]}
 
@@ -65,8 +79,15 @@ def registry(tmp_path_factory):
     folder = tmp_path_factory.mktemp("registry")
     Judge("openai/tiny", granularity="sentence").save(folder / "judge")
     uri = f"sqlite:///{folder}/mlflow.db"
-    client_of(uri).create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
+    client_of(uri).create_experiment(
+        "faithfulness", artifact_location=str(folder / "artifacts")
+    )
     store = connect(uri)
     run = store.client.create_run(store.experiment_id).info.run_id
-    register(store, run, study(rows([0.9, 0.1] * 12), judge_dir=str(folder / "judge")), "faithfulness")
+    register(
+        store,
+        run,
+        study(rows([0.9, 0.1] * 12), judge_dir=str(folder / "judge")),
+        "faithfulness",
+    )
     return uri

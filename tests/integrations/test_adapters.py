@@ -10,7 +10,10 @@ from faith_dspy.integrations.continuous_eval import LLMFactory
         (LLMFactory("gpt-4-1106-preview"), "openai/gpt-4-1106-preview"),
         ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
         ("gemini-2.5-flash", "gemini/gemini-2.5-flash"),
-        ("us.anthropic.claude-sonnet-4-20250514-v1:0", "bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0"),
+        (
+            "us.anthropic.claude-sonnet-4-20250514-v1:0",
+            "bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0",
+        ),
         ("ollama_chat/llama3", "ollama_chat/llama3"),
         (None, "local"),
         ("none", "none"),
@@ -26,5 +29,7 @@ def test_a_tuned_judge_by_its_folder(judge_at, tmp_path):
     judge, _ = judge_at(granularity="sentence", threshold=0.7)
     judge.save(tmp_path / "judge")
     assert judge_of({}, str(tmp_path / "judge")).config == judge.config
-    other = judge_of({}, str(tmp_path / "judge"), verdict_scores={"no_evidence": -1}).config
+    other = judge_of(
+        {}, str(tmp_path / "judge"), verdict_scores={"no_evidence": -1}
+    ).config
     assert (other.threshold, other.verdict_scores["no_evidence"]) == (0.7, -1)

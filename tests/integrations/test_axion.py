@@ -13,7 +13,9 @@ HEADACHES = "The medicine may cause headaches."
 @pytest.fixture
 def endpoint(replies):
     """Sentences as claims, each with its verdict and a reason."""
-    return replies({TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing", "So.": "perhaps"})
+    return replies(
+        {TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing", "So.": "perhaps"}
+    )
 
 
 @pytest.fixture
@@ -21,8 +23,12 @@ def execute(endpoint, dspy_lm):
     """The metric with these options on this answer."""
 
     def execute(answer, **options):
-        given = DatasetItem(query="How is it taken?", actual_output=answer, retrieved_content=TABLET)
-        return asyncio.run(Faithfulness(llm=dspy_lm(endpoint), **options).execute(given))
+        given = DatasetItem(
+            query="How is it taken?", actual_output=answer, retrieved_content=TABLET
+        )
+        return asyncio.run(
+            Faithfulness(llm=dspy_lm(endpoint), **options).execute(given)
+        )
 
     return execute
 
@@ -31,14 +37,30 @@ def test_basic_usage(execute):
     """axion's first example: defaults, one item, a result to print and its signals."""
     result = execute(f"{TAKEN} {HEADACHES}")
     assert HEADACHES in result.pretty()
-    assert (result.score, result.passed) == (0.5, True)  # (1 + 0) / 2, and the threshold is .5
+    assert (result.score, result.passed) == (
+        0.5,
+        True,
+    )  # (1 + 0) / 2, and the threshold is .5
     assert result.signals.model_dump() == {
         "overall_score": 0.5,
         "total_claims": 2,
-        "verdict_counts": {"fully_supported": 1, "partially_supported": 0, "no_evidence": 1, "contradictory": 0},
+        "verdict_counts": {
+            "fully_supported": 1,
+            "partially_supported": 0,
+            "no_evidence": 1,
+            "contradictory": 0,
+        },
         "judged_claims": [
-            {"claim_text": TAKEN, "faithfulness_verdict": "Fully Supported", "reason": "So it is."},
-            {"claim_text": HEADACHES, "faithfulness_verdict": "No Evidence", "reason": "So it is."},
+            {
+                "claim_text": TAKEN,
+                "faithfulness_verdict": "Fully Supported",
+                "reason": "So it is.",
+            },
+            {
+                "claim_text": HEADACHES,
+                "faithfulness_verdict": "No Evidence",
+                "reason": "So it is.",
+            },
         ],
     }
 
@@ -49,7 +71,11 @@ def test_basic_usage(execute):
         (AFTER_A_MEAL, {}, 0.75),  # (1 + .5) / 2
         (AFTER_A_MEAL, {"verdict_scores": {"PARTIALLY_SUPPORTED": 0.75}}, 0.875),
         (HEADACHES, {"strict_mode": True}, 0.0),  # (1 − 1) / 2
-        (HEADACHES, {"strict_mode": True, "verdict_scores": {"NO_EVIDENCE": -0.5}}, 0.25),  # (1 − .5) / 2
+        (
+            HEADACHES,
+            {"strict_mode": True, "verdict_scores": {"NO_EVIDENCE": -0.5}},
+            0.25,
+        ),  # (1 − .5) / 2
     ],
 )
 def test_weights(execute, second, options, score):
@@ -57,7 +83,10 @@ def test_weights(execute, second, options, score):
     assert execute(f"{TAKEN} {second}", **options).score == score
 
 
-@pytest.mark.parametrize(("mode", "answer", "calls"), [(EvaluationMode.GRANULAR, TAKEN, 2), ("HOLISTIC", HEADACHES, 1)])
+@pytest.mark.parametrize(
+    ("mode", "answer", "calls"),
+    [(EvaluationMode.GRANULAR, TAKEN, 2), ("HOLISTIC", HEADACHES, 1)],
+)
 def test_modes(execute, endpoint, mode, answer, calls):
     """Granular takes the answer apart; holistic asks about all of it, once."""
     assert execute(answer, mode=mode).data.total_claims == 1

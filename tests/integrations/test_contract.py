@@ -43,17 +43,29 @@ def _rag_evals(model, **options):
 
     def grade(question, context, answer):
         found = own.grade(question, answer, context, model)
-        return found.score, None, found.unscored or " ".join(s.reasoning for s in found.statements)
+        return (
+            found.score,
+            None,
+            found.unscored or " ".join(s.reasoning for s in found.statements),
+        )
 
     return grade
 
 
 def _continuous_eval(model, **options):
-    metric = continuous_eval.LLMBasedFaithfulness(model, classify_by_statement=True, **options)
+    metric = continuous_eval.LLMBasedFaithfulness(
+        model, classify_by_statement=True, **options
+    )
 
     def calculate(question, context, answer):
-        found = metric.calculate(question=question, retrieved_contexts=context, answer=answer)
-        return found["LLM_based_faithfulness"], None, found["LLM_based_faithfulness_reasoning"]
+        found = metric.calculate(
+            question=question, retrieved_contexts=context, answer=answer
+        )
+        return (
+            found["LLM_based_faithfulness"],
+            None,
+            found["LLM_based_faithfulness_reasoning"],
+        )
 
     return calculate
 
@@ -62,7 +74,9 @@ def _axion(model, **options):
     metric = axion.Faithfulness(llm=model, **options)
 
     def execute(question, context, answer):
-        given = axion.DatasetItem(query=question, actual_output=answer, retrieved_content=context)
+        given = axion.DatasetItem(
+            query=question, actual_output=answer, retrieved_content=context
+        )
         found = asyncio.run(metric.execute(given))
         assert found.explanation in found.pretty() or found.score is not None
         return found.score, found.passed, found.explanation
@@ -74,7 +88,9 @@ def _ragas(model, **options):
     metric = ragas.Faithfulness(llm=model, **options)
 
     def score(question, context, answer):
-        found = metric.score(user_input=question, response=answer, retrieved_contexts=context)
+        found = metric.score(
+            user_input=question, response=answer, retrieved_contexts=context
+        )
         return None if math.isnan(found.value) else found.value, None, found.reason
 
     return score
@@ -84,7 +100,9 @@ def _strands(model, **options):
     evaluator = strands.FaithfulnessEvaluator(model, **options)
 
     def evaluate(question, context, answer):
-        given = EvaluationData(input=question, actual_output=answer, metadata={"context": context})
+        given = EvaluationData(
+            input=question, actual_output=answer, metadata={"context": context}
+        )
         (found,) = evaluator.evaluate(given)
         assert asyncio.run(evaluator.evaluate_async(given)) == [found]
         score = None if found.label == "not_applicable" else found.score
@@ -97,9 +115,15 @@ def _deepeval(model, **options):
     metric = deepeval.FaithfulnessMetric(model, **options)
 
     def measure(question, context, answer):
-        metric.measure(LLMTestCase(input=question, actual_output=answer, retrieval_context=context))
+        metric.measure(
+            LLMTestCase(input=question, actual_output=answer, retrieval_context=context)
+        )
         assert metric.is_successful() is metric.success
-        return metric.score, None if metric.score is None else metric.success, metric.error or metric.reason
+        return (
+            metric.score,
+            None if metric.score is None else metric.success,
+            metric.error or metric.reason,
+        )
 
     return measure
 
@@ -108,10 +132,17 @@ def _mlflow(model):
     scorer = mlflow.FaithfulnessScorer(model)
 
     def give(question, context, answer):
-        found = {f.name: f for f in scorer(inputs={"question": question, "context": context}, outputs=answer)}
+        found = {
+            f.name: f
+            for f in scorer(
+                inputs={"question": question, "context": context}, outputs=answer
+            )
+        }
         overall, passed = found["faithfulness"], found.get("faithfulness/faithful")
         assert found["faithfulness/scored"].value is (overall.value is not None)
-        assert (overall.error is None) or overall.rationale.startswith(f"unscored ({overall.error.error_code})")
+        assert (overall.error is None) or overall.rationale.startswith(
+            f"unscored ({overall.error.error_code})"
+        )
         return overall.value, passed and passed.value, overall.rationale
 
     return give
@@ -131,11 +162,15 @@ GIVEN = {"question": "?", "context": ["It is blue."]}
 
 
 @every_adapter
-@pytest.mark.parametrize("tells", [True, False], ids=["log-probabilities", "labels alone"])
+@pytest.mark.parametrize(
+    "tells", [True, False], ids=["log-probabilities", "labels alone"]
+)
 def test_cases(recorded, adapter, tells):
     """Over a judge of one's own: the share of supported sentences; of axion the mean of its four verdicts' weights."""
     graded = adapter is _axion
-    judge, server = recorded(**({"verdicts": "graded", "threshold": 0.5} if graded else {}))
+    judge, server = recorded(
+        **({"verdicts": "graded", "threshold": 0.5} if graded else {})
+    )
     server.tells = tells
     judged, bar = adapter(judge), 0.5 if adapter in (_axion, _strands) else 1.0
     for answer, share, weighted in CASES:
@@ -151,7 +186,11 @@ def test_cases(recorded, adapter, tells):
     [
         ("I don't know.", ["It is blue."], "unscored (abstained)"),
         ("It is blue.", [], "unscored (no_context)"),
-        ("It is blue. It is light.", ["It is blue."], "unscored (lm_failed): 1 of 2 statements"),
+        (
+            "It is blue. It is light.",
+            ["It is blue."],
+            "unscored (lm_failed): 1 of 2 statements",
+        ),
     ],
     ids=["declines", "no context", "a statement that was not judged"],
 )
@@ -167,7 +206,9 @@ def test_no_silent_zero(judge_at, adapter, answer, context, why):
 def test_options_come_before_the_systems_defaults(chat_server, dspy_lm, adapter):
     """An option of `JudgeConfig` changes what is asked; the system's other defaults stay."""
     server = chat_server(says="completely" if adapter is _strands else "Yes")
-    adapter(dspy_lm(server), criteria="Prices count.", granularity="answer")(**GIVEN, answer="It is blue.")
+    adapter(dspy_lm(server), criteria="Prices count.", granularity="answer")(
+        **GIVEN, answer="It is blue."
+    )
     (asked,) = server.requests
     assert "Prices count." in asked["messages"][0]["content"]
     assert "say why" in asked["messages"][-1]["content"]
@@ -176,10 +217,22 @@ def test_options_come_before_the_systems_defaults(chat_server, dspy_lm, adapter)
 ASKED, CHUNKS, ANSWER = "Which colour?", ["It is blue."], "It is blue. It is new."
 BLOCKS = {
     "RAGAS": (lambda found: found["result"]["faithfulness"], [0.5]),
-    "Strands": (lambda found: (found["report"].overall_score, found["report"].test_passes), (0.5, [True])),
+    "Strands": (
+        lambda found: (found["report"].overall_score, found["report"].test_passes),
+        (0.5, [True]),
+    ),
     "continuous-eval": (lambda found: found["result"]["LLM_based_faithfulness"], 0.5),
-    "axion": (lambda found: [r.score for r in (found["result"], *found["results"])], [0.0, 0.0]),
-    "rag_evals": (lambda found: (found["result"].score, found["result"].statements[1].is_supported), (0.5, False)),
+    "axion": (
+        lambda found: [r.score for r in (found["result"], *found["results"])],
+        [0.0, 0.0],
+    ),
+    "rag_evals": (
+        lambda found: (
+            found["result"].score,
+            found["result"].statements[1].is_supported,
+        ),
+        (0.5, False),
+    ),
 }
 """Of each block at the top of the page: what it finds, and what that is. One of two statements is supported; axion in
 strict mode weighs them 1 and −1, Strands' model calls the answer mixed."""
@@ -189,7 +242,9 @@ strict mode weighs them 1 and −1, Strands' model calls the answer mixed."""
 def test_before_and_after(replies, monkeypatch, system):
     """The blocks of the page do what they say, on an endpoint of OpenAI's shape."""
     page = Path(adapters.__file__).with_name("README.md").read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[list(BLOCKS).index(system)]
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[
+        list(BLOCKS).index(system)
+    ]
     blue, new = {"axion": ("fully", "nothing")}.get(system, ("Yes", "No"))
     server = replies({"It is blue.": blue, "It is new.": new, ANSWER: "mixed"})
     server.unlisted = {"gpt-4o-mini"}
@@ -201,10 +256,17 @@ def test_before_and_after(replies, monkeypatch, system):
         "axion": [{"actual_output": ANSWER, "retrieved_content": CHUNKS}],
     }
     names = {
-        **{"question": ASKED, "answer": ANSWER, "chunks": CHUNKS, "dataset": dataset.get(system)},
+        **{
+            "question": ASKED,
+            "answer": ANSWER,
+            "chunks": CHUNKS,
+            "dataset": dataset.get(system),
+        },
         "datum": {"question": ASKED, "answer": ANSWER, "retrieved_contexts": CHUNKS},
         "evaluate": partial(evaluate, show_progress=False),
-        "llm": llm_factory("tiny", client=openai.AsyncOpenAI(base_url=server.base, api_key="k")),
+        "llm": llm_factory(
+            "tiny", client=openai.AsyncOpenAI(base_url=server.base, api_key="k")
+        ),
         "model": "openai/tiny",
         "Experiment": Experiment,
         "cases": [Case(name="a", input=ASKED, metadata={"context": CHUNKS})],
@@ -212,7 +274,9 @@ def test_before_and_after(replies, monkeypatch, system):
     }
     lines = [line for line in code.splitlines() if "# before" not in line]
     assert len(lines) < len(code.splitlines())
-    work = eval(compile("\n".join(lines), system, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    work = eval(
+        compile("\n".join(lines), system, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names
+    )
     if work is not None:
         asyncio.run(work)
     find, found = BLOCKS[system]
@@ -224,17 +288,33 @@ def test_before_and_after(replies, monkeypatch, system):
 def cascade(judge_at):
     """A judge as tuning makes them: by words first, then an LM with a demo, both with a fitted classifier."""
     judge, server = judge_at(says="No")
-    judge = judge.copy(classifier=default_classifiers()["local"].model_copy(update={"fitted_to": "labels"}))
-    demo = {"context": "[0] It was.", "question": "", "statement": "So.", "verdict": "No"}
+    judge = judge.copy(
+        classifier=default_classifiers()["local"].model_copy(
+            update={"fitted_to": "labels"}
+        )
+    )
+    demo = {
+        "context": "[0] It was.",
+        "question": "",
+        "statement": "So.",
+        "verdict": "No",
+    }
     judge.program.predictors()[0].demos = [demo]
     return Judge("none", escalate_to=judge), server
 
 
 @every_system
-@pytest.mark.parametrize("option", [{"system_prompt": "You check shops."}, {"granularity": "answer"}], ids=str)
+@pytest.mark.parametrize(
+    "option",
+    [{"system_prompt": "You check shops."}, {"granularity": "answer"}],
+    ids=str,
+)
 def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(cascade, adapter, option):
     """An option that would change its prompts or probabilities is an error that names the ways out."""
-    with pytest.raises(ConfigError, match=rf"was made without {next(iter(option))}=.*give the LM in place"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"was made without {next(iter(option))}=.*give the LM in place",
+    ):
         adapter(cascade[0], **option)(**GIVEN, answer="It is blue.")
 
 
@@ -243,13 +323,20 @@ def test_what_may_be_changed_of_a_tuned_judge(cascade):
     from axion's threshold on, whatever probability the judge asks for."""
     judge, server = cascade
     given = {**GIVEN, "answer": "It is red. It is new."}
-    plain, other = judge(**given), judge_of({}, judge, verdict_scores={"not_supported": 0.25})
+    plain, other = (
+        judge(**given),
+        judge_of({}, judge, verdict_scores={"not_supported": 0.25}),
+    )
     found = other(**given)
     assert server.requests, "the LM was asked"
     assert (plain.score, plain.faithful, found.score) == (0.0, False, 0.25)
     assert (found.probability, found.escalated) == (plain.probability, 1)
     assert other.escalate_to.program is judge.escalate_to.program
-    for options, passes in (({"threshold": 0.0}, True), ({"threshold": 1.0}, False), ({}, False)):
+    for options, passes in (
+        ({"threshold": 0.0}, True),
+        ({"threshold": 1.0}, False),
+        ({}, False),
+    ):
         assert _axion(judge, **options)(**given)[:2] == (0.0, passes)
 
 
@@ -262,12 +349,25 @@ def test_clients():
     it: no other model judges in its place."""
     at = {"base_url": "http://127.0.0.1:9/v1", "api_key": "k"}
     client = openai.OpenAI(**at)
-    named = instructor.Instructor(client=client, create=client.chat.completions.create, model="tiny")
+    named = instructor.Instructor(
+        client=client, create=client.chat.completions.create, model="tiny"
+    )
     for told in (named, llm_factory("tiny", client=openai.AsyncOpenAI(**at))):
         judge = judge_of({}, told)
-        assert (judge.lm_name, judge.lm.kwargs["api_base"]) == ("openai/tiny", "http://127.0.0.1:9/v1")
-    for mute in (Mute(), client, instructor.from_openai(client), instructor.from_openai(client, model="tiny")):
-        with pytest.raises(ConfigError, match=f"{type(mute).__name__} does not tell which model it asks; name it"):
+        assert (judge.lm_name, judge.lm.kwargs["api_base"]) == (
+            "openai/tiny",
+            "http://127.0.0.1:9/v1",
+        )
+    for mute in (
+        Mute(),
+        client,
+        instructor.from_openai(client),
+        instructor.from_openai(client, model="tiny"),
+    ):
+        with pytest.raises(
+            ConfigError,
+            match=f"{type(mute).__name__} does not tell which model it asks; name it",
+        ):
             judge_of({}, mute)
 
 
@@ -282,7 +382,14 @@ def test_adapters_keep_no_judges(judge_at, monkeypatch):
     assert first() is None
     monkeypatch.setattr(ragas, "KEPT", 2)
     metric = ragas.Faithfulness(last)
-    rows = [{"response": f"Kettle {i} is blue.", "retrieved_contexts": ["It is blue."]} for i in range(3)]
+    rows = [
+        {"response": f"Kettle {i} is blue.", "retrieved_contexts": ["It is blue."]}
+        for i in range(3)
+    ]
     for row in rows:
         metric.score(**row)
-    assert [metric.judgment(row) and metric.judgment(row).score for row in rows] == [None, 1.0, 1.0]
+    assert [metric.judgment(row) and metric.judgment(row).score for row in rows] == [
+        None,
+        1.0,
+        1.0,
+    ]

@@ -23,7 +23,9 @@ def judge(recorded, tmp_path, monkeypatch):
 
 
 def case(*sentences):
-    return LLMTestCase(input="?", actual_output=" ".join(sentences), retrieval_context=CONTEXT)
+    return LLMTestCase(
+        input="?", actual_output=" ".join(sentences), retrieval_context=CONTEXT
+    )
 
 
 def test_a_measure(judge):
@@ -56,12 +58,19 @@ def test_its_own_runners(judge):
         display_config=DisplayConfig(show_indicator=False, print_results=False),
         cache_config=CacheConfig(write_cache=False),
     )
-    found = [(m.score, m.success, m.error) for r in result.test_results for m in r.metrics_data]
+    found = [
+        (m.score, m.success, m.error)
+        for r in result.test_results
+        for m in r.metrics_data
+    ]
     assert sorted(found, key=str) == [
         (0.0, False, None),
         (1.0, True, None),
         (None, False, "unscored (abstained): the answer only declines to answer"),
     ]
     assert_test(case(WALKED), metrics, run_async=False)
-    with pytest.raises(AssertionError, match=r"Faithfulness \(faith_dspy\) \(score: 0.0, threshold: 1.0"):
+    with pytest.raises(
+        AssertionError,
+        match=r"Faithfulness \(faith_dspy\) \(score: 0.0, threshold: 1.0",
+    ):
         assert_test(case(ICELAND), metrics, run_async=False)

@@ -4,7 +4,13 @@ import sys
 
 def python(code):
     """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -26,7 +32,9 @@ for module in ("ragas", "deepeval", "strands", "mlflow"):
 
 def test_libraries_that_are_not_installed():
     """Importing an adapter without its library is an error that names the extra to install."""
-    for extra, told in zip(("ragas", "deepeval", "strands", "tune"), python(ALONE), strict=True):
+    for extra, told in zip(
+        ("ragas", "deepeval", "strands", "tune"), python(ALONE), strict=True
+    ):
         assert f"pip install 'faith_dspy[{extra}]'" in told
 
 

@@ -19,7 +19,10 @@ CONTEXT = ["The kettle is blue.", "It was bought in May."]
 def store(tmp_path_factory):
     """A store of these tests; by the environment, as what `set_tracking_uri` sets would stay for the tests after."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db")
+        patch.setenv(
+            "MLFLOW_TRACKING_URI",
+            f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db",
+        )
         patch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
         patch.setenv("MLFLOW_GENAI_EVAL_MAX_WORKERS", "6")
         mlflow.tracing.reset()  # spans go to the store that was there when the first one was made
@@ -36,18 +39,32 @@ def test_evaluate(judge_at):
         {"inputs": {**question, "context": CONTEXT}, "outputs": BLUE},
         {"inputs": question, "outputs": BLUE},
     ]
-    found = mlflow.genai.evaluate(data=rows, scorers=[FaithfulnessScorer(judge_at(yes=YES)[0])])
+    found = mlflow.genai.evaluate(
+        data=rows, scorers=[FaithfulnessScorer(judge_at(yes=YES)[0])]
+    )
     # (1/3 + 1) / 2; one of two passes; two of three have a context.
     assert found.metrics == pytest.approx(
-        {"faithfulness/mean": 2 / 3, "faithfulness/faithful/mean": 1 / 2, "faithfulness/scored/mean": 2 / 3}
+        {
+            "faithfulness/mean": 2 / 3,
+            "faithfulness/faithful/mean": 1 / 2,
+            "faithfulness/scored/mean": 2 / 3,
+        }
     )
     told = [
-        [(a["assessment_name"], a["feedback"].get("value")) for a in assessed if "feedback" in a]
+        [
+            (a["assessment_name"], a["feedback"].get("value"))
+            for a in assessed
+            if "feedback" in a
+        ]
         for assessed in found.result_df["assessments"]
     ]
     bare, passed, failed = sorted(map(sorted, told), key=len)
     assert bare == [("faithfulness", None), ("faithfulness/scored", False)]
-    assert passed == [("faithfulness", 1.0), ("faithfulness/faithful", True), ("faithfulness/scored", True)]
+    assert passed == [
+        ("faithfulness", 1.0),
+        ("faithfulness/faithful", True),
+        ("faithfulness/scored", True),
+    ]
     assert failed == [
         ("faithfulness", pytest.approx(1 / 3)),
         ("faithfulness/faithful", False),
@@ -61,30 +78,69 @@ def test_evaluate(judge_at):
 def test_feedback(judge_at):
     """Rationale, metadata and source say what was found, statement by statement, at which cost, by which judge."""
     made = FaithfulnessScorer(judge_at(yes=YES)[0], statements="all")
-    overall, faithful, scored, blue, red = made(inputs={"question": "?", "context": CONTEXT}, outputs=f"{BLUE} {RED}")
-    assert overall.rationale == f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
+    overall, faithful, scored, blue, red = made(
+        inputs={"question": "?", "context": CONTEXT}, outputs=f"{BLUE} {RED}"
+    )
+    assert (
+        overall.rationale
+        == f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
+    )
     assert (overall.value, faithful.value, scored.value) == (0.5, False, True)
-    assert (overall.source.source_type, overall.source.source_id) == ("LLM_JUDGE", "faith_dspy openai/tiny")
+    assert (overall.source.source_type, overall.source.source_id) == (
+        "LLM_JUDGE",
+        "faith_dspy openai/tiny",
+    )
     assert overall.metadata["mlflow.assessment.judgeInputTokens"] == "200"
     verdicts = json.loads(overall.metadata["verdict_counts"])
-    assert (verdicts["fully_supported"], verdicts["not_supported"], sum(verdicts.values())) == (1, 1, 2)
+    assert (
+        verdicts["fully_supported"],
+        verdicts["not_supported"],
+        sum(verdicts.values()),
+    ) == (1, 1, 2)
     confidences = [s["confidence"] for s in json.loads(overall.metadata["statements"])]
     assert confidences == pytest.approx([0.9, 0.2])
-    assert (blue.value, blue.rationale, blue.metadata["supporting_chunk_ids"]) == ("fully_supported", BLUE, "[0]")
-    assert (red.name, red.value, red.rationale) == ("faithfulness/statement", "not_supported", RED)
+    assert (blue.value, blue.rationale, blue.metadata["supporting_chunk_ids"]) == (
+        "fully_supported",
+        BLUE,
+        "[0]",
+    )
+    assert (red.name, red.value, red.rationale) == (
+        "faithfulness/statement",
+        "not_supported",
+        RED,
+    )
 
 
 @pytest.mark.parametrize(
     "row",
     [
         {"inputs": {"question": "?", "context": CONTEXT}, "outputs": BLUE},
-        {"inputs": {"question": "?"}, "outputs": BLUE, "expectations": {"context": CONTEXT}},
-        {"inputs": {"query": "?"}, "outputs": {"response": BLUE, "retrieved_contexts": CONTEXT}},
-        {"inputs": {"context": "\n".join(CONTEXT)}, "outputs": BLUE},
-        {"inputs": {"context": [{"page_content": c} for c in CONTEXT]}, "outputs": BLUE},
         {
-            "inputs": {"messages": [{"role": "user", "content": f"{CONTEXT[0]} {CONTEXT[1]} What is it like?"}]},
-            "outputs": {"choices": [{"message": {"role": "assistant", "content": BLUE}}]},
+            "inputs": {"question": "?"},
+            "outputs": BLUE,
+            "expectations": {"context": CONTEXT},
+        },
+        {
+            "inputs": {"query": "?"},
+            "outputs": {"response": BLUE, "retrieved_contexts": CONTEXT},
+        },
+        {"inputs": {"context": "\n".join(CONTEXT)}, "outputs": BLUE},
+        {
+            "inputs": {"context": [{"page_content": c} for c in CONTEXT]},
+            "outputs": BLUE,
+        },
+        {
+            "inputs": {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": f"{CONTEXT[0]} {CONTEXT[1]} What is it like?",
+                    }
+                ]
+            },
+            "outputs": {
+                "choices": [{"message": {"role": "assistant", "content": BLUE}}]
+            },
         },
     ],
     ids=["inputs", "expectations", "outputs", "one text", "documents", "conversation"],
@@ -113,7 +169,12 @@ def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
     judge.lm.endpoint = dataclasses.replace(judge.lm.endpoint, sha256="ab")
     made = FaithfulnessScorer(judge)
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda n: made(inputs={"context": [f"Chunk {n}."]}, outputs=BLUE), range(6)))
+        list(
+            pool.map(
+                lambda n: made(inputs={"context": [f"Chunk {n}."]}, outputs=BLUE),
+                range(6),
+            )
+        )
     assert most == [1] * 6
 
 
@@ -124,8 +185,14 @@ def test_from_a_folder(judge_at, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_BASE", server.base)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.chdir(tmp_path)
-    (overall, *_) = FaithfulnessScorer("judge", name="grounded")(inputs={"context": CONTEXT}, outputs=BLUE)
-    assert (overall.name, overall.value, overall.source.source_id) == ("grounded", 1.0, "judge")
+    (overall, *_) = FaithfulnessScorer("judge", name="grounded")(
+        inputs={"context": CONTEXT}, outputs=BLUE
+    )
+    assert (overall.name, overall.value, overall.source.source_id) == (
+        "grounded",
+        1.0,
+        "judge",
+    )
 
 
 QUESTION = "Is opened software refunded?"
@@ -139,7 +206,10 @@ def trace():
     @mlflow.trace(span_type=SpanType.RETRIEVER)
     def search_docs(query):
         return [
-            Document(page_content="Opened software is not refunded.", metadata={"doc_uri": "policy.md"}),
+            Document(
+                page_content="Opened software is not refunded.",
+                metadata={"doc_uri": "policy.md"},
+            ),
             Document(page_content="Unused items are refunded.", id="p2"),
         ]
 
@@ -155,7 +225,10 @@ def trace():
     def ask(question):
         search_docs(question)
         order_status(12)
-        history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Good day."}]
+        history = [
+            {"role": "user", "content": "Hello."},
+            {"role": "assistant", "content": "Good day."},
+        ]
         reply = complete([*history, {"role": "user", "content": question}])
         return {"answer": reply["choices"][0]["message"]["content"]}
 
@@ -168,18 +241,34 @@ def test_record(trace, judge_at):
     what the assistant said earlier. Read back from JSON it is the same; what is no trace is refused."""
     (record,) = records([mlflow.entities.Trace.from_json(trace.to_json())])
     assert [record] == records(trace)
-    assert (record["id"], record["question"], record["answer"]) == (trace.info.trace_id, QUESTION, ANSWER)
-    spans, sources = zip(*(c["source"].split(": ") for c in record["context"]), strict=True)
+    assert (record["id"], record["question"], record["answer"]) == (
+        trace.info.trace_id,
+        QUESTION,
+        ANSWER,
+    )
+    spans, sources = zip(
+        *(c["source"].split(": ") for c in record["context"]), strict=True
+    )
     assert list(zip([c["text"] for c in record["context"]], sources, strict=True)) == [
-        ("Opened software is not refunded.", "retriever search_docs, document policy.md"),
+        (
+            "Opened software is not refunded.",
+            "retriever search_docs, document policy.md",
+        ),
         ("Unused items are refunded.", "retriever search_docs, document p2"),
         ('{"number": 12, "status": "delivered"}', "tool order_status"),
         ("Hello.", "user"),
         (QUESTION, "user"),
     ]
-    assert {s.removeprefix("span ") for s in spans[:3]} <= {s.span_id for s in trace.data.spans}
-    assert judge_at(says="Yes [0]", cite=True)[0].batch([record])[0].statements[0].supporting_chunk_ids == (0,)
-    with pytest.raises(InputError, match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace"):
+    assert {s.removeprefix("span ") for s in spans[:3]} <= {
+        s.span_id for s in trace.data.spans
+    }
+    assert judge_at(says="Yes [0]", cite=True)[0].batch([record])[0].statements[
+        0
+    ].supporting_chunk_ids == (0,)
+    with pytest.raises(
+        InputError,
+        match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace",
+    ):
         records([{"a": 1}])
 
 
@@ -190,4 +279,9 @@ def test_traces_in_production(trace, judge_at):
     asked = server.requests[0]["messages"][-1]["content"]
     assert "Opened software is not refunded." in asked
     assert '{"number": 12, "status": "delivered"}' in asked
-    assert [a.value for a in mlflow.get_trace(trace.info.trace_id).search_assessments("faithfulness")] == [1.0]
+    assert [
+        a.value
+        for a in mlflow.get_trace(trace.info.trace_id).search_assessments(
+            "faithfulness"
+        )
+    ] == [1.0]

@@ -10,7 +10,12 @@ import pytest
 from recorded import free_port, serving
 
 from faith_dspy import Judge, Judgment, load_judge
-from faith_dspy.integrations.mlflow_model import RESULT_TYPE, JudgedRow, VerdictCounts, judge_rows
+from faith_dspy.integrations.mlflow_model import (
+    RESULT_TYPE,
+    JudgedRow,
+    VerdictCounts,
+    judge_rows,
+)
 from faith_dspy.schema import Usage
 
 KEY = "sk-test-8c21f5e0aa"
@@ -33,7 +38,15 @@ def served(registry, chat_server, tmp_path, monkeypatch):
         "DSPY_CACHEDIR": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", "models:/faithfulness@champion"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "models",
+        "serve",
+        "-m",
+        "models:/faithfulness@champion",
+    ]
     command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
     with serving(command, tmp_path, port):
         yield f"http://127.0.0.1:{port}", server
@@ -54,15 +67,32 @@ def test_rows_are_judged_over_http(served, registry, tmp_path):
     blue, red, empty = reply.json()["predictions"]
     assert (blue["score"], blue["faithful"], blue["unscored"]) == (1.0, True, None)
     assert (red["score"], red["faithful"], red["unscored"]) == (0.0, False, None)
-    assert blue["verdict_counts"]["fully_supported"] == red["verdict_counts"]["not_supported"] == 1
+    assert (
+        blue["verdict_counts"]["fully_supported"]
+        == red["verdict_counts"]["not_supported"]
+        == 1
+    )
     assert json.loads(red["statements"])[0]["text"] == "It is red."
-    assert blue["usage"] == {**blue["usage"], "calls": 1, "prompt_tokens": 100, "cached_tokens": 60}
-    assert (empty["score"], empty["faithful"], empty["unscored"]) == (None, None, "parse_failed")
+    assert blue["usage"] == {
+        **blue["usage"],
+        "calls": 1,
+        "prompt_tokens": 100,
+        "cached_tokens": 60,
+    }
+    assert (empty["score"], empty["faithful"], empty["unscored"]) == (
+        None,
+        None,
+        "parse_failed",
+    )
     assert "it has no answer" in empty["detail"]
     refused = ask({"context": "no list", "answer": 5})
     assert (refused.status_code, bool(refused.json()["message"])) == (400, True)
     assert set(server.authorization) == {f"Bearer {KEY}"}
-    written = [f for at in (Path(registry.removeprefix("sqlite:///")).parent, tmp_path) for f in at.rglob("*")]
+    written = [
+        f
+        for at in (Path(registry.removeprefix("sqlite:///")).parent, tmp_path)
+        for f in at.rglob("*")
+    ]
     assert [f for f in written if f.is_file() and KEY.encode() in f.read_bytes()] == []
 
 
@@ -79,9 +109,19 @@ def test_every_record_is_a_row(judge_at, tmp_path):
     """What cannot be judged, or whose LM fails or cannot be made, is a row that says why, beside those that are judged.
     An endpoint that never answers ends no batch: it is asked a few times."""
     judge, _ = judge_at(yes={"It is blue.": 0.9})
-    records = [BLUE, {**BLUE, "answer": None}, {**BLUE, "context": None}, {**BLUE, "answer": "It is odd."}]
+    records = [
+        BLUE,
+        {**BLUE, "answer": None},
+        {**BLUE, "context": None},
+        {**BLUE, "answer": "It is odd."},
+    ]
     found = judge_rows(judge, records, threads=2)
-    assert [r["unscored"] for r in found] == [None, "parse_failed", "no_context", "lm_failed"]
+    assert [r["unscored"] for r in found] == [
+        None,
+        "parse_failed",
+        "no_context",
+        "lm_failed",
+    ]
     assert [r["score"] for r in found] == [1.0, None, None, None]
     assert [r["verdict_counts"]["unjudged"] for r in found] == [0, 0, 0, 1]
     assert json.loads(found[0]["statements"])[0]["verdict"] == "fully_supported"
@@ -95,7 +135,11 @@ def test_every_record_is_a_row(judge_at, tmp_path):
 
     judge, server = judge_at()
     server.status = 500
-    found = judge_rows(judge, [{**BLUE, "answer": f"Kettle {i} is blue."} for i in range(60)], threads=1)
+    found = judge_rows(
+        judge,
+        [{**BLUE, "answer": f"Kettle {i} is blue."} for i in range(60)],
+        threads=1,
+    )
     assert [r["unscored"] for r in found] == ["lm_failed"] * 60
     assert len(server.requests) < 60
 
@@ -117,5 +161,12 @@ def test_a_row_is_the_judgment():
     assert {"id", *JudgedRow.model_fields} == set(Judgment(score=1.0).to_dict())
     names = re.findall(r"(\w+) (?:double|boolean|string|long|struct)", RESULT_TYPE)
     usage = list(Usage.model_fields)
-    nested = {"verdict_counts": list(VerdictCounts.model_fields), "usage": usage, "replayed": usage}
-    assert names == ["judgment", *(n for name in JudgedRow.model_fields for n in (name, *nested.get(name, [])))]
+    nested = {
+        "verdict_counts": list(VerdictCounts.model_fields),
+        "usage": usage,
+        "replayed": usage,
+    }
+    assert names == [
+        "judgment",
+        *(n for name in JudgedRow.model_fields for n in (name, *nested.get(name, []))),
+    ]

@@ -4,7 +4,12 @@ import pytest
 
 pytest.importorskip("openinference.semconv")
 
-from openinference.semconv.trace import DocumentAttributes, MessageAttributes, SpanAttributes, ToolCallAttributes
+from openinference.semconv.trace import (
+    DocumentAttributes,
+    MessageAttributes,
+    SpanAttributes,
+    ToolCallAttributes,
+)
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -16,7 +21,10 @@ from faith_dspy.integrations.otel import records
 pytestmark = pytest.mark.all
 
 QUESTION = "Is opened software refunded?"
-DOCUMENTS = ["Opened software is not refunded.", "Refunds go to the card that was used to pay."]
+DOCUMENTS = [
+    "Opened software is not refunded.",
+    "Refunds go to the card that was used to pay.",
+]
 ANSWER = "No, opened software is not refunded."
 KIND = SpanAttributes.OPENINFERENCE_SPAN_KIND
 ASKED, WROTE = SpanAttributes.LLM_INPUT_MESSAGES, SpanAttributes.LLM_OUTPUT_MESSAGES
@@ -40,7 +48,11 @@ def traced():
 
 def message(side, i, role, content=None):
     """The attributes of one message as OpenInference writes it."""
-    said = {} if content is None else {f"{side}.{i}.{MessageAttributes.MESSAGE_CONTENT}": content}
+    said = (
+        {}
+        if content is None
+        else {f"{side}.{i}.{MessageAttributes.MESSAGE_CONTENT}": content}
+    )
     return {f"{side}.{i}.{MessageAttributes.MESSAGE_ROLE}": role, **said}
 
 
@@ -60,13 +72,21 @@ def given(role, kind, **part):
 
 RAG = (
     ("ask", {KIND: "CHAIN", "input.value": QUESTION, "output.value": ANSWER}),
-    ("search_docs", {KIND: "RETRIEVER", "input.value": QUESTION, **document(0), **document(1)}),
+    (
+        "search_docs",
+        {KIND: "RETRIEVER", "input.value": QUESTION, **document(0), **document(1)},
+    ),
     (
         "complete",
         {
             KIND: "LLM",
             **message(ASKED, 0, "system", "You work for a shop."),
-            **message(ASKED, 1, "user", "\n".join(["Answer from these passages.", *DOCUMENTS, QUESTION])),
+            **message(
+                ASKED,
+                1,
+                "user",
+                "\n".join(["Answer from these passages.", *DOCUMENTS, QUESTION]),
+            ),
             **message(WROTE, 0, "assistant", ANSWER),
         },
     ),
@@ -77,7 +97,12 @@ AGENT = (
     ("agent", {KIND: "AGENT", "input.value": json.dumps({"query": QUESTION})}),
     (
         "run tool",
-        {KIND: "TOOL", SpanAttributes.TOOL_NAME: "policy", "input.value": "99 days", "output.value": DOCUMENTS[0]},
+        {
+            KIND: "TOOL",
+            SpanAttributes.TOOL_NAME: "policy",
+            "input.value": "99 days",
+            "output.value": DOCUMENTS[0],
+        },
     ),
     (
         "model",
@@ -117,9 +142,13 @@ GEN_AI = (
         "chat tiny",
         {
             gen_ai.GEN_AI_OPERATION_NAME: "chat",
-            gen_ai.GEN_AI_SYSTEM_INSTRUCTIONS: json.dumps([{"type": "text", "content": "You work for a shop."}]),
+            gen_ai.GEN_AI_SYSTEM_INSTRUCTIONS: json.dumps(
+                [{"type": "text", "content": "You work for a shop."}]
+            ),
             gen_ai.GEN_AI_INPUT_MESSAGES: json.dumps(MESSAGES),
-            gen_ai.GEN_AI_OUTPUT_MESSAGES: json.dumps([given("assistant", "text", content=ANSWER)]),
+            gen_ai.GEN_AI_OUTPUT_MESSAGES: json.dumps(
+                [given("assistant", "text", content=ANSWER)]
+            ),
         },
     ),
 )
@@ -128,7 +157,11 @@ SYSTEM = ("You work for a shop.", "system")
 CHUNKS = {
     "retriever": (
         RAG,
-        [(text, f"retriever search_docs, document d{i}") for i, text in enumerate(DOCUMENTS)] + [SYSTEM],
+        [
+            (text, f"retriever search_docs, document d{i}")
+            for i, text in enumerate(DOCUMENTS)
+        ]
+        + [SYSTEM],
     ),
     "tool": (AGENT, [(DOCUMENTS[0], "tool policy"), (QUESTION, "user")]),
     "GenAI": (
@@ -145,7 +178,9 @@ def check(found, chunks):
     """It is one record, of that question and answer, with these chunks."""
     (record,) = found
     assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
-    assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == chunks
+    assert [
+        (c["text"], c["source"].partition(": ")[2]) for c in record["context"]
+    ] == chunks
 
 
 @pytest.mark.parametrize(("spans", "chunks"), CHUNKS.values(), ids=CHUNKS)
@@ -169,7 +204,9 @@ def otlp(span):
         "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
         "name": span.name,
         "startTimeUnixNano": str(span.start_time),
-        "attributes": [{"key": k, "value": value(v)} for k, v in span.attributes.items()],
+        "attributes": [
+            {"key": k, "value": value(v)} for k, v in span.attributes.items()
+        ],
     }
 
 
@@ -178,29 +215,48 @@ def test_every_way_spans_are_kept(traced, tmp_path):
     document is a chunk under its span's id."""
     exporter = traced(*RAG)
     spans = exporter.get_finished_spans()
-    scopes = [{"resourceSpans": [{"scopeSpans": [{"spans": [otlp(s)]}]}]} for s in spans]
+    scopes = [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [otlp(s)]}]}]} for s in spans
+    ]
     lines, console = tmp_path / "traces.jsonl", tmp_path / "console.json"
     lines.write_text("\n".join(json.dumps(s) for s in scopes))
     console.write_text("\n".join(s.to_json() for s in spans))
     whole = {"resourceSpans": [r for s in scopes for r in s["resourceSpans"]]}
-    for source in (spans, lines, whole, str(console), [json.loads(s.to_json()) for s in spans]):
+    for source in (
+        spans,
+        lines,
+        whole,
+        str(console),
+        [json.loads(s.to_json()) for s in spans],
+    ):
         check(records(source), CHUNKS["retriever"][1])
     names = {f"{s.get_span_context().span_id:016x}": s.name for s in spans}
-    span_id = records(exporter)[0]["context"][0]["source"].split(":")[0].removeprefix("span ")
+    span_id = (
+        records(exporter)[0]["context"][0]["source"].split(":")[0].removeprefix("span ")
+    )
     assert names[span_id] == "search_docs"
 
 
 def test_traces_apart(traced, judge_at):
     """Spans of two traces are two records, in order; a judge takes them as they are, and its ids lead back to spans."""
     for i in range(2):
-        root = {KIND: "CHAIN", "input.value": f"Which is kettle {i}?", "output.value": f"Kettle {i} is blue."}
-        found = {KIND: "RETRIEVER", "output.value": json.dumps([f"Kettle {i} is blue.", "Lamps are red."])}
+        root = {
+            KIND: "CHAIN",
+            "input.value": f"Which is kettle {i}?",
+            "output.value": f"Kettle {i} is blue.",
+        }
+        found = {
+            KIND: "RETRIEVER",
+            "output.value": json.dumps([f"Kettle {i} is blue.", "Lamps are red."]),
+        }
         exporter = traced(("ask", root), ("search", found))
     found = records(exporter)
     assert [r["answer"] for r in found] == ["Kettle 0 is blue.", "Kettle 1 is blue."]
     for record, judgment in zip(found, judge_at()[0].batch(found), strict=True):
         (chunk,) = judgment.statements[0].supporting_chunk_ids
-        assert record["context"][chunk]["source"].endswith("retriever search, document 0")
+        assert record["context"][chunk]["source"].endswith(
+            "retriever search, document 0"
+        )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +264,10 @@ def test_traces_apart(traced, judge_at):
     [
         (7, "got int. Expected spans"),
         ([7], "got int. Expected spans"),
-        ({"name": "GET /", "attributes": {"http.method": "GET"}}, "no span has an input, an output, messages or doc"),
+        (
+            {"name": "GET /", "attributes": {"http.method": "GET"}},
+            "no span has an input, an output, messages or doc",
+        ),
         ({"resourceSpans": []}, "no span has an input"),
         ("no-such-file.json", "no-such-file.json: cannot be read"),
         ("cut.json", "cut.json: cannot be read"),

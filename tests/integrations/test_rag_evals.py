@@ -4,7 +4,12 @@ import pytest
 from pydantic import BaseModel
 
 from faith_dspy.errors import ConfigError, FaithDspyError
-from faith_dspy.integrations.rag_evals import Faithfulness, FaithfulnessResult, StatementEvaluation, base
+from faith_dspy.integrations.rag_evals import (
+    Faithfulness,
+    FaithfulnessResult,
+    StatementEvaluation,
+    base,
+)
 
 BLUE, LITRES = "The kettle is blue.", "It holds 2 litres."
 CONTEXT = ["The kettle is made of steel.", BLUE]
@@ -24,7 +29,11 @@ def client(server, dspy_lm):
 
 def test_basic_usage(client):
     """rag_evals' own call: statements, their chunks, how those were found, and the share that is supported."""
-    given = {"question": "What is it like?", "answer": f"{BLUE} {LITRES}", "context": CONTEXT}
+    given = {
+        "question": "What is it like?",
+        "answer": f"{BLUE} {LITRES}",
+        "context": CONTEXT,
+    }
     result = Faithfulness.grade(**given, client=client)
     assert result.score == 0.5
     assert [s.model_dump(exclude={"confidence"}) for s in result.statements] == [
@@ -33,7 +42,11 @@ def test_basic_usage(client):
             **{"found_by": ["cited"], "reasoning": "So it is."},
         },
         {
-            **{"statement": LITRES, "is_supported": False, "supporting_chunk_ids": None},
+            **{
+                "statement": LITRES,
+                "is_supported": False,
+                "supporting_chunk_ids": None,
+            },
             **{"found_by": None, "reasoning": "So it is."},
         },
     ]
@@ -44,9 +57,23 @@ def test_basic_usage(client):
 @pytest.mark.parametrize(
     ("reply", "verdicts", "supported", "ids", "found_by", "refused"),
     [
-        ("Yes [1, 7, 0]", "binary", True, [0, 1], ["cited", "cited"], 1),  # 7 is no chunk
+        (
+            "Yes [1, 7, 0]",
+            "binary",
+            True,
+            [0, 1],
+            ["cited", "cited"],
+            1,
+        ),  # 7 is no chunk
         ("Yes", "binary", True, [1], ["shared_words"], 0),  # the LM named none
-        ("partly [1]", "graded", False, [1], ["cited"], 0),  # what supports a part is named
+        (
+            "partly [1]",
+            "graded",
+            False,
+            [1],
+            ["cited"],
+            0,
+        ),  # what supports a part is named
     ],
 )
 def test_chunk_ids(judge_at, reply, verdicts, supported, ids, found_by, refused):
@@ -54,7 +81,11 @@ def test_chunk_ids(judge_at, reply, verdicts, supported, ids, found_by, refused)
     judge, _ = judge_at(says=reply, cite=True, verdicts=verdicts)
     result = Faithfulness.grade(None, BLUE, CONTEXT, judge)
     (found,) = result.statements
-    assert (found.is_supported, found.supporting_chunk_ids, found.found_by) == (supported, ids, found_by)
+    assert (found.is_supported, found.supporting_chunk_ids, found.found_by) == (
+        supported,
+        ids,
+        found_by,
+    )
     assert result.refused_chunk_ids == refused
 
 
@@ -82,7 +113,9 @@ class Result(BaseModel):
     @property
     def score(self):
         """A share, 0.0 without statements."""
-        return sum(s.is_supported for s in self.statements) / max(1, len(self.statements))
+        return sum(s.is_supported for s in self.statements) / max(
+            1, len(self.statements)
+        )
 
 
 def test_response_model_of_ones_own(client, judge_at):
@@ -90,7 +123,10 @@ def test_response_model_of_ones_own(client, judge_at):
     judged, that is an error with the reason, and no 0. Our own says what its fields mean."""
     own = base.ContextEvaluation(response_model=Result)
     found = own.grade(None, f"{BLUE} {LITRES}", CONTEXT, client)
-    assert (found.score, [s.reasoning for s in found.statements]) == (0.5, ["So it is."] * 2)
+    assert (found.score, [s.reasoning for s in found.statements]) == (
+        0.5,
+        ["So it is."] * 2,
+    )
     judge, _ = judge_at(yes={"It is red.": 0.1})
     assert own.grade(None, "It is red.", CONTEXT, judge).statements[0].reasoning == ""
     why = r"(?s)nothing recorded for 'It is light\.'.*Result has no field 'unscored'"
@@ -103,13 +139,20 @@ def test_response_model_of_ones_own(client, judge_at):
 
 def test_prompt_of_ones_own(client, server):
     """It takes the place of ours in every request; of ours the form of the reply is left. Ours can be read."""
-    given = {"question": "Which colour?", "answer": BLUE, "context": CONTEXT, "client": client}
+    given = {
+        "question": "Which colour?",
+        "answer": BLUE,
+        "context": CONTEXT,
+        "client": client,
+    }
     Faithfulness.grade(**given)
     top, _, ask = Faithfulness.prompt.rpartition("\n\n")
     assert server.requests[-1]["messages"][0]["content"] == top
     assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
     base.ContextEvaluation(prompt=Faithfulness.prompt).grade(**given)
-    assert len(server.requests) == 2  # ours given back sends the same: DSPy's cache has the replies
+    assert (
+        len(server.requests) == 2
+    )  # ours given back sends the same: DSPy's cache has the replies
     own = base.ContextEvaluation(prompt="You check data sheets of kettles.")
     assert own.prompt == "You check data sheets of kettles."
     assert own.grade(**given).score == 1.0

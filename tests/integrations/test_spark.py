@@ -9,7 +9,9 @@ from needs import JAVA
 
 pytest.importorskip("pyspark")
 if JAVA is None:
-    pytest.skip("Spark needs Java, which is not on this machine", allow_module_level=True)
+    pytest.skip(
+        "Spark needs Java, which is not on this machine", allow_module_level=True
+    )
 
 from pyspark.sql import SparkSession
 
@@ -68,7 +70,9 @@ def server(lasting_server):
 def table(spark):
     """Forty answers; every fourth is missing, every fourth is one that the LM fails for."""
     answers = ["It is blue.", "It is red.", None, "It is odd."]
-    return spark.createDataFrame([(i, None, CONTEXT, answers[i % 4], "a") for i in range(40)], TABLE).repartition(2)
+    return spark.createDataFrame(
+        [(i, None, CONTEXT, answers[i % 4], "a") for i in range(40)], TABLE
+    ).repartition(2)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +86,9 @@ def untuned(tmp_path_factory):
 def test_parquet_in_parquet_out(spark, server, untuned, table, tmp_path):
     """Every row comes back with its columns and a judgment; those that failed are unscored, the rest is judged."""
     table.write.parquet(str(tmp_path / "in"))
-    judge_table(spark.read.parquet(str(tmp_path / "in")), untuned).write.parquet(str(tmp_path / "out"))
+    judge_table(spark.read.parquet(str(tmp_path / "in")), untuned).write.parquet(
+        str(tmp_path / "out")
+    )
     found = spark.read.parquet(str(tmp_path / "out")).orderBy("id").collect()
     assert [(row.id, row.team) for row in found] == [(i, "a") for i in range(40)]
     judged = [row.judgment for row in found[:4]]
@@ -92,8 +98,15 @@ def test_parquet_in_parquet_out(spark, server, untuned, table, tmp_path):
         (None, None, "parse_failed"),
         (None, None, "lm_failed"),
     ]
-    assert judged[0].verdict_counts.fully_supported == judged[3].verdict_counts.unjudged == 1
-    assert judged[0].usage.calls in {0, 1}  # 0 where another row with the same text paid
+    assert (
+        judged[0].verdict_counts.fully_supported
+        == judged[3].verdict_counts.unjudged
+        == 1
+    )
+    assert judged[0].usage.calls in {
+        0,
+        1,
+    }  # 0 where another row with the same text paid
     assert json.loads(judged[1].statements)[0]["verdict"] == "not_supported"
     assert set(server.authorization) == {f"Bearer {KEY}"}
 
@@ -104,7 +117,9 @@ def test_a_registered_judge(server, table, registry, monkeypatch):
 
     mlflow.set_tracking_uri(registry)
     try:
-        judged = judge_table(table.where("id < 8"), "models:/faithfulness@champion", threads=2)
+        judged = judge_table(
+            table.where("id < 8"), "models:/faithfulness@champion", threads=2
+        )
         assert judged.where("judgment.score = 1").count() == 2
     finally:
         mlflow.set_tracking_uri(None)
@@ -118,14 +133,27 @@ def test_types_of_context(spark):
         ("string", "a", ["a"]),
         ("string", None, None),
         ("array<string>", ["a", None, "b"], ["a", "", "b"]),
-        ("array<struct<source:string,text:string>>", [("x", None), ("y", "b")], ["", "b"]),
+        (
+            "array<struct<source:string,text:string>>",
+            [("x", None), ("y", "b")],
+            ["", "b"],
+        ),
     ]:
-        table = spark.createDataFrame([(given, "x")], f"context {context_type}, answer string")
-        assert [row.context for row in table.select(*_inputs(table)).collect()] == [expected]
+        table = spark.createDataFrame(
+            [(given, "x")], f"context {context_type}, answer string"
+        )
+        assert [row.context for row in table.select(*_inputs(table)).collect()] == [
+            expected
+        ]
 
 
 def test_tables_that_cannot_be_judged(spark, untuned):
     """Missing columns and a column that is there already are reported before the LM is called."""
-    for schema in ("id int, text string", "context array<string>, answer string, judgment int"):
-        with pytest.raises(InputError, match="; expected answer and context, and no judgment"):
+    for schema in (
+        "id int, text string",
+        "context array<string>, answer string, judgment int",
+    ):
+        with pytest.raises(
+            InputError, match="; expected answer and context, and no judgment"
+        ):
             judge_table(spark.createDataFrame([], schema), untuned)

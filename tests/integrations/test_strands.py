@@ -44,8 +44,16 @@ class Recorded(Model):
     async def stream(self, messages, tool_specs=None, system_prompt=None, **kwargs):
         """A tool call on the user's message, the answer on the tool's result."""
         asked = any("text" in block for block in messages[-1]["content"])
-        start = {"toolUse": {"toolUseId": f"call-{len(messages)}", "name": "search_docs"}} if asked else {}
-        delta = {"toolUse": {"input": json.dumps({"query": "refund"})}} if asked else {"text": ANSWER}
+        start = (
+            {"toolUse": {"toolUseId": f"call-{len(messages)}", "name": "search_docs"}}
+            if asked
+            else {}
+        )
+        delta = (
+            {"toolUse": {"input": json.dumps({"query": "refund"})}}
+            if asked
+            else {"text": ANSWER}
+        )
         usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
         for event in (
             {"messageStart": {"role": "assistant"}},
@@ -73,31 +81,57 @@ def ran(monkeypatch):
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = strands_tracer.Tracer()
     monkeypatch.setattr(tracer, "tracer", provider.get_tracer("strands-agents"))
-    for module in ("strands.agent.agent", "strands.event_loop.event_loop", "strands.tools.executors._executor"):
+    for module in (
+        "strands.agent.agent",
+        "strands.event_loop.event_loop",
+        "strands.tools.executors._executor",
+    ):
         monkeypatch.setattr(f"{module}.get_tracer", lambda: tracer)
-    given = {"tools": [search_docs], "system_prompt": "You work for a shop.", "agent_id": "clerk"}
+    given = {
+        "tools": [search_docs],
+        "system_prompt": "You work for a shop.",
+        "agent_id": "clerk",
+    }
     agent = Agent(model=Recorded(), callback_handler=None, **given)
     agent("Do you sell software?")
     agent("Is opened software refunded?")
-    session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
+    session = StrandsInMemorySessionMapper().map_to_session(
+        list(exporter.get_finished_spans()), session_id="s1"
+    )
     return exporter, session, agent
 
 
 def test_basic_usage(ran, replies, dspy_lm):
     """Strands' own example, and its file: an experiment with an evaluator, run, and run again as it was read."""
-    evaluator = FaithfulnessEvaluator(model="openai/tiny", system_prompt="You check a shop's clerk.")
-    experiment = Experiment(cases=[Case(name="refund", input="Is opened software refunded?")], evaluators=[evaluator])
-    read = Experiment.from_dict(experiment.to_dict(), custom_evaluators=[FaithfulnessEvaluator])
+    evaluator = FaithfulnessEvaluator(
+        model="openai/tiny", system_prompt="You check a shop's clerk."
+    )
+    experiment = Experiment(
+        cases=[Case(name="refund", input="Is opened software refunded?")],
+        evaluators=[evaluator],
+    )
+    read = Experiment.from_dict(
+        experiment.to_dict(), custom_evaluators=[FaithfulnessEvaluator]
+    )
     for one in (experiment, read):
         server = replies({ANSWER: "not"})
         (again,) = one.evaluators
-        assert (again.model, again.system_prompt) == ("openai/tiny", "You check a shop's clerk.")
-        again._judge = judge_of(DEFAULTS, dspy_lm(server), system_prompt=again.system_prompt)
-        report = one.run_evaluations(lambda case: {"output": ANSWER, "trajectory": ran[1]})
+        assert (again.model, again.system_prompt) == (
+            "openai/tiny",
+            "You check a shop's clerk.",
+        )
+        again._judge = judge_of(
+            DEFAULTS, dspy_lm(server), system_prompt=again.system_prompt
+        )
+        report = one.run_evaluations(
+            lambda case: {"output": ANSWER, "trajectory": ran[1]}
+        )
         assert (report.overall_score, report.test_passes) == (0.0, [False])
         assert "So it is." in report.reasons[0]
         assert report.detailed_results[0][0].label == "Not At All"
-        assert server.requests[0]["messages"][0]["content"] == "You check a shop's clerk."
+        assert (
+            server.requests[0]["messages"][0]["content"] == "You check a shop's clerk."
+        )
     with pytest.raises(ConfigError, match="no version 'v1' of the prompt here"):
         FaithfulnessEvaluator(version="v1")
 
@@ -115,10 +149,23 @@ class Judging(Recorded):
 def test_a_model_of_ones_own():
     """Strands' way to bring a model: a subclass of its `Model` is asked itself."""
     model = Judging()
-    evaluator = FaithfulnessEvaluator(model=model, system_prompt="You check a shop's clerk.")
-    case = EvaluationData(input="Which colour?", actual_output="It is blue.", metadata={"context": ["It is light."]})
-    for (found,) in (evaluator.evaluate(case), asyncio.run(evaluator.evaluate_async(case))):
-        assert (found.score, found.label, found.test_pass) == (0.25, "Not Generally", False)
+    evaluator = FaithfulnessEvaluator(
+        model=model, system_prompt="You check a shop's clerk."
+    )
+    case = EvaluationData(
+        input="Which colour?",
+        actual_output="It is blue.",
+        metadata={"context": ["It is light."]},
+    )
+    for (found,) in (
+        evaluator.evaluate(case),
+        asyncio.run(evaluator.evaluate_async(case)),
+    ):
+        assert (found.score, found.label, found.test_pass) == (
+            0.25,
+            "Not Generally",
+            False,
+        )
         assert "Nobody said so." in found.reason
         system, (message,) = model.asked
         assert (system, message["role"]) == ("You check a shop's clerk.", "user")
@@ -129,11 +176,15 @@ def test_an_agent_without_tools(replies, dspy_lm):
     """Where nothing but the question was there before it, no LM is asked, and the reason says so."""
     said = "Paris is the capital of France."
     turns = {"user": "What is the capital of France?", "assistant": said}
-    messages = [{"role": role, "content": [{"text": text}]} for role, text in turns.items()]
+    messages = [
+        {"role": role, "content": [{"text": text}]} for role, text in turns.items()
+    ]
     server = replies({said: "hardly"})
     case = EvaluationData(input="?", actual_output=said, actual_trajectory=messages)
     (found,) = FaithfulnessEvaluator(dspy_lm(server)).evaluate(case)
-    assert found.reason.endswith("\nNobody stated anything before it, and no tool was used.")
+    assert found.reason.endswith(
+        "\nNobody stated anything before it, and no tool was used."
+    )
     assert server.requests == []
 
 
@@ -145,15 +196,29 @@ def test_unscored(recorded):
     """
     said = {"good": WALKED, "declines": "I don't know.", "bare": "It is blue."}
     experiment = Experiment(
-        cases=[Case(name=n, input="?", metadata={} if n == "bare" else {"context": CONTEXT}) for n in said],
+        cases=[
+            Case(
+                name=n, input="?", metadata={} if n == "bare" else {"context": CONTEXT}
+            )
+            for n in said
+        ],
         evaluators=[FaithfulnessEvaluator(recorded()[0])],
     )
     report = experiment.run_evaluations(lambda case: said[case.name])
-    names, labels = [case["name"] for case in report.cases], [row[0].label for row in report.detailed_results]
+    names, labels = (
+        [case["name"] for case in report.cases],
+        [row[0].label for row in report.detailed_results],
+    )
     reasons = [reason.partition(":")[0] for reason in report.reasons]
-    found = dict(zip(names, zip(labels, report.test_passes, reasons, strict=True), strict=True))
+    found = dict(
+        zip(names, zip(labels, report.test_passes, reasons, strict=True), strict=True)
+    )
     assert found == {
-        "good": ("Completely Yes", True, "1 of 1 statement supported\nfully_supported [2]"),
+        "good": (
+            "Completely Yes",
+            True,
+            "1 of 1 statement supported\nfully_supported [2]",
+        ),
         "declines": ("not_applicable", True, "unscored (abstained)"),
         "bare": ("not_applicable", False, "unscored (no_context)"),
     }
@@ -165,21 +230,33 @@ def test_what_an_agent_did(ran, judge_at):
     before, each chunk with its turn. Arguments of tool calls, and what the agent said itself, are no evidence."""
     exporter, session, agent = ran
     first, second = records(session)
-    assert (first["question"], first["answer"].strip()) == ("Do you sell software?", ANSWER)
+    assert (first["question"], first["answer"].strip()) == (
+        "Do you sell software?",
+        ANSWER,
+    )
     assert first["context"] == [
         {"text": "Do you sell software?", "source": "turn 0: user"},
         {"text": FOUND, "source": "turn 1: tool search_docs"},
     ]
     turns = ["0: user", "1: tool search_docs", "3: user", "4: tool search_docs"]
     assert second["question"] == "Is opened software refunded?"
-    assert [c["source"] for c in second["context"]] == [f"turn {turn}" for turn in turns]
+    assert [c["source"] for c in second["context"]] == [
+        f"turn {turn}" for turn in turns
+    ]
     spans = otel.records(exporter)
     assert [r["question"] for r in spans] == [first["question"], second["question"]]
     for r in spans:
         assert r["answer"].strip() == ANSWER
-        assert any(c["text"] == FOUND and ": tool search_docs" in c["source"] for c in r["context"])
+        assert any(
+            c["text"] == FOUND and ": tool search_docs" in c["source"]
+            for c in r["context"]
+        )
         assert not any("query" in c["text"] for c in r["context"])
-    assert [c["source"].partition(": ")[2] for c in spans[0]["context"]] == ["tool search_docs", "system", "user"]
+    assert [c["source"].partition(": ")[2] for c in spans[0]["context"]] == [
+        "tool search_docs",
+        "system",
+        "user",
+    ]
     judge, server = judge_at()
     assert judge(conversation=agent.messages).statements[0].text == ANSWER
     assert f"[3] {FOUND}" in server.requests[0]["messages"][-1]["content"]
@@ -195,9 +272,24 @@ LEVELS = {
 def test_five_levels(judge_at, reply, level):
     """The levels are 0, .25, .5, .75, 1 and pass from .5 on; what is supported in part is mixed, as Strands says."""
     top = {word: 0.24 if word == reply else 0.19 for word in LEVELS}
-    judge, server = judge_at(says={"text": reply, "top": top}, granularity="answer", verdicts="five_level")
-    case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
+    judge, server = judge_at(
+        says={"text": reply, "top": top}, granularity="answer", verdicts="five_level"
+    )
+    case = EvaluationData(
+        input="?",
+        actual_output="It is blue. It is light.",
+        metadata={"context": ["It is blue."]},
+    )
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
-    assert (found.score, found.label, found.test_pass) == (level / 4, LEVELS[reply], level >= 2)
-    assert FaithfulnessEvaluator(judge, threshold=1.0).evaluate(case)[0].test_pass is (level == 4)
-    assert "mixed (some of it is supported and some is not)" in server.requests[0]["messages"][-1]["content"]
+    assert (found.score, found.label, found.test_pass) == (
+        level / 4,
+        LEVELS[reply],
+        level >= 2,
+    )
+    assert FaithfulnessEvaluator(judge, threshold=1.0).evaluate(case)[0].test_pass is (
+        level == 4
+    )
+    assert (
+        "mixed (some of it is supported and some is not)"
+        in server.requests[0]["messages"][-1]["content"]
+    )

@@ -68,10 +68,19 @@ def test_each_way_of_writing_messages(messages):
 
 
 def test_two_results_in_one_turn():
-    calls = [{"toolUse": {"toolUseId": i, "name": n, "input": {}}} for i, n in (("a", "stock"), ("b", "price"))]
+    calls = [
+        {"toolUse": {"toolUseId": i, "name": n, "input": {}}}
+        for i, n in (("a", "stock"), ("b", "price"))
+    ]
     results = [
         {"toolResult": {"toolUseId": "b", "content": [{"json": {"eur": 12}}]}},
-        {"toolResult": {"toolUseId": "a", "status": "error", "content": [{"text": "no such item"}]}},
+        {
+            "toolResult": {
+                "toolUseId": "a",
+                "status": "error",
+                "content": [{"text": "no such item"}],
+            }
+        },
     ]
     messages = [
         {"role": "user", "content": [{"text": "Price?"}]},
@@ -80,7 +89,9 @@ def test_two_results_in_one_turn():
         {"role": "assistant", "content": [{"text": "12 euros."}]},
     ]
     question, context, _ = from_conversation(messages)
-    assert question == "Price?"  # results are not the user's words, though they come in a user's message
+    assert (
+        question == "Price?"
+    )  # results are not the user's words, though they come in a user's message
     assert context[1:] == [
         {"text": '{"eur": 12}', "source": "turn 2: tool price"},
         {"text": "no such item", "source": "turn 2: tool stock (failed)"},
@@ -89,8 +100,14 @@ def test_two_results_in_one_turn():
 
 def test_the_last_turn_is_judged():
     """What the assistant said before is no evidence."""
-    messages = [*OPENAI, {"role": "user", "content": "And model C?"}, {"role": "assistant", "content": "Unknown."}]
-    question, context, answer = from_conversation([*messages, {"role": "user", "content": "Thanks."}])
+    messages = [
+        *OPENAI,
+        {"role": "user", "content": "And model C?"},
+        {"role": "assistant", "content": "Unknown."},
+    ]
+    question, context, answer = from_conversation(
+        [*messages, {"role": "user", "content": "Thanks."}]
+    )
     assert (question, answer) == ("And model C?", "Unknown.")
     assert context[-2:] == [
         {"text": FOUND, "source": "turn 2: tool search_docs"},
@@ -100,7 +117,11 @@ def test_the_last_turn_is_judged():
 
 def test_an_answer_that_is_only_a_tool_call_is_empty():
     """A conversation that stops at a tool call has no answer yet; no earlier turn is judged instead."""
-    messages = [{"role": "assistant", "content": "It is blue."}, OPENAI[0], {**OPENAI[1], "content": None}]
+    messages = [
+        {"role": "assistant", "content": "It is blue."},
+        OPENAI[0],
+        {**OPENAI[1], "content": None},
+    ]
     assert from_conversation(messages)[2] == ""
 
 
@@ -126,7 +147,10 @@ def test_odd_messages():
         messages = [OPENAI[0], {"role": "assistant", **odd}, refusal]
         assert from_conversation(messages) == (ASKED, [], "I can't help.")
     for content in (7, [7], [["a"]]):
-        with pytest.raises(InputError, match=r"conversation\[0\]: content is .*, expected text or a list of blocks"):
+        with pytest.raises(
+            InputError,
+            match=r"conversation\[0\]: content is .*, expected text or a list of blocks",
+        ):
             from_conversation([{"role": "user", "content": content}, refusal])
 
 
@@ -138,7 +162,13 @@ FORMATS = {
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "s", "arguments": "{}"}}],
+            "tool_calls": [
+                {
+                    "id": "c",
+                    "type": "function",
+                    "function": {"name": "s", "arguments": "{}"},
+                }
+            ],
         },
         {"role": "tool", "tool_call_id": "c", "content": E},
         {"role": "assistant", "content": A},
@@ -148,10 +178,18 @@ FORMATS = {
         {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": E}]},
         {"role": "assistant", "content": [{"type": "text", "text": A}]},
     ],
-    "openai developer": [{"role": "developer", "content": E}, U, {"role": "assistant", "content": A}],
+    "openai developer": [
+        {"role": "developer", "content": E},
+        U,
+        {"role": "assistant", "content": A},
+    ],
     "openai azure context": [
         U,
-        {"role": "assistant", "content": A, "context": {"citations": [{"content": E, "title": "b.md", "url": "u"}]}},
+        {
+            "role": "assistant",
+            "content": A,
+            "context": {"citations": [{"content": E, "title": "b.md", "url": "u"}]},
+        },
     ],
     "openai chat response": {
         "messages": [U],
@@ -174,7 +212,9 @@ FORMATS = {
                 {
                     "type": "output_text",
                     "text": A,
-                    "annotations": [{"type": "file_citation", "filename": "b.md", "index": 3}],
+                    "annotations": [
+                        {"type": "file_citation", "filename": "b.md", "index": 3}
+                    ],
                 }
             ],
         },
@@ -183,27 +223,47 @@ FORMATS = {
         U,
         {"type": "function_call", "call_id": "c", "name": "s", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": E},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": A, "annotations": []}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": A, "annotations": []}],
+        },
     ],
     "responses whole": {
         "input": Q,
         "output": [
             {"type": "file_search_call", "results": [{"text": E, "filename": "b.md"}]},
-            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": A}]},
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": A}],
+            },
         ],
     },
     "anthropic tool result": [
         U,
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "s", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c", "name": "s", "input": {}}],
+        },
         {
             "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": E}]}],
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c",
+                    "content": [{"type": "text", "text": E}],
+                }
+            ],
         },
         {"role": "assistant", "content": [{"type": "text", "text": A}]},
     ],
     "anthropic tool result str": [
         U,
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": E}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c", "content": E}],
+        },
         {"role": "assistant", "content": A},
     ],
     "anthropic document text": [
@@ -227,7 +287,12 @@ FORMATS = {
                     "type": "text",
                     "text": "14 hours",
                     "citations": [
-                        {"type": "char_location", "cited_text": E, "document_index": 0, "document_title": "b.md"}
+                        {
+                            "type": "char_location",
+                            "cited_text": E,
+                            "document_index": 0,
+                            "document_title": "b.md",
+                        }
                     ],
                 },
                 {"type": "text", "text": "."},
@@ -238,7 +303,13 @@ FORMATS = {
         {
             "role": "user",
             "content": [
-                {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": E}]}},
+                {
+                    "type": "document",
+                    "source": {
+                        "type": "content",
+                        "content": [{"type": "text", "text": E}],
+                    },
+                },
                 {"type": "text", "text": Q},
             ],
         },
@@ -285,19 +356,34 @@ FORMATS = {
         {
             "role": "assistant",
             "content": [
-                {"type": "server_tool_use", "id": "w", "name": "web_search", "input": {}},
+                {
+                    "type": "server_tool_use",
+                    "id": "w",
+                    "name": "web_search",
+                    "input": {},
+                },
                 {
                     "type": "web_search_tool_result",
                     "tool_use_id": "w",
                     "content": [
-                        {"type": "web_search_result", "title": "B", "url": "https://b", "encrypted_content": "xx"}
+                        {
+                            "type": "web_search_result",
+                            "title": "B",
+                            "url": "https://b",
+                            "encrypted_content": "xx",
+                        }
                     ],
                 },
                 {
                     "type": "text",
                     "text": "It lasts 14 hours.",
                     "citations": [
-                        {"type": "web_search_result_location", "url": "https://b", "title": "B", "cited_text": E}
+                        {
+                            "type": "web_search_result_location",
+                            "url": "https://b",
+                            "title": "B",
+                            "cited_text": E,
+                        }
                     ],
                 },
             ],
@@ -305,22 +391,45 @@ FORMATS = {
     ],
     "bedrock toolResult": [
         {"role": "user", "content": [{"text": Q}]},
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c", "name": "s", "input": {}}}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": "c", "name": "s", "input": {}}}],
+        },
         {
             "role": "user",
-            "content": [{"toolResult": {"toolUseId": "c", "content": [{"text": E}], "status": "success"}}],
+            "content": [
+                {
+                    "toolResult": {
+                        "toolUseId": "c",
+                        "content": [{"text": E}],
+                        "status": "success",
+                    }
+                }
+            ],
         },
         {"role": "assistant", "content": [{"text": A}]},
     ],
     "bedrock document": [
-        {"role": "user", "content": [{"document": {"name": "b", "format": "txt", "source": {"text": E}}}, {"text": Q}]},
+        {
+            "role": "user",
+            "content": [
+                {"document": {"name": "b", "format": "txt", "source": {"text": E}}},
+                {"text": Q},
+            ],
+        },
         {"role": "assistant", "content": [{"text": A}]},
     ],
     "bedrock citationsContent": [
         {
             "role": "user",
             "content": [
-                {"document": {"name": "b", "format": "txt", "source": {"content": [{"text": E}]}}},
+                {
+                    "document": {
+                        "name": "b",
+                        "format": "txt",
+                        "source": {"content": [{"text": E}]},
+                    }
+                },
                 {"text": Q},
             ],
         },
@@ -358,13 +467,24 @@ FORMATS = {
     ],
     "bedrock kb": {
         "messages": [U, {"role": "assistant", "content": A}],
-        "retrievedReferences": [{"content": {"text": E}, "location": {"s3Location": {"uri": "s3://b"}}}],
+        "retrievedReferences": [
+            {"content": {"text": E}, "location": {"s3Location": {"uri": "s3://b"}}}
+        ],
     },
     "bedrock converse response": {
         "messages": [
             {
                 "role": "user",
-                "content": [{"text": Q}, {"searchResult": {"source": "s", "title": "t", "content": [{"text": E}]}}],
+                "content": [
+                    {"text": Q},
+                    {
+                        "searchResult": {
+                            "source": "s",
+                            "title": "t",
+                            "content": [{"text": E}],
+                        }
+                    },
+                ],
             }
         ],
         "output": {"message": {"role": "assistant", "content": [{"text": A}]}},
@@ -373,7 +493,12 @@ FORMATS = {
         "contents": [
             {"role": "user", "parts": [{"text": Q}]},
             {"role": "model", "parts": [{"functionCall": {"name": "s", "args": {}}}]},
-            {"role": "user", "parts": [{"functionResponse": {"name": "s", "response": {"result": E}}}]},
+            {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"name": "s", "response": {"result": E}}}
+                ],
+            },
             {"role": "model", "parts": [{"text": A}]},
         ]
     },
@@ -383,7 +508,9 @@ FORMATS = {
             {
                 "content": {"role": "model", "parts": [{"text": A}]},
                 "groundingMetadata": {
-                    "groundingChunks": [{"retrievedContext": {"uri": "gs://b", "title": "b", "text": E}}],
+                    "groundingChunks": [
+                        {"retrievedContext": {"uri": "gs://b", "title": "b", "text": E}}
+                    ],
                     "groundingSupports": [],
                 },
             }
@@ -391,12 +518,23 @@ FORMATS = {
     },
     "gemini thought": [
         {"role": "user", "parts": [{"text": E + " " + Q}]},
-        {"role": "model", "parts": [{"text": "hmm 99", "thought": True}, {"text": "It lasts "}, {"text": "14 hours."}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "hmm 99", "thought": True},
+                {"text": "It lasts "},
+                {"text": "14 hours."},
+            ],
+        },
     ],
     "langchain objects": [
         SimpleNamespace(type="human", content=Q),
-        SimpleNamespace(type="ai", content="", tool_calls=[{"name": "s", "args": {}, "id": "c"}]),
-        SimpleNamespace(type="tool", content=E, tool_call_id="c", artifact=None, name=None),
+        SimpleNamespace(
+            type="ai", content="", tool_calls=[{"name": "s", "args": {}, "id": "c"}]
+        ),
+        SimpleNamespace(
+            type="tool", content=E, tool_call_id="c", artifact=None, name=None
+        ),
         SimpleNamespace(type="ai", content=A, tool_calls=[]),
     ],
     "langchain dumped": [
@@ -418,7 +556,9 @@ FORMATS = {
     "llamaindex": [
         SimpleNamespace(role=SimpleNamespace(value="user"), content=Q, blocks=None),
         SimpleNamespace(role=SimpleNamespace(value="tool"), content=E, blocks=None),
-        SimpleNamespace(role=SimpleNamespace(value="assistant"), content=A, blocks=None),
+        SimpleNamespace(
+            role=SimpleNamespace(value="assistant"), content=A, blocks=None
+        ),
     ],
     "vercel parts v5": [
         {"role": "user", "parts": [{"type": "text", "text": Q}]},
@@ -426,7 +566,13 @@ FORMATS = {
             "role": "assistant",
             "parts": [
                 {"type": "step-start"},
-                {"type": "tool-search", "toolCallId": "c", "state": "output-available", "input": {}, "output": E},
+                {
+                    "type": "tool-search",
+                    "toolCallId": "c",
+                    "state": "output-available",
+                    "input": {},
+                    "output": E,
+                },
                 {"type": "text", "text": A},
             ],
         },
@@ -439,7 +585,12 @@ FORMATS = {
             "parts": [
                 {
                     "type": "tool-invocation",
-                    "toolInvocation": {"toolName": "s", "toolCallId": "c", "state": "result", "result": E},
+                    "toolInvocation": {
+                        "toolName": "s",
+                        "toolCallId": "c",
+                        "state": "result",
+                        "result": E,
+                    },
                 },
                 {"type": "text", "text": A},
             ],
@@ -450,21 +601,33 @@ FORMATS = {
         {
             "role": "tool",
             "content": [
-                {"type": "tool-result", "toolCallId": "c", "toolName": "s", "output": {"type": "text", "value": E}}
+                {
+                    "type": "tool-result",
+                    "toolCallId": "c",
+                    "toolName": "s",
+                    "output": {"type": "text", "value": E},
+                }
             ],
         },
         {"role": "assistant", "content": [{"type": "text", "text": A}]},
     ],
     "otel": [
         {"role": "user", "parts": [{"type": "text", "content": Q}]},
-        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": E}]},
+        {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": "c", "response": E}],
+        },
         {"role": "assistant", "parts": [{"type": "text", "content": A}]},
     ],
     "cohere documents": [
         {"role": "user", "content": Q, "documents": [{"id": "1", "data": {"text": E}}]},
         {"role": "assistant", "content": A},
     ],
-    "refusal": [{"role": "system", "content": E}, U, {"role": "assistant", "content": None, "refusal": A}],
+    "refusal": [
+        {"role": "system", "content": E},
+        U,
+        {"role": "assistant", "content": None, "refusal": A},
+    ],
     "user pasted": [
         {"role": "user", "content": f"Context:\n{E}\n\nQuestion: {Q}"},
         {"role": "assistant", "content": A},
@@ -486,19 +649,38 @@ def test_each_format_in_full(conversation, caplog):
 
 def test_citations_of_blocks_are_markers():
     """They name the chunk that their quotation stands in, or whose source they name."""
-    assert from_conversation(FORMATS["anthropic document text"])[2] == "It lasts 14 hours [1]."
-    assert from_conversation(FORMATS["responses file search"])[2] == "It lasts 14 hours. [2]"
+    assert (
+        from_conversation(FORMATS["anthropic document text"])[2]
+        == "It lasts 14 hours [1]."
+    )
+    assert (
+        from_conversation(FORMATS["responses file search"])[2]
+        == "It lasts 14 hours. [2]"
+    )
 
 
 def test_a_block_of_an_unknown_kind_is_named(caplog):
-    odd = [U, {"role": "assistant", "content": [{"type": "hologram", "beams": 3}, {"type": "text", "text": A}]}]
+    odd = [
+        U,
+        {
+            "role": "assistant",
+            "content": [{"type": "hologram", "beams": 3}, {"type": "text", "text": A}],
+        },
+    ]
     assert from_conversation(odd)[2] == A
     assert "conversation[1]: a block of kind 'hologram' is not read" in caplog.messages
 
 
 def test_a_conversation_without_evidence_has_no_context(caplog):
     """A question is no evidence for its answer, nor is what the assistant said before; the places are named."""
-    messages = [U, {"role": "assistant", "content": "Perhaps 14 hours."}, U, {"role": "assistant", "content": A}]
+    messages = [
+        U,
+        {"role": "assistant", "content": "Perhaps 14 hours."},
+        U,
+        {"role": "assistant", "content": A},
+    ]
     assert from_conversation(messages[:1] + messages[-1:])[1] == []
     assert "looked at tool results, documents, search results" in caplog.text
-    assert all("Perhaps" not in chunk["text"] for chunk in from_conversation(messages)[1])
+    assert all(
+        "Perhaps" not in chunk["text"] for chunk in from_conversation(messages)[1]
+    )

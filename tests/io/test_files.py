@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.files import _replacing, check_folder, check_writable, owned, write_file, write_files
+from faith_dspy.io.files import (
+    _replacing,
+    check_folder,
+    check_writable,
+    owned,
+    write_file,
+    write_files,
+)
 
 NOWHERE = Path("/proc/faith_dspy")
 """Where nobody can write, not even root."""
@@ -33,8 +40,17 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
         "import resource, sys; from pathlib import Path; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "from faith_dspy.io.files import write_file; write_file(Path(sys.argv[1]), 'x' * 5000)"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "out"], capture_output=True, text=True, check=False)
-    assert done.stderr.strip().splitlines()[-1].endswith("out: cannot be written (file too large).")
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .endswith("out: cannot be written (file too large).")
+    )
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("out", "before")]
 
 
@@ -43,14 +59,22 @@ def test_links_modes_and_devices_stay(tmp_path):
     (tmp_path / "out").chmod(0o640)
     (tmp_path / "link").symlink_to("out")
     write_file(tmp_path / "link", "2\ud800")
-    write_file((tmp_path / "null").parent / ".." / ".." / ".." / ".." / ".." / "dev" / "null", "3")
+    write_file(
+        (tmp_path / "null").parent / ".." / ".." / ".." / ".." / ".." / "dev" / "null",
+        "3",
+    )
     assert (tmp_path / "link").is_symlink()
-    assert ((tmp_path / "out").read_text(), (tmp_path / "out").stat().st_mode & 0o777) == ("2?", 0o640)
+    assert (
+        (tmp_path / "out").read_text(),
+        (tmp_path / "out").stat().st_mode & 0o777,
+    ) == ("2?", 0o640)
 
 
 def test_one_owner(tmp_path):
     """A file that is being written has one writer, of all threads and processes, until it is let go."""
-    code = "import sys; from pathlib import Path; from faith_dspy.io.files import owned\n"
+    code = (
+        "import sys; from pathlib import Path; from faith_dspy.io.files import owned\n"
+    )
     code += "with owned(Path(sys.argv[1])): pass"
 
     def other():
@@ -59,9 +83,16 @@ def test_one_owner(tmp_path):
 
     with owned(tmp_path / "out"):
         write_file(tmp_path / "out", "mine")
-        with ThreadPoolExecutor(1) as pool, pytest.raises(InputError, match="another process is writing it"):
+        with (
+            ThreadPoolExecutor(1) as pool,
+            pytest.raises(InputError, match="another process is writing it"),
+        ):
             pool.submit(other).result()
-        done = subprocess.run([sys.executable, "-c", code, tmp_path / "out"], capture_output=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code, tmp_path / "out"],
+            capture_output=True,
+            check=False,
+        )
         assert b"another process is writing it" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == [".out.lock", "out"]
     other()

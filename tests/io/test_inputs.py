@@ -11,15 +11,46 @@ from faith_dspy.io.inputs import AnswerInput, as_chunks, fields_of
 from faith_dspy.io.readers import STANDARD, count_lines, read_records
 
 ROWS = {
-    "continuous-eval": {"question": "Q?", "retrieved_contexts": ["C."], "answer": "A.", "ground_truths": ["G."]},
-    "continuous-eval, older": {"question": "Q?", "retrieved_context": ["C."], "answer": "A."},
-    "axion": {"query": "Q?", "retrieved_content": ["C."], "actual_output": "A.", "expected_output": "E."},
-    "RAGAS": {"user_input": "Q?", "retrieved_contexts": ["C."], "response": "A.", "reference": "E."},
-    "RAGAS, older": {"question": "Q?", "contexts": ["C."], "answer": "A.", "ground_truth": "E."},
-    "DeepEval": {"input": "Q?", "actual_output": "A.", "retrieval_context": ["C."], "context": ["ideal"]},
+    "continuous-eval": {
+        "question": "Q?",
+        "retrieved_contexts": ["C."],
+        "answer": "A.",
+        "ground_truths": ["G."],
+    },
+    "continuous-eval, older": {
+        "question": "Q?",
+        "retrieved_context": ["C."],
+        "answer": "A.",
+    },
+    "axion": {
+        "query": "Q?",
+        "retrieved_content": ["C."],
+        "actual_output": "A.",
+        "expected_output": "E.",
+    },
+    "RAGAS": {
+        "user_input": "Q?",
+        "retrieved_contexts": ["C."],
+        "response": "A.",
+        "reference": "E.",
+    },
+    "RAGAS, older": {
+        "question": "Q?",
+        "contexts": ["C."],
+        "answer": "A.",
+        "ground_truth": "E.",
+    },
+    "DeepEval": {
+        "input": "Q?",
+        "actual_output": "A.",
+        "retrieval_context": ["C."],
+        "context": ["ideal"],
+    },
     "rag_evals": {"question": "Q?", "answer": "A.", "context_chunks": ["C."]},
     "ours": {"question": "Q?", "context": ["C."], "answer": "A."},
-    "object": SimpleNamespace(user_input="Q?", response="A.", retrieved_contexts=["C."]),
+    "object": SimpleNamespace(
+        user_input="Q?", response="A.", retrieved_contexts=["C."]
+    ),
 }
 BLUE = "The kettle is blue."
 
@@ -28,14 +59,20 @@ BLUE = "The kettle is blue."
 def test_names_of_each_library(row):
     """What each library calls question, context and answer is the same record."""
     given = AnswerInput.of(row)
-    assert (given.question, [c.text for c in given.chunks], given.answer) == ("Q?", ["C."], "A.")
+    assert (given.question, [c.text for c in given.chunks], given.answer) == (
+        "Q?",
+        ["C."],
+        "A.",
+    )
 
 
 def test_documents():
     """Chunks as text and in the forms of other libraries, with their sources; ids are their places."""
     node = SimpleNamespace(text="D.", metadata={"file_name": "d.md"}, id_="n1")
     context = [
-        SimpleNamespace(page_content="C.", metadata={"source": "c.md"}, id=None),  # as LangChain's Document
+        SimpleNamespace(
+            page_content="C.", metadata={"source": "c.md"}, id=None
+        ),  # as LangChain's Document
         SimpleNamespace(node=node, score=0.9),  # as LlamaIndex' NodeWithScore
         {"page_content": "E.", "metadata": {"source": "e.md"}},
         {"document": {"content": "F.", "source": "", "id": 7}},
@@ -47,14 +84,23 @@ def test_documents():
         (0, "C.", "c.md"), (1, "D.", "d.md"), (2, "E.", "e.md"), (3, "F.", "7"), (4, "G.", "3"), (5, "H.", "web"),
         (6, "I.", None),
     ]  # fmt: skip
-    assert [[c.text for c in as_chunks(one)] for one in (context[0], "one", None)] == [["C."], ["one"], []]
+    assert [[c.text for c in as_chunks(one)] for one in (context[0], "one", None)] == [
+        ["C."],
+        ["one"],
+        [],
+    ]
 
 
 def test_a_conversation_or_an_answer():
-    messages = [{"role": "user", "content": "It is blue."}, {"role": "assistant", "content": "Blue."}]
+    messages = [
+        {"role": "user", "content": "It is blue."},
+        {"role": "assistant", "content": "Blue."},
+    ]
     assert AnswerInput.of({"messages": messages}).answer == "Blue."
     assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}
-    assert "got both" in AnswerInput.of({"conversation": messages, "answer": "A."}).problem
+    assert (
+        "got both" in AnswerInput.of({"conversation": messages, "answer": "A."}).problem
+    )
 
 
 def test_a_row_without_an_answer_and_ids(judge_at):
@@ -66,9 +112,19 @@ def test_a_row_without_an_answer_and_ids(judge_at):
         {"response": BLUE, "contexts": [BLUE]},
     ]
     found = judge.batch(rows)
-    assert [(j.id, j.unscored) for j in found] == [("a", None), (2, "parse_failed"), ("c", None), (None, None)]
-    assert "it has no answer: got id, user_input, contexts, expected answer, response" in found[1].detail
-    assert [(j.id, j.score) for j in asyncio.run(judge.abatch(rows))] == [(j.id, j.score) for j in found]
+    assert [(j.id, j.unscored) for j in found] == [
+        ("a", None),
+        (2, "parse_failed"),
+        ("c", None),
+        (None, None),
+    ]
+    assert (
+        "it has no answer: got id, user_input, contexts, expected answer, response"
+        in found[1].detail
+    )
+    assert [(j.id, j.score) for j in asyncio.run(judge.abatch(rows))] == [
+        (j.id, j.score) for j in found
+    ]
 
 
 def test_abatch_is_cancellable(judge_at):
@@ -83,7 +139,11 @@ def test_abatch_is_cancellable(judge_at):
     judge, server = judge_at(says=wait)
 
     async def cancel():
-        task = asyncio.ensure_future(judge.abatch([{"context": [BLUE], "answer": f"It is {i}."} for i in range(9)], 1))
+        task = asyncio.ensure_future(
+            judge.abatch(
+                [{"context": [BLUE], "answer": f"It is {i}."} for i in range(9)], 1
+            )
+        )
         await asyncio.to_thread(begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -99,15 +159,28 @@ def test_lines_are_read_as_they_are(tmp_path):
     raw = b'\xef\xbb\xbf{"id": 1}\r\n\r\n  \n{"id": "\xe2\x80\xa8"}\n{"id": 3}'
     found = list(read_records(io.BytesIO(raw)))
     assert [(r.line, r.row["id"]) for r in found] == [(1, 1), (4, "\u2028"), (5, 3)]
-    plain = read_records(io.BytesIO(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b"")))
+    plain = read_records(
+        io.BytesIO(
+            raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b"")
+        )
+    )
     assert [r.key for r in found] == [r.key for r in plain]
     (tmp_path / "in").write_bytes(raw)
     os.mkfifo(tmp_path / "pipe")  # can be read only once: not for its length
-    assert [count_lines(path) for path in (tmp_path / "in", tmp_path / "pipe", STANDARD)] == [5, None, None]
+    assert [
+        count_lines(path) for path in (tmp_path / "in", tmp_path / "pipe", STANDARD)
+    ] == [5, None, None]
 
 
 def test_half_a_character_is_replaced():
     """Question, chunks and answer can be sent and written; two halves of a character become it."""
-    half = AnswerInput.make("q \ud83d", [{"text": "c \udc00", "source": "s \ud800"}, "\ud83d\ude00"], "a \ud83d b")
+    half = AnswerInput.make(
+        "q \ud83d",
+        [{"text": "c \udc00", "source": "s \ud800"}, "\ud83d\ude00"],
+        "a \ud83d b",
+    )
     assert (half.question, half.answer) == ("q \ufffd", "a \ufffd b")
-    assert [(c.text, c.source) for c in half.chunks] == [("c \ufffd", "s \ufffd"), ("😀", None)]
+    assert [(c.text, c.source) for c in half.chunks] == [
+        ("c \ufffd", "s \ufffd"),
+        ("😀", None),
+    ]

@@ -14,7 +14,10 @@ def labels(tmp_path):
 
     def write(*lines):
         path = tmp_path / "labels.jsonl"
-        path.write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines), encoding="utf-8")
+        path.write_text(
+            "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines),
+            encoding="utf-8",
+        )
         return path
 
     return write
@@ -22,35 +25,84 @@ def labels(tmp_path):
 
 def statement(**fields):
     """A labelled example with one statement."""
-    return {"context": ["a", "b"], "answer": "x", "statements": [{"text": "t", **fields}]}
+    return {
+        "context": ["a", "b"],
+        "answer": "x",
+        "statements": [{"text": "t", **fields}],
+    }
 
 
 FAULTS = [
-    ('{"context": [', r"is not JSON in UTF-8 \(EOF while parsing a list at line 1 column 13"),
+    (
+        '{"context": [',
+        r"is not JSON in UTF-8 \(EOF while parsing a list at line 1 column 13",
+    ),
     ("[1, 2]", "got list, expected an object"),
     ('"text"', "got str, expected an object"),
     ("null", "got NoneType, expected an object"),
-    (statement(verdict="supported"), r"statements\.0\.verdict: expected .*'partially_supp.* \(got 'supported'\)"),
-    (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from"),
-    (statement(supporting_chunk_ids=[-1]), r"statements\[0\] names chunk -1, but the context has 2 chunks"),
-    (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: expected .* \(got '0'\)"),
-    ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: is missing"),
+    (
+        statement(verdict="supported"),
+        r"statements\.0\.verdict: expected .*'partially_supp.* \(got 'supported'\)",
+    ),
+    (
+        statement(supporting_chunk_ids=[2]),
+        r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from",
+    ),
+    (
+        statement(supporting_chunk_ids=[-1]),
+        r"statements\[0\] names chunk -1, but the context has 2 chunks",
+    ),
+    (
+        statement(supporting_chunk_ids="0"),
+        r"statements\.0\.supporting_chunk_ids: expected .* \(got '0'\)",
+    ),
+    (
+        {**GOOD, "statements": [{"verdict": "no_evidence"}]},
+        r"statements\.0\.text: is missing",
+    ),
     ({**GOOD, "statements": [None]}, r"statements\.0: expected .* \(got None\)"),
-    ({**GOOD, "statements": {"text": "t"}}, r"statements: expected .* \(got {'text': 't'}\)"),
-    ({**GOOD, "context": []}, "context is empty: a labelled example needs the text the answer was judged against"),
+    (
+        {**GOOD, "statements": {"text": "t"}},
+        r"statements: expected .* \(got {'text': 't'}\)",
+    ),
+    (
+        {**GOOD, "context": []},
+        "context is empty: a labelled example needs the text the answer was judged against",
+    ),
     ({**GOOD, "context": ["", " "]}, "context is empty"),
-    ({"answer": "x", "faithful": True}, "it has no context: got answer, faithful, expected retrieved_contexts"),
-    ({**GOOD, "context": [3]}, r"context\[0\] is '3', expected text or an object with 'text'"),
-    ({**GOOD, "context": {"body": "x"}}, "context is dict, expected a list of texts or chunks"),
+    (
+        {"answer": "x", "faithful": True},
+        "it has no context: got answer, faithful, expected retrieved_contexts",
+    ),
+    (
+        {**GOOD, "context": [3]},
+        r"context\[0\] is '3', expected text or an object with 'text'",
+    ),
+    (
+        {**GOOD, "context": {"body": "x"}},
+        "context is dict, expected a list of texts or chunks",
+    ),
     ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe', expected true or false"),
     ({**GOOD, "faithful": 3}, "faithful is 3, expected true or false"),
     ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)"),
-    ('{"context": ["a"], "answer": "x", "score": NaN}', r"is not JSON in UTF-8 \(expected value at line 1 column 44"),
-    ({**GOOD, "answer": "x" * 10_000_000}, "characters of question, context and answer, expected at most 10,000,000"),
+    (
+        '{"context": ["a"], "answer": "x", "score": NaN}',
+        r"is not JSON in UTF-8 \(expected value at line 1 column 44",
+    ),
+    (
+        {**GOOD, "answer": "x" * 10_000_000},
+        "characters of question, context and answer, expected at most 10,000,000",
+    ),
     ({**GOOD, "answer": "  "}, "answer is '  ', expected text"),
-    ({**GOOD, "answer": None}, r"it has no answer: got context, answer \(empty\), faithful, expected answer, "),
+    (
+        {**GOOD, "answer": None},
+        r"it has no answer: got context, answer \(empty\), faithful, expected answer, ",
+    ),
     ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)"),
-    ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "is not JSON in UTF-8 .*hex escape"),
+    (
+        '{"context": ["a \\ud83d"], "answer": "x", "faithful": true}',
+        "is not JSON in UTF-8 .*hex escape",
+    ),
 ]
 
 
@@ -79,8 +131,14 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
     ("lines", "message"),
     [
         (["", "  "], "0 rows, none with a usable label"),
-        ([{"context": ["a"], "answer": "x"}], "1 row, none with a usable label: it has no faithful: got context, ans"),
-        ([statement(), statement(verdict=None) | {"answer": "y"}], "2 rows, none with a usable label"),
+        (
+            [{"context": ["a"], "answer": "x"}],
+            "1 row, none with a usable label: it has no faithful: got context, ans",
+        ),
+        (
+            [statement(), statement(verdict=None) | {"answer": "y"}],
+            "2 rows, none with a usable label",
+        ),
     ],
 )
 def test_files_without_a_usable_label(labels, lines, message):
@@ -89,13 +147,22 @@ def test_files_without_a_usable_label(labels, lines, message):
 
 
 def test_missing_file_folder_and_other_encodings(tmp_path):
-    with pytest.raises(InputError, match=r"nothing\.jsonl: cannot be read \(no such file"):
+    with pytest.raises(
+        InputError, match=r"nothing\.jsonl: cannot be read \(no such file"
+    ):
         read_labels(tmp_path / "nothing.jsonl")
-    with pytest.raises(InputError, match=r"cannot be read \(is a directory\); expected CSV, "):
+    with pytest.raises(
+        InputError, match=r"cannot be read \(is a directory\); expected CSV, "
+    ):
         read_labels(tmp_path)
     latin = tmp_path / "latin.jsonl"
-    latin.write_bytes(json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1"))
-    with pytest.raises(LabelsError, match=r"latin\.jsonl, line 2: is not JSON in UTF-8 .*invalid unicode"):
+    latin.write_bytes(
+        json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1")
+    )
+    with pytest.raises(
+        LabelsError,
+        match=r"latin\.jsonl, line 2: is not JSON in UTF-8 .*invalid unicode",
+    ):
         read_labels(latin)
 
 
@@ -111,35 +178,74 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
 )  # fmt: skip
 def test_label_of_an_answer(given, verdicts, label):
     """`faithful` counts first, then the statements (all fully supported), then a score of 1; none of them: no label."""
-    row = {"context": ["a"], "answer": "x", **given, "statements": [{"text": "t", "verdict": v} for v in verdicts]}
+    row = {
+        "context": ["a"],
+        "answer": "x",
+        **given,
+        "statements": [{"text": "t", "verdict": v} for v in verdicts],
+    }
     assert parse_example(row).label is label
 
 
 def test_what_makes_an_example():
     """A given id is kept as text; without one it is a hash of question, context and answer alone. A null counts as
     absent, keys we do not know are left out; of a set of labels, order does not matter and a label does."""
-    plain, other, red = (parse_example({**GOOD, **f}) for f in ({}, {"faithful": False}, {"answer": "It is red."}))
-    assert (parse_example({**GOOD, "id": 7}).id, plain.id == other.id, plain.id == red.id) == ("7", True, False)
-    full = dict.fromkeys(("question", "id", "statements", "score", "group", "split", "annotators", "meta")) | GOOD
+    plain, other, red = (
+        parse_example({**GOOD, **f})
+        for f in ({}, {"faithful": False}, {"answer": "It is red."})
+    )
+    assert (
+        parse_example({**GOOD, "id": 7}).id,
+        plain.id == other.id,
+        plain.id == red.id,
+    ) == ("7", True, False)
+    full = (
+        dict.fromkeys(
+            (
+                "question",
+                "id",
+                "statements",
+                "score",
+                "group",
+                "split",
+                "annotators",
+                "meta",
+            )
+        )
+        | GOOD
+    )
     assert parse_example({**full, "something": [1]}) == plain
     assert (plain.question, plain.statements) == (None, ())
-    assert label_set_hash([plain, red]) == label_set_hash([red, plain]) != label_set_hash([other, red])
+    assert (
+        label_set_hash([plain, red])
+        == label_set_hash([red, plain])
+        != label_set_hash([other, red])
+    )
 
 
 def test_each_kind_of_fault_is_named_once(labels):
     """A line each, whatever is wrong with it – an example or an id that was there before, too –, and then the format
     once; good lines between them do not matter."""
-    path = labels(GOOD, "no", {**GOOD, "id": "b", "answer": "B."}, {**GOOD, "id": "b", "answer": "C."}, GOOD)
+    path = labels(
+        GOOD,
+        "no",
+        {**GOOD, "id": "b", "answer": "B."},
+        {**GOOD, "id": "b", "answer": "C."},
+        GOOD,
+    )
     with pytest.raises(LabelsError) as caught:
         read_labels(path)
     *told, form = str(caught.value).splitlines()
     again = f"is the answer at {path}, line {{}} again, or has its id"
-    for line, said in zip(told, ("2: is not JSON", f"4: {again.format(3)}"), strict=True):
+    for line, said in zip(
+        told, ("2: is not JSON", f"4: {again.format(3)}"), strict=True
+    ):
         assert line.startswith(f"{path}, line {said}")
     assert told[1].endswith("(1 row more like it.)")
     assert form.startswith("One JSON object a line")
     with pytest.raises(
-        LabelsError, match=r"line 2: is not JSON .* \(10 rows more like it\.\) One JSON object"
+        LabelsError,
+        match=r"line 2: is not JSON .* \(10 rows more like it\.\) One JSON object",
     ) as caught:
         read_labels(labels(GOOD, *["no"] * 11))
     assert len(str(caught.value).splitlines()) == 1
@@ -147,7 +253,10 @@ def test_each_kind_of_fault_is_named_once(labels):
 
 def rows_of(column, *values):
     """An answer for each value of a column."""
-    return [{"context": ["a"], "answer": f"x {i}", column: value} for i, value in enumerate(values)]
+    return [
+        {"context": ["a"], "answer": f"x {i}", column: value}
+        for i, value in enumerate(values)
+    ]
 
 
 NEGATED = (
@@ -162,19 +271,45 @@ PLAIN = (
 
 
 @pytest.mark.parametrize(("names", "yes"), [(NEGATED, False), (PLAIN, True)])
-@pytest.mark.parametrize("pair", [("yes", "no"), (1, 0), (1.0, 0.0), (True, False), ("True", "False"), ("Y", "N")])
+@pytest.mark.parametrize(
+    "pair",
+    [("yes", "no"), (1, 0), (1.0, 0.0), (True, False), ("True", "False"), ("Y", "N")],
+)
 def test_a_name_tells_what_a_yes_means(names, yes, pair):
     for name in names:
-        assert [e.faithful for e in read_labels(rows_of(name, *pair))] == [yes, not yes], name
+        assert [e.faithful for e in read_labels(rows_of(name, *pair))] == [
+            yes,
+            not yes,
+        ], name
 
 
 def test_words_that_tell_mean_the_same_under_every_name():
-    words = {"PASS": True, "Fail": False, "faithful": True, "not grounded": False, "Hallucinated": False}
+    words = {
+        "PASS": True,
+        "Fail": False,
+        "faithful": True,
+        "not grounded": False,
+        "Hallucinated": False,
+    }
     for name in ("label", "verdict", "hallucination", "is_faithful", "human_label"):
-        assert [e.faithful for e in read_labels(rows_of(name, *words))] == [*words.values()], name
+        assert [e.faithful for e in read_labels(rows_of(name, *words))] == [
+            *words.values()
+        ], name
 
 
-@pytest.mark.parametrize("name", ["label", "labels", "target", "verdict", "class", "gold", "Human Label", "annotation"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "label",
+        "labels",
+        "target",
+        "verdict",
+        "class",
+        "gold",
+        "Human Label",
+        "annotation",
+    ],
+)
 def test_a_column_that_does_not_tell_is_not_guessed(name):
     """One sentence has the counts and the flag; one value that is said tells the other; a graded score is ours."""
     rows = rows_of(name, 1, 0, 1)
@@ -183,8 +318,16 @@ def test_a_column_that_does_not_tell_is_not_guessed(name):
     asked = "does not tell which of its values means faithful: '1' (2), '0' (1). Say it with `faith-dspy labels import"
     assert f"labels: {name!r} {asked}" in str(caught.value)
     assert "--value 1=unfaithful" in str(caught.value)
-    assert [e.faithful for e in read_labels(rows, values={"1": False})] == [False, True, False]
-    assert [e.faithful for e in read_labels(rows, values={"0": False})] == [True, False, True]
+    assert [e.faithful for e in read_labels(rows, values={"1": False})] == [
+        False,
+        True,
+        False,
+    ]
+    assert [e.faithful for e in read_labels(rows, values={"0": False})] == [
+        True,
+        False,
+        True,
+    ]
     assert [e.label for e in read_labels(rows, require_label=False)] == [None] * 3
 
 
@@ -192,7 +335,11 @@ def test_a_score_under_foreign_names_is_not_guessed():
     foreign = [{"passage": "a", "response": f"x {i}", "score": i} for i in (0, 1)]
     with pytest.raises(LabelsError, match="'score' does not tell"):
         read_labels(foreign)
-    assert [e.label for e in read_labels(rows_of("score", 0, 1, 0.5))] == [False, True, False]
+    assert [e.label for e in read_labels(rows_of("score", 0, 1, 0.5))] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_column_that_the_user_names():
@@ -202,11 +349,16 @@ def test_a_column_that_the_user_names():
     assert [e.faithful for e in read_labels(rows, **said)] == [False, True, False]
     rows = rows_of("hallucination", 1, 0)
     for column in ("hallucination", "!hallucination"):
-        assert [e.faithful for e in read_labels(rows, columns={"faithful": column})] == [False, True]
+        assert [
+            e.faithful for e in read_labels(rows, columns={"faithful": column})
+        ] == [False, True]
     inside = [{"a": {"ctx": "a", "text": f"x {i}", "hallucinated": i}} for i in (1, 0)]
     columns = {"context": "a.ctx", "answer": "a.text", "faithful": "a.hallucinated"}
     assert [e.faithful for e in read_labels(inside, columns=columns)] == [False, True]
-    with pytest.raises(LabelsError, match=r"no 'halucination' for --map faithful=halucination \(halucination → hallu"):
+    with pytest.raises(
+        LabelsError,
+        match=r"no 'halucination' for --map faithful=halucination \(halucination → hallu",
+    ):
         read_labels(rows, columns={"faithful": "halucination"})
 
 
@@ -214,8 +366,15 @@ def test_spans_of_unsupported_text_are_a_label():
     """An empty list is faithful, as are counts of nothing; a list whose name does not tell is none."""
     span = {"start": 0, "end": 1, "label_type": "Evident Conflict"}
     for name in ("hallucination_labels", "labels", "hallucination_spans"):
-        assert [e.faithful for e in read_labels(rows_of(name, [span], []))] == [False, True], name
-    counts = rows_of("hallucination_labels", {"evident_conflict": 0, "baseless_info": 1}, {"evident_conflict": 0})
+        assert [e.faithful for e in read_labels(rows_of(name, [span], []))] == [
+            False,
+            True,
+        ], name
+    counts = rows_of(
+        "hallucination_labels",
+        {"evident_conflict": 0, "baseless_info": 1},
+        {"evident_conflict": 0},
+    )
     assert [e.faithful for e in read_labels(counts)] == [False, True]
     with pytest.raises(LabelsError, match="'labels' has other words"):
         read_labels(rows_of("labels", ["Supported"], ["Refuted"]))
@@ -223,12 +382,20 @@ def test_spans_of_unsupported_text_are_a_label():
 
 def test_what_was_understood_is_said(caplog):
     read_labels(rows_of("hallucination", *[1] * 3, *[0] * 7))
-    assert caplog.messages[-1] == "labels: faithful: 7 yes, 3 no, from 'hallucination', negated"
+    assert (
+        caplog.messages[-1]
+        == "labels: faithful: 7 yes, 3 no, from 'hallucination', negated"
+    )
 
 
 def test_a_fault_in_every_row_is_one_sentence():
-    with pytest.raises(LabelsError, match=r"row 1: context is int, expected .*\(99 rows more like it\.\)") as caught:
-        read_labels([{"context": i, "answer": f"x {i}", "faithful": True} for i in range(100)])
+    with pytest.raises(
+        LabelsError,
+        match=r"row 1: context is int, expected .*\(99 rows more like it\.\)",
+    ) as caught:
+        read_labels(
+            [{"context": i, "answer": f"x {i}", "faithful": True} for i in range(100)]
+        )
     assert len(str(caught.value).splitlines()) == 1
 
 

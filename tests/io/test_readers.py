@@ -11,8 +11,20 @@ from faith_dspy.io.labels import read_labels, vote
 from faith_dspy.io.readers import check_records, open_records
 
 ROWS = [
-    {"Query": "Which?", "Contexts": ["A cup.", "It is red."], "Response": "A red cup.", "label": "PASS", "cost": 0.1},
-    {"Query": None, "Contexts": ["A cup.", "It is new."], "Response": "A mug.", "label": "FAIL", "cost": None},
+    {
+        "Query": "Which?",
+        "Contexts": ["A cup.", "It is red."],
+        "Response": "A red cup.",
+        "label": "PASS",
+        "cost": 0.1,
+    },
+    {
+        "Query": None,
+        "Contexts": ["A cup.", "It is new."],
+        "Response": "A mug.",
+        "label": "FAIL",
+        "cost": None,
+    },
 ]
 
 
@@ -28,14 +40,19 @@ def put(path, rows=ROWS):
         case ".json":
             path.write_text(json.dumps({"data": rows}), encoding="utf-8")
         case _:
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            path.write_text(
+                "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+            )
     return path
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "json", "jsonl"])
 def test_a_table_of_each_kind_is_the_same_labels(tmp_path, kind):
     examples = read_labels(put(tmp_path / f"l.{kind}"))
-    assert [(e.question, [c.text for c in e.context], e.answer, e.faithful) for e in examples] == [
+    assert [
+        (e.question, [c.text for c in e.context], e.answer, e.faithful)
+        for e in examples
+    ] == [
         ("Which?", ["A cup.", "It is red."], "A red cup.", True),
         (None, ["A cup.", "It is new."], "A mug.", False),
     ]
@@ -48,8 +65,15 @@ def test_data_in_memory():
 
     data = datasets.Dataset.from_list(ROWS)
     examples = read_labels(ROWS)
-    assert examples == read_labels(data) == read_labels(pandas.DataFrame(ROWS)) == read_labels(examples)
-    parts = datasets.DatasetDict({"train": data.select([0]), "validation": data.select([1])})
+    assert (
+        examples
+        == read_labels(data)
+        == read_labels(pandas.DataFrame(ROWS))
+        == read_labels(examples)
+    )
+    parts = datasets.DatasetDict(
+        {"train": data.select([0]), "validation": data.select([1])}
+    )
     assert [e.split for e in read_labels(parts)] == ["train", "dev"]
 
 
@@ -67,8 +91,14 @@ def test_names_are_spelt_in_many_ways():
     ("rows", "said"),
     [
         ([{"question": "q", "context": [], "answer": "a", "id": 1, "cost": None}], []),
-        ([{"passage": "p", "answer": "a", "model": "m"}], ["here: context is taken from 'passage', not used: 'model'"]),
-        ([{"prompt": None}, {"prompt": "q"}], ["here: question is taken from 'prompt'"]),
+        (
+            [{"passage": "p", "answer": "a", "model": "m"}],
+            ["here: context is taken from 'passage', not used: 'model'"],
+        ),
+        (
+            [{"prompt": None}, {"prompt": "q"}],
+            ["here: question is taken from 'prompt'"],
+        ),
     ],
 )
 def test_which_columns_are_read_is_said(caplog, rows, said):
@@ -81,14 +111,27 @@ def test_which_columns_are_read_is_said(caplog, rows, said):
 
 def test_a_column_that_is_missing(tmp_path):
     row = {"context": "A cup.", "answer": "A cup.", "faithful": True}
-    for wrong, field in (("faithfull", "faithful"), ("contxt", "context"), ("anwser", "answer")):
-        path = put(tmp_path / "l.csv", [{wrong if name == field else name: v for name, v in row.items()}])
-        with pytest.raises(LabelsError, match=rf"it has no {field}: got .*{wrong}.* \({wrong} → {field}\?\)"):
+    for wrong, field in (
+        ("faithfull", "faithful"),
+        ("contxt", "context"),
+        ("anwser", "answer"),
+    ):
+        path = put(
+            tmp_path / "l.csv",
+            [{wrong if name == field else name: v for name, v in row.items()}],
+        )
+        with pytest.raises(
+            LabelsError,
+            match=rf"it has no {field}: got .*{wrong}.* \({wrong} → {field}\?\)",
+        ):
             read_labels(path)
     wrong = pandas.DataFrame([{"contxt": "A cup.", "answer": "A cup.", "id": None}])
     for judged in (put(tmp_path / "a.csv", wrong), wrong):
         with pytest.raises(
-            InputError, match=re.escape("it has no context: got contxt, answer, id (empty) (contxt → context?)")
+            InputError,
+            match=re.escape(
+                "it has no context: got contxt, answer, id (empty) (contxt → context?)"
+            ),
         ):
             Judge("openai/none").batch(judged)
     with pytest.raises(InputError, match="cannot be read \\(no such file"):
@@ -98,16 +141,18 @@ def test_a_column_that_is_missing(tmp_path):
 def test_cells_that_hold_nothing(tmp_path):
     """What pandas and spreadsheets write for nothing is nothing; in a list of chunks an empty one keeps its place."""
     path = tmp_path / "t.csv"
-    path.write_text("answer,context,question,faithful\nA.,c,nan,  \nB.,c,#N/A,NaN\nNone,c,q,yes\n")
+    path.write_text(
+        "answer,context,question,faithful\nA.,c,nan,  \nB.,c,#N/A,NaN\nNone,c,q,yes\n"
+    )
     with open_records(path) as records:
         rows = [r.row for r in records]
     assert [(r["answer"], r["question"], r["faithful"]) for r in rows] == [
         ("A.", None, None), ("B.", None, None), ("None", "q", "yes"),
     ]  # fmt: skip
     assert [e.answer for e in read_labels(path)] == ["None"]
-    pandas.DataFrame({"answer": ["A."], "context": [["", None, "c"]], "faithful": [1]}).to_parquet(
-        tmp_path / "t.parquet"
-    )
+    pandas.DataFrame(
+        {"answer": ["A."], "context": [["", None, "c"]], "faithful": [1]}
+    ).to_parquet(tmp_path / "t.parquet")
     (example,) = read_labels(tmp_path / "t.parquet")
     assert [c.text for c in example.context] == ["", "", "c"]
 
@@ -115,10 +160,21 @@ def test_cells_that_hold_nothing(tmp_path):
 def test_label_words(tmp_path):
     """PASS and FAIL, 1 and 0 and verdicts mean something by themselves; of ratings and other words the first is named,
     and in unlabelled traffic a column like it is no label."""
-    means = {"PASS": True, "Fail": False, 1: True, "0": False, "no evidence": False, "neutral": None, 4: None}
+    means = {
+        "PASS": True,
+        "Fail": False,
+        1: True,
+        "0": False,
+        "no evidence": False,
+        "neutral": None,
+        4: None,
+    }
     assert {word: vote(word) for word in (*means, "0.5")} == means | {"0.5": None}
     assert (vote(0.0), vote([])) == (False, None)
-    path = put(tmp_path / "l.csv", [{"context": "A cup.", "answer": "A cup.", "label": "neutral"}])
+    path = put(
+        tmp_path / "l.csv",
+        [{"context": "A cup.", "answer": "A cup.", "label": "neutral"}],
+    )
     with pytest.raises(
         LabelsError,
         match=r"l\.csv: 'label' has other words: 'neutral' \(1\)\. Say it with .* --value neutral=unfaithful",
@@ -133,13 +189,24 @@ def test_csv_as_people_write_it(tmp_path):
     path = tmp_path / "t.csv"
     long = "x" * 200_000
     chunk = '{""text"": ""x"", ""source"": ""y""}'
-    rows = ("answer;context", f'"a\r\nb";"{long}"', "", "c;d;e", f'["a"];"{chunk}"', "a;\"['x', 'y']\"", "")
+    rows = (
+        "answer;context",
+        f'"a\r\nb";"{long}"',
+        "",
+        "c;d;e",
+        f'["a"];"{chunk}"',
+        "a;\"['x', 'y']\"",
+        "",
+    )
     path.write_bytes(("\ufeff" + "\r\n".join(rows)).encode())
     with open_records(path) as records:
         first, second, third, fourth = records
     assert first.row == {"answer": "a\r\nb", "context": long}
     assert second.problem == "row 2: has more cells than the header"
-    assert third.row == {"answer": '["a"]', "context": [{"text": "x", "source": "y"}]}  # an answer stays text
+    assert third.row == {
+        "answer": '["a"]',
+        "context": [{"text": "x", "source": "y"}],
+    }  # an answer stays text
     assert fourth.row["context"] == ["x", "y"]  # as pandas writes a list
 
 
@@ -147,13 +214,33 @@ def test_csv_as_people_write_it(tmp_path):
     ("name", "content", "told"),
     [
         ("a.parquet", b"no", "cannot be read"),
-        ("a.csv", b"\xff\xff\x00a", "can't decode byte 0xff .*; expected CSV, .* in UTF-8"),
+        (
+            "a.csv",
+            b"\xff\xff\x00a",
+            "can't decode byte 0xff .*; expected CSV, .* in UTF-8",
+        ),
         ("a.csv", b"\xff\xfe\x00a\x00", "cannot be read .*utf-16"),
-        ("a.csv", b'answer,context\n"open,b\n', "row that begins in line 2: is a quotation mark not closed"),
+        (
+            "a.csv",
+            b'answer,context\n"open,b\n',
+            "row that begins in line 2: is a quotation mark not closed",
+        ),
         ("a.jsonl", b"PK\x03\x04 no lines\n", "it is a zip archive, or a spreadsheet"),
-        ("a.docx", b"It is blue.\n", "expected CSV, TSV, Excel, Parquet, JSON or JSON lines"),
-        ("a.csv", b"context,answer,answer\nx,y,z\n", "two of its columns have the same name"),
-        ("a.csv", b"anser,context\nx,y\n", "it has no answer: got anser, context .anser → answer"),
+        (
+            "a.docx",
+            b"It is blue.\n",
+            "expected CSV, TSV, Excel, Parquet, JSON or JSON lines",
+        ),
+        (
+            "a.csv",
+            b"context,answer,answer\nx,y,z\n",
+            "two of its columns have the same name",
+        ),
+        (
+            "a.csv",
+            b"anser,context\nx,y\n",
+            "it has no answer: got anser, context .anser → answer",
+        ),
         ("a.json", b'[{"reply_text": "x"}]', "it has no answer: got reply_text"),
     ],
 )
@@ -181,10 +268,19 @@ def test_json_in_whatever_file_is_the_same_labels(tmp_path, name, encode, encodi
     assert read_labels(tmp_path / name) == read_labels(ROWS)
 
 
-@pytest.mark.parametrize(("name", "separator"), [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", "\t"), ("t.txt", "\t")])
+@pytest.mark.parametrize(
+    ("name", "separator"),
+    [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", "\t"), ("t.txt", "\t")],
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_tables_with_separators_as_spreadsheets_save_them(tmp_path, name, separator, encoding):
-    rows = [("context", "answer", "hallucination"), ("A cup.", "A cup.", "no"), ("A cup.", "A mug.", "yes")]
+def test_tables_with_separators_as_spreadsheets_save_them(
+    tmp_path, name, separator, encoding
+):
+    rows = [
+        ("context", "answer", "hallucination"),
+        ("A cup.", "A cup.", "no"),
+        ("A cup.", "A mug.", "yes"),
+    ]
     (tmp_path / name).write_bytes("\n".join(map(separator.join, rows)).encode(encoding))
     assert [e.faithful for e in read_labels(tmp_path / name)] == [True, False]
 
@@ -209,7 +305,9 @@ def test_files_of_other_kinds_say_what_to_do(tmp_path, name, content, advice):
 
 
 def test_an_excel_file_is_read_where_pandas_can(tmp_path, monkeypatch):
-    frame = pandas.DataFrame([{"context": "A cup.", "answer": "A cup.", "hallucination": 0}])
+    frame = pandas.DataFrame(
+        [{"context": "A cup.", "answer": "A cup.", "hallucination": 0}]
+    )
     monkeypatch.setattr(pandas, "read_excel", lambda path, dtype: frame)
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     assert [e.faithful for e in read_labels(tmp_path / "t.xlsx")] == [True]

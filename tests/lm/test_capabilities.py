@@ -17,7 +17,10 @@ def length(asked):
 
 def old_name(asked):
     wrong = "max_tokens" in asked and "newer_name" not in asked
-    return wrong and "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+    return (
+        wrong
+        and "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+    )
 
 
 REFUSALS = {
@@ -29,17 +32,28 @@ REFUSALS = {
         length(a) < 16
         and "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 1 instead."
     ),
-    "logprobs": lambda a: a.get("logprobs") and "logprobs are not supported with reasoning models.",
+    "logprobs": lambda a: (
+        a.get("logprobs") and "logprobs are not supported with reasoning models."
+    ),
     "top_logprobs": lambda a: (
-        (a.get("top_logprobs") or 0) > 5 and "Invalid value for 'top_logprobs': must be less than or equal to 5."
+        (a.get("top_logprobs") or 0) > 5
+        and "Invalid value for 'top_logprobs': must be less than or equal to 5."
     ),
     "top_logprobs of vLLM": lambda a: (
-        (a.get("top_logprobs") or 0) > 5 and "Requested sample logprobs of 20, which is greater than max allowed: 5"
+        (a.get("top_logprobs") or 0) > 5
+        and "Requested sample logprobs of 20, which is greater than max allowed: 5"
     ),
-    "top_logprobs alone": lambda a: "top_logprobs" in a and "Unrecognized request argument supplied: top_logprobs",
-    "system": lambda a: a["messages"][0]["role"] == "system" and "System role not supported",
+    "top_logprobs alone": lambda a: (
+        "top_logprobs" in a and "Unrecognized request argument supplied: top_logprobs"
+    ),
+    "system": lambda a: (
+        a["messages"][0]["role"] == "system" and "System role not supported"
+    ),
     "seed": lambda a: "seed" in a and "Unknown parameter: 'seed'.",
-    "stop": lambda a: "stop" in a and "Unsupported parameter: 'stop' is not supported with this model.",
+    "stop": lambda a: (
+        "stop" in a
+        and "Unsupported parameter: 'stop' is not supported with this model."
+    ),
 }
 
 
@@ -48,14 +62,20 @@ def refusing(*refusals):
 
     def say(asked):
         wrong = next(filter(None, (refusal(asked) for refusal in refusals)), None)
-        return {"status": 400, "text": wrong} if wrong else {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
+        return (
+            {"status": 400, "text": wrong}
+            if wrong
+            else {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
+        )
 
     return say
 
 
 def judged(server, n=N, threads=8, lm=None, **options):
     """The judgments on so many answers of a statement each, and the requests that they took."""
-    lm = lm or make_lm("openai/tiny", api_base=server.base, num_retries=0, seed=3, stop="\n\n")
+    lm = lm or make_lm(
+        "openai/tiny", api_base=server.base, num_retries=0, seed=3, stop="\n\n"
+    )
     judge = Judge(lm, **options)
     records = [{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(n)]
     judgments = judge.batch(records, num_threads=threads)
@@ -70,7 +90,10 @@ def test_a_refused_parameter_costs_one_call(chat_server, name):
     assert [j.statements[0].verdict for j in judgments] == [Verdict.FULLY_SUPPORTED] * N
     assert calls == N + 1
     told = name not in ("logprobs", "top_logprobs alone")
-    assert all((j.statements[0].confidence is not None) is told for j in judgments) or name == "top_logprobs alone"
+    assert (
+        all((j.statements[0].confidence is not None) is told for j in judgments)
+        or name == "top_logprobs alone"
+    )
 
 
 def test_an_lm_that_refuses_them_all(chat_server):
@@ -87,16 +110,26 @@ def test_a_json_schema_that_is_refused(chat_server):
 
     def say(asked):
         if "response_format" in asked:
-            return {"status": 400, "text": "'response_format' of type 'json_object' is not supported with this model"}
+            return {
+                "status": 400,
+                "text": "'response_format' of type 'json_object' is not supported with this model",
+            }
         return '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "No"}]}'
 
     server = chat_server(says=say)
-    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), verification="joint")
+    judge = Judge(
+        make_lm("openai/tiny", api_base=server.base, num_retries=0),
+        verification="joint",
+    )
     for i in range(4):
         judgment = judge(context=CONTEXT, answer=f"Kettle {i} is blue. It is new.")
         assert [s.is_supported for s in judgment.statements] == [True, False]
         assert judgment.fallbacks == 0
-    assert len(server.requests) == 4 + sum("response_format" in asked for asked in server.requests) <= 5
+    assert (
+        len(server.requests)
+        == 4 + sum("response_format" in asked for asked in server.requests)
+        <= 5
+    )
 
 
 def test_what_the_server_wants_is_what_is_sent(chat_server):
@@ -105,9 +138,15 @@ def test_what_the_server_wants_is_what_is_sent(chat_server):
     server = chat_server(says=refusing(*(REFUSALS[name] for name in names)))
     judged(server, n=1)
     last = server.requests[-1]
-    assert (last["max_tokens"], last["top_logprobs"], "temperature" in last) == (16, 5, False)
+    assert (last["max_tokens"], last["top_logprobs"], "temperature" in last) == (
+        16,
+        5,
+        False,
+    )
     (message,) = last["messages"]
-    assert message["content"].startswith("You check statements against a context. Use only the context.\n\nContext:")
+    assert message["content"].startswith(
+        "You check statements against a context. Use only the context.\n\nContext:"
+    )
 
 
 # --- models that think --------------------------------------------------------------------------------------------
@@ -117,23 +156,47 @@ def thinking(kind, needed=300):
     """What a model says that thinks for so many tokens before it answers."""
 
     def choice(message, reason):
-        return {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason, "logprobs": None}
+        return {
+            "index": 0,
+            "message": {"role": "assistant", **message},
+            "finish_reason": reason,
+            "logprobs": None,
+        }
 
     def say(asked):
         is_cut = length(asked) < needed
-        label = "No" if "red" in asked["messages"][-1]["content"].rpartition("Statement:")[2] else "Yes"
+        label = (
+            "No"
+            if "red" in asked["messages"][-1]["content"].rpartition("Statement:")[2]
+            else "Yes"
+        )
         content = {
             "reasoning_content": "" if is_cut else label,
             "null": None if is_cut else label,
-            "<think>": "<think>\nIs it Yes? Verdict: Yes, maybe" if is_cut else f"<think>No, no.</think>\n\n{label}",
+            "<think>": "<think>\nIs it Yes? Verdict: Yes, maybe"
+            if is_cut
+            else f"<think>No, no.</think>\n\n{label}",
         }[kind]
         message = {"content": content}
         if kind == "reasoning_content":
             message["reasoning_content"] = "Let me see. Yes?"
         spent = min(length(asked), needed)
-        usage = {"prompt_tokens": 100, "completion_tokens": spent, "total_tokens": 100 + spent}
-        reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "usage": usage}
-        return {"body": reply | {"choices": [choice(message, "length" if is_cut else "stop")]}}
+        usage = {
+            "prompt_tokens": 100,
+            "completion_tokens": spent,
+            "total_tokens": 100 + spent,
+        }
+        reply = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "tiny",
+            "usage": usage,
+        }
+        return {
+            "body": reply
+            | {"choices": [choice(message, "length" if is_cut else "stop")]}
+        }
 
     return say
 
@@ -174,10 +237,18 @@ def test_a_model_that_talks_first(chat_server):
 
     def say(asked):
         text = "The statement is not supported by the context."
-        return "The" if length(asked) < 8 else {"text": text, "top": {"The": 0.95, "Yes": 0.027, "No": 0.018}}
+        return (
+            "The"
+            if length(asked) < 8
+            else {"text": text, "top": {"The": 0.95, "Yes": 0.027, "No": 0.018}}
+        )
 
     server = chat_server(
-        says=lambda asked: {"text": "The", "top": {"The": 0.95, "Yes": 0.027}} if length(asked) < 8 else say(asked)
+        says=lambda asked: (
+            {"text": "The", "top": {"The": 0.95, "Yes": 0.027}}
+            if length(asked) < 8
+            else say(asked)
+        )
     )
     judgments, calls = judged(server, threads=1)
     assert {j.statements[0].verdict for j in judgments} == {Verdict.NOT_SUPPORTED}
@@ -186,7 +257,11 @@ def test_a_model_that_talks_first(chat_server):
 
 def test_one_odd_reply_changes_nothing(chat_server):
     """Of an LM that answers at once a reply without a label is asked for again; the next has one token as before."""
-    server = chat_server(says=lambda a: "Hm" if "Kettle 5" in str(a["messages"]) and length(a) == 1 else "Yes")
+    server = chat_server(
+        says=lambda a: (
+            "Hm" if "Kettle 5" in str(a["messages"]) and length(a) == 1 else "Yes"
+        )
+    )
     judgments, calls = judged(server, threads=1)
     assert ({j.faithful for j in judgments}, calls) == ({True}, N + 1)
     assert [asked["max_tokens"] for asked in server.requests].count(12) == 1
@@ -198,6 +273,9 @@ def test_capabilities_are_kept_for_the_process_and_as_json(chat_server):
     judged(server, n=1)
     lm = make_lm("openai/tiny", api_base=server.base)
     assert lm.capabilities.refused == lm.copy().capabilities.refused == {"temperature"}
-    assert make_lm("openai/tiny", api_base=chat_server().base).capabilities.refused == set()
+    assert (
+        make_lm("openai/tiny", api_base=chat_server().base).capabilities.refused
+        == set()
+    )
     stored = lm.capabilities.model_dump_json()
     assert Capabilities.model_validate_json(stored).refused == {"temperature"}

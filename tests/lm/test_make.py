@@ -26,7 +26,9 @@ def test_two_servers_with_one_model_name(chat_server, monkeypatch):
         monkeypatch.setenv("OPENAI_API_BASE", server.base)
         assert make_lm("openai/tiny")("hello again") == [server.says]
         assert server.authorization[-1] == f"Bearer {KEY}"
-        assert [set(asked) - {"temperature"} for asked in server.requests] == [{"model", "messages"}] * 2
+        assert [set(asked) - {"temperature"} for asked in server.requests] == [
+            {"model", "messages"}
+        ] * 2
 
 
 THREADS = """
@@ -42,7 +44,13 @@ with ThreadPoolExecutor(8) as pool:
 def python(code, *given, **environment):
     """What a fresh interpreter makes of the code."""
     command = [sys.executable, "-c", code, *given]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.all
@@ -57,13 +65,22 @@ def test_first_calls_at_the_same_time(chat_server, tmp_path):
 def test_what_a_request_is_made_with():
     """The temperature is 0, except where given, or for models that take none; a context window reaches Ollama only."""
     lm = make_lm("openai/tiny", context_window=4096)
-    assert (lm.kwargs["temperature"], "num_ctx" in lm.kwargs, lm.endpoint.num_ctx) == (0, False, 4096)
+    assert (lm.kwargs["temperature"], "num_ctx" in lm.kwargs, lm.endpoint.num_ctx) == (
+        0,
+        False,
+        4096,
+    )
     assert make_lm("openai/tiny", temperature=0.7).kwargs["temperature"] == 0.7
     assert make_lm("openai/gpt-5-mini").kwargs["temperature"] is None
     assert make_lm("ollama_chat/llama3", context_window=4096).kwargs["num_ctx"] == 4096
 
 
-BASES = ("127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:pass@localhost:80/v1?token=x")
+BASES = (
+    "127.0.0.1:8080/v1",
+    "http:/v1",
+    "http://[::1/v1",
+    "me:pass@localhost:80/v1?token=x",
+)
 
 
 @pytest.mark.parametrize(
@@ -72,34 +89,62 @@ BASES = ("127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:pass@localhost:8
         ("", {}, "expected 'local'"),
         ("openai/", {}, "expected 'local'"),
         ("local", {"api_base": "http://127.0.0.1:1/v1"}, "no api_base"),
-        *(("openai/tiny", {"api_base": base}, "is not an address; expected one like http://") for base in BASES),
-        *(("openai/tiny", {"timeout": t}, "expected a positive number of sec") for t in (0, -1, math.inf, math.nan)),
+        *(
+            (
+                "openai/tiny",
+                {"api_base": base},
+                "is not an address; expected one like http://",
+            )
+            for base in BASES
+        ),
+        *(
+            ("openai/tiny", {"timeout": t}, "expected a positive number of sec")
+            for t in (0, -1, math.inf, math.nan)
+        ),
     ],
 )
 def test_what_is_no_lm(model, settings, said):
     """Refused before any call, with what would do, and no password is shown."""
     with pytest.raises(ConfigError, match=said) as found:
         make_lm(model, **settings)
-    assert not {"pass", "token"} & set(str(found.value).replace("=", " ").replace(":", " ").split())
+    assert not {"pass", "token"} & set(
+        str(found.value).replace("=", " ").replace(":", " ").split()
+    )
 
 
 def test_identity_holds_no_secret():
-    found = identity(make_lm("openai/tiny", api_base="http://me:pass@example.test/v1/?token=x", api_key=KEY))
+    found = identity(
+        make_lm(
+            "openai/tiny",
+            api_base="http://me:pass@example.test/v1/?token=x",
+            api_key=KEY,
+        )
+    )
     assert (found.name, found.sha256) == ("openai/tiny", None)
     assert found == identity(make_lm("openai/tiny", api_base="http://example.test/v1"))
     assert found != identity(make_lm("openai/tiny", api_base="http://other.test/v1"))
-    assert not [secret for secret in ("pass", "example", KEY, "token") if secret in found.model_dump_json()]
+    assert not [
+        secret
+        for secret in ("pass", "example", KEY, "token")
+        if secret in found.model_dump_json()
+    ]
     assert identity(make_lm("openai/x")) == LMIdentity(name="openai/x")
 
 
-def test_a_judge_tuned_at_an_address_asks_nowhere_else(chat_server, tmp_path, monkeypatch):
+def test_a_judge_tuned_at_an_address_asks_nowhere_else(
+    chat_server, tmp_path, monkeypatch
+):
     server = chat_server()
     tuned = Judge("openai/tiny", api_base=server.base, classifier=None)
     assert tuned(context=["A b."], answer="A b.").faithful
     tuned.save(tmp_path / "judge")
-    with pytest.raises(ConfigError, match=r"tuned on openai/tiny at an address of your own.*--api-base"):
+    with pytest.raises(
+        ConfigError, match=r"tuned on openai/tiny at an address of your own.*--api-base"
+    ):
         load_judge(tmp_path / "judge").preflight()
-    assert load_judge(tmp_path / "judge", api_base=server.base)(context=["A b."], answer="A b.").faithful
+    assert load_judge(tmp_path / "judge", api_base=server.base)(
+        context=["A b."], answer="A b."
+    ).faithful
     monkeypatch.setenv("OPENAI_API_BASE", server.base)
     assert load_judge(tmp_path / "judge").lm.model == "openai/tiny"
 
@@ -109,7 +154,11 @@ def test_a_judge_tuned_at_an_address_asks_nowhere_else(chat_server, tmp_path, mo
     [
         ("openai/gpt-4o-mini", {}, "Set OPENAI_API_KEY in the environment"),
         ("opnai/gpt-4o-mini", {}, "LLM Provider NOT provided"),
-        ("openai/tiny", {"api_base": "http://me:hidden@127.0.0.1:9/v1"}, "LMTransportError"),
+        (
+            "openai/tiny",
+            {"api_base": "http://me:hidden@127.0.0.1:9/v1"},
+            "LMTransportError",
+        ),
     ],
     ids=["key", "provider", "address"],
 )
@@ -129,7 +178,9 @@ def test_preflight(chat_server):
     preflight(lm)
     assert [r["max_tokens"] for r in server.preflights] == [1, 1]
     server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
-    with pytest.raises(LMUnavailableError, match=r"does not answer: LMAuthError.*Check its key") as caught:
+    with pytest.raises(
+        LMUnavailableError, match=r"does not answer: LMAuthError.*Check its key"
+    ) as caught:
         preflight(lm)
     assert server.authorization[-1] == f"Bearer {KEY}"
     assert KEY not in str(caught.value)

@@ -49,8 +49,14 @@ def test_meters_of_parallel_tasks_are_apart(lm, server):
         return meter.usage
 
     with metered() as outer:
-        found = dspy.Parallel(num_threads=2, disable_progress_bar=True)([(task, (1,)), (task, (3,))])
-    assert [counts(usage) for usage in (*found, outer.usage)] == [times(1), times(3), times(4)]
+        found = dspy.Parallel(num_threads=2, disable_progress_bar=True)(
+            [(task, (1,)), (task, (3,))]
+        )
+    assert [counts(usage) for usage in (*found, outer.usage)] == [
+        times(1),
+        times(3),
+        times(4),
+    ]
 
 
 @pytest.mark.parametrize("disk", [False, True])
@@ -64,7 +70,12 @@ def test_a_replay_costs_no_time(lm, server, disk, tmp_path):
     with metered() as second:
         lm("same")
     assert counts(second.usage) == counts(first.usage) == ONE
-    assert (second.usage.seconds, second.paid, first.replayed, second.replayed) == (0.0, Usage(), 0, 1)
+    assert (second.usage.seconds, second.paid, first.replayed, second.replayed) == (
+        0.0,
+        Usage(),
+        0,
+        1,
+    )
     assert len(server.requests) == 1
 
 
@@ -80,7 +91,11 @@ def test_a_stopped_meter_lets_no_call_begin(lm, server):
 
 @pytest.mark.parametrize(
     "duplicate",
-    [lambda lm: lm.copy(temperature=1.0, rollout_id=3), copy.deepcopy, lambda lm: pickle.loads(pickle.dumps(lm))],
+    [
+        lambda lm: lm.copy(temperature=1.0, rollout_id=3),
+        copy.deepcopy,
+        lambda lm: pickle.loads(pickle.dumps(lm)),
+    ],
     ids=["copy", "deepcopy", "pickle"],
 )
 def test_duplicates_count(lm, duplicate):
@@ -88,14 +103,27 @@ def test_duplicates_count(lm, duplicate):
     other = duplicate(lm)
     with metered() as meter:
         other("hello")
-    assert (type(other), counts(meter.usage), other.endpoint) == (MeteredLM, ONE, lm.endpoint)
+    assert (type(other), counts(meter.usage), other.endpoint) == (
+        MeteredLM,
+        ONE,
+        lm.endpoint,
+    )
 
 
 def test_adopting_a_plain_lm(server):
     """A user's own dspy.LM can be made to count, with all its settings; the original is left alone."""
-    plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none", max_tokens=7, num_retries=1, cache=False)
+    plain = dspy.LM(
+        "openai/tiny",
+        api_base=server.base,
+        api_key="none",
+        max_tokens=7,
+        num_retries=1,
+        cache=False,
+    )
     lm = adopt(plain)
-    assert lm.dump_state() | {"_dspy_lm_class": ""} == plain.dump_state() | {"_dspy_lm_class": ""}
+    assert lm.dump_state() | {"_dspy_lm_class": ""} == plain.dump_state() | {
+        "_dspy_lm_class": ""
+    }
     with metered() as meter:
         lm("hello")
         plain("other")
@@ -122,7 +150,11 @@ def test_history_is_bounded(lm):
     before = len(GLOBAL_HISTORY)
     for i in range(100):
         lm(f"q{i}")
-    assert (len(lm.history), lm.history[-1]["prompt"], len(GLOBAL_HISTORY)) == (64, "q99", before)
+    assert (len(lm.history), lm.history[-1]["prompt"], len(GLOBAL_HISTORY)) == (
+        64,
+        "q99",
+        before,
+    )
 
 
 def test_no_call_is_made_beyond_the_limit_of_calls(lm, server):
@@ -143,8 +175,15 @@ def test_calls_in_flight_count_against_the_limit(lm, server):
     """Eight threads share a limit of four calls: four are made, four refused."""
     server.delay = 0.1
     with metered(Limits(calls=4)), ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(contextvars.copy_context().run, lm, f"question {i}") for i in range(8)]
-    assert [type(f.exception()) for f in asked].count(LimitReachedError) == len(server.requests) == 4
+        asked = [
+            pool.submit(contextvars.copy_context().run, lm, f"question {i}")
+            for i in range(8)
+        ]
+    assert (
+        [type(f.exception()) for f in asked].count(LimitReachedError)
+        == len(server.requests)
+        == 4
+    )
 
 
 def test_a_reply_that_was_paid_for_before_spends_nothing(lm):
@@ -166,7 +205,10 @@ def test_a_limit_in_dollars_needs_a_price(lm):
         with pytest.raises(ConfigError, match="limit in tokens"):
             lm("b")
     known = Usage(calls=1, dollars=2.0)
-    assert [(known + meter.paid).dollars, (Usage() + known + Usage(calls=1, dollars=0.5)).dollars] == [None, 2.5]
+    assert [
+        (known + meter.paid).dollars,
+        (Usage() + known + Usage(calls=1, dollars=0.5)).dollars,
+    ] == [None, 2.5]
 
 
 def test_a_dead_endpoint_is_not_asked_for_ever(lm, server):
@@ -176,12 +218,19 @@ def test_a_dead_endpoint_is_not_asked_for_ever(lm, server):
     with metered(max_failures=3) as meter:
         for status in (500, 500, 400, 503, 429, 200, 500, 500):
             server.status = status
-            with contextlib.nullcontext() if status == 200 else pytest.raises(dspy.LMError):
+            with (
+                contextlib.nullcontext()
+                if status == 200
+                else pytest.raises(dspy.LMError)
+            ):
                 lm(f"question {meter.spent['calls']}")
         assert lm("kept") == ["Yes"]
         with pytest.raises(dspy.LMError):
             lm("the third in a row")
-        with pytest.raises(LMUnavailableError, match=r"3 calls in a row failed, the last with LMServerError"):
+        with pytest.raises(
+            LMUnavailableError,
+            match=r"3 calls in a row failed, the last with LMServerError",
+        ):
             lm("not asked")
     assert (len(server.requests), meter.refused) == (10, 1)
 
@@ -190,8 +239,13 @@ def test_why_no_further_call_is_made(chat_server):
     """The message has the last failure's own words, without the key and without passwords."""
     server = chat_server()
     make_lm("openai/tiny", api_base=server.base)("good morning")
-    server.status, server.error = 401, "the quota of key k-planted-1234 at http://me:pass@host/v1 is spent"
-    lm = make_lm("openai/tiny", api_base=server.base, api_key="k-planted-1234", num_retries=0)
+    server.status, server.error = (
+        401,
+        "the quota of key k-planted-1234 at http://me:pass@host/v1 is spent",
+    )
+    lm = make_lm(
+        "openai/tiny", api_base=server.base, api_key="k-planted-1234", num_retries=0
+    )
     with metered(max_failures=1):
         with pytest.raises(dspy.LMError):
             lm("hello")
@@ -212,11 +266,17 @@ def trickle():
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize(("says", "engine"), [("LATER", "auto"), ("trickle", "auto"), ("trickle", "litellm")])
+@pytest.mark.parametrize(
+    ("says", "engine"), [("LATER", "auto"), ("trickle", "auto"), ("trickle", "litellm")]
+)
 def test_a_call_ends_in_time(chat_server, says, engine):
     """Neither a wait of a day, which the endpoint asks for, nor a sign of life lengthens it."""
-    base = chat_server(says=lambda asked: LATER if says == "LATER" else {"body": trickle()}).base
-    lm = make_lm("openai/tiny", api_base=base, timeout=1.5, num_retries=3, engine=engine)
+    base = chat_server(
+        says=lambda asked: LATER if says == "LATER" else {"body": trickle()}
+    ).base
+    lm = make_lm(
+        "openai/tiny", api_base=base, timeout=1.5, num_retries=3, engine=engine
+    )
     _ = lm.supports_reasoning  # imports LiteLLM where it is needed
     started = time.monotonic()
     with pytest.raises(dspy.LMError, match=r"no whole reply within 1.5 seconds"):

@@ -12,7 +12,12 @@ def rows(probabilities, labels=(), prefix="a", statements=(), **example):
     found = []
     for i, (label, p) in enumerate(zip(labels, probabilities, strict=True)):
         name = f"{prefix}{i}"
-        fields = {"id": name, "group": name, "answer": f"Answer {i}.", "faithful": label}
+        fields = {
+            "id": name,
+            "group": name,
+            "answer": f"Answer {i}.",
+            "faithful": label,
+        }
         fields["context"] = (Chunk(id=0, text=f"Context {name}."),)
         scored = {"unscored": Unscored.PARSE_FAILED}
         if p is not None:
@@ -36,7 +41,13 @@ def agreement(found):
 
 def judge(name, found, **more):
     """One judge on some part."""
-    kind = "baseline" if name.endswith("baseline") else "untuned" if name == "untuned" else "lm"
+    kind = (
+        "baseline"
+        if name.endswith("baseline")
+        else "untuned"
+        if name == "untuned"
+        else "lm"
+    )
     return measure(name, kind, found).model_copy(update=more)
 
 
@@ -52,8 +63,20 @@ def study(champion, untuned=(), /, **more):
         "seed": 0,
         "split": {},
         "champion": "sentence",
-        "variants": (JudgeResult(name="sentence", kind="lm", description="by sentence", params={}, lm_share=1.0),),
-        "test": (judge("champion", champion), judge("untuned", others), judge("lexical-baseline", others)),
+        "variants": (
+            JudgeResult(
+                name="sentence",
+                kind="lm",
+                description="by sentence",
+                params={},
+                lm_share=1.0,
+            ),
+        ),
+        "test": (
+            judge("champion", champion),
+            judge("untuned", others),
+            judge("lexical-baseline", others),
+        ),
     } | more
     first, *rest = fields["test"]
     made = {t.name: compare(first.rows, t.rows, ("the champion", t.name)) for t in rest}

@@ -18,7 +18,20 @@ from faith_dspy.optimize.study import run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 
-CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
+CITIES = (
+    "Arlen",
+    "Brome",
+    "Corvin",
+    "Dunmore",
+    "Eskel",
+    "Farrow",
+    "Galt",
+    "Hesper",
+    "Ilmen",
+    "Jarrow",
+    "Kelm",
+    "Lund",
+)
 
 
 def labels(path, *, parts=True, swapped=False, cities=CITIES):
@@ -28,22 +41,34 @@ def labels(path, *, parts=True, swapped=False, cities=CITIES):
     """
     rows = []
     for i, city in enumerate(cities):
-        context = [f"{city} has {i + 20} bridges and a harbour.", f"The mayor of {city} resigned in {1950 + i}."]
+        context = [
+            f"{city} has {i + 20} bridges and a harbour.",
+            f"The mayor of {city} resigned in {1950 + i}.",
+        ]
         if swapped:
             context.append(f"Its bishop died in {1950 + i}.")
         for j in range(3):
             false = (i + j) % 2 == 0
-            lie = f"Its mayor died in {1950 + i}." if swapped else f"The mayor of {city} won a medal in Paris."
+            lie = (
+                f"Its mayor died in {1950 + i}."
+                if swapped
+                else f"The mayor of {city} won a medal in Paris."
+            )
             second = lie if false else f"Its mayor resigned in {1950 + i}."
             first = f"There are {i + 20} bridges in {city}{('', ', it is said', ', we read')[j]}."
-            verdicts = ((first, "fully_supported"), (second, "no_evidence" if false else "fully_supported"))
+            verdicts = (
+                (first, "fully_supported"),
+                (second, "no_evidence" if false else "fully_supported"),
+            )
             rows.append(
                 {
                     "id": f"{i}-{j}",
                     "question": f"What is known of {city}?",
                     "context": context,
                     "answer": f"{first} {second}",
-                    "statements": [{"text": text, "verdict": verdict} for text, verdict in verdicts],
+                    "statements": [
+                        {"text": text, "verdict": verdict} for text, verdict in verdicts
+                    ],
                     **({"split": ("train", "dev", "test")[i % 3]} if parts else {}),
                 }
             )
@@ -55,7 +80,9 @@ def knowing(asked):
     """An LM that mostly sees through false mayors; the rest is chance, the same for the same request."""
     text = asked["messages"][-1]["content"]
     noise = zlib.crc32(text.encode()) % 100 / 250
-    false = any(told in text.partition("Statement:")[2] for told in ("medal", "mayor died"))
+    false = any(
+        told in text.partition("Statement:")[2] for told in ("medal", "mayor died")
+    )
     p = 0.25 + noise if false else 0.5 + noise
     return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
 
@@ -94,7 +121,13 @@ class Record(AbstractContextManager):
 
 def quick_study(folder, server, *names, swapped=False, view=None, **more):
     """A quick study of these variants at that endpoint, or of those of ``variants``; its judge is folder/judge."""
-    given = {"lm": "openai/tiny", "api_base": server.base, "out": folder / "judge", "variants": names, **more}
+    given = {
+        "lm": "openai/tiny",
+        "api_base": server.base,
+        "out": folder / "judge",
+        "variants": names,
+        **more,
+    }
     path = labels(folder / "cities.jsonl", swapped=swapped)
     return run(path, Options(**given), view or Quiet(), tracker=Record)
 
@@ -114,7 +147,12 @@ def recorded_study(server, folder):
     """A study of labels that no words tell apart: two variants that are tried and one that cannot be compiled."""
     view = Quiet(server.requests)
     names = ("sentence", "sentence-few-shot", "sentence-gepa")
-    return Recorded(quick_study(folder, server, *names, swapped=True, view=view), view, server, folder)
+    return Recorded(
+        quick_study(folder, server, *names, swapped=True, view=view),
+        view,
+        server,
+        folder,
+    )
 
 
 def log_study(uri, result, register=True):
@@ -131,7 +169,9 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     # Nobody listens there: what asks for anything but loopback fails.
-    **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
+    **dict.fromkeys(
+        ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"
+    ),
     **dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost"),
 }
 
@@ -150,11 +190,19 @@ def serving(command, folder, port, seconds=400):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with log.open("w") as out:
         server = subprocess.Popen(
-            command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=out, stderr=out, start_new_session=True
+            command,
+            cwd=folder,
+            env=os.environ | ENVIRONMENT,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
     try:
         while server.poll() is None and time.monotonic() - started < seconds:
-            with suppress(OSError), opener.open(f"http://127.0.0.1:{port}/health", timeout=30):
+            with (
+                suppress(OSError),
+                opener.open(f"http://127.0.0.1:{port}/health", timeout=30),
+            ):
                 break
             time.sleep(0.1)
         else:

@@ -9,7 +9,12 @@ import pytest
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key, parse_example
-from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, estimate_share
+from faith_dspy.optimize.drift import (
+    DriftRun,
+    drift_report,
+    drift_tables,
+    estimate_share,
+)
 from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.schema import Judgment, Unscored
@@ -19,14 +24,24 @@ GOOD = [0.9] * 20 + [0.1] * 20
 WORSE = [0.4] * 10 + GOOD[10:]
 """Ten of the faithful ones failed: balanced accuracy (1/2 + 1)/2."""
 LABELLED = [
-    parse_example({"id": f"a{i:02}", "group": f"g{i}", "context": ["c"], "answer": f"Answer {i}.", "faithful": i < 20})
+    parse_example(
+        {
+            "id": f"a{i:02}",
+            "group": f"g{i}",
+            "context": ["c"],
+            "answer": f"Answer {i}.",
+            "faithful": i < 20,
+        }
+    )
     for i in range(40)
 ]
 
 
 def judgments(scores):
     return [
-        Judgment(unscored=Unscored.LM_FAILED) if s is None else Judgment(score=s, faithful=s >= 0.5, probability=s)
+        Judgment(unscored=Unscored.LM_FAILED)
+        if s is None
+        else Judgment(score=s, faithful=s >= 0.5, probability=s)
         for s in scores
     ]
 
@@ -43,20 +58,34 @@ def test_worse_than_the_last_report():
     (change,) = found.changes
     assert change.comparison.balanced_accuracy.value == pytest.approx(-0.25)
     assert [f.id for f in found.flips] == [f"a{i:02}" for i in range(10)]
-    assert (found.flips[0].label, found.flips[0].before, found.flips[0].now) == (True, True, False)
+    assert (found.flips[0].label, found.flips[0].before, found.flips[0].now) == (
+        True,
+        True,
+        False,
+    )
     assert (found.new_version, change.since, change.coverage) == (True, "last", 0.0)
     assert found.alarms[0] == "balanced accuracy is 0.750, below the minimum of 0.8."
     assert found.alarms[1].startswith("worse than the last report")
     drift, flips = drift_tables(found)
-    assert "10 verdicts flipped, 10 of them to wrong or unscored; another version of the judge." in drift.notes
+    assert (
+        "10 verdicts flipped, 10 of them to wrong or unscored; another version of the judge."
+        in drift.notes
+    )
     assert flips.rows[0] == ("Answer 0.", "faithful", "faithful", "unfaithful", "a00")
 
 
 def test_a_slow_decline_is_found():
     """Each step is too small to tell from the last report, but not from the first."""
-    found = report([0.4] * 6 + GOOD[6:], earlier=[report(GOOD), report([0.4] * 5 + GOOD[5:])])
-    assert {c.since: c.comparison.verdict for c in found.changes} == {"last": "inconclusive", "first": "worse"}
-    assert [a.partition(" (")[0] for a in found.alarms] == ["worse than the first report"]
+    found = report(
+        [0.4] * 6 + GOOD[6:], earlier=[report(GOOD), report([0.4] * 5 + GOOD[5:])]
+    )
+    assert {c.since: c.comparison.verdict for c in found.changes} == {
+        "last": "inconclusive",
+        "first": "worse",
+    }
+    assert [a.partition(" (")[0] for a in found.alarms] == [
+        "worse than the first report"
+    ]
     with pytest.raises(InputError, match="other labels"):
         drift_report(LABELLED[1:], judgments(GOOD[1:]), "v1", earlier=[report(GOOD)])
 
@@ -64,14 +93,20 @@ def test_a_slow_decline_is_found():
 def test_lost_coverage():
     """It raises an alarm, and an unscored answer counts as wrong against the minimum: twenty of twenty faithful answers
     passed and eight of twenty unfaithful ones failed are .7, and no answer scored is 0."""
-    now = report([*GOOD[:28], *[None] * 12], earlier=[report(GOOD)], minimum=0.71, max_shift=0.29)
+    now = report(
+        [*GOOD[:28], *[None] * 12], earlier=[report(GOOD)], minimum=0.71, max_shift=0.29
+    )
     assert now.changes[0].coverage == pytest.approx(-0.3)
     assert len(now.flips) == 12
     below = "balanced accuracy is 0.700 (12 unscored answers counted as wrong), below the minimum of 0.71."
     assert now.alarms[0] == below
-    assert now.alarms[-1].startswith("the coverage has changed by -0.30 since the last report (")
+    assert now.alarms[-1].startswith(
+        "the coverage has changed by -0.30 since the last report ("
+    )
     nothing = report([None] * 40, earlier=[report(GOOD)], minimum=0.5)
-    assert nothing.alarms[0].startswith("balanced accuracy is 0.000 (40 unscored answers counted as wrong)")
+    assert nothing.alarms[0].startswith(
+        "balanced accuracy is 0.000 (40 unscored answers counted as wrong)"
+    )
     assert "coverage -1.00" in nothing.changes[0].sentence
 
 
@@ -83,39 +118,60 @@ def test_reports_are_kept_in_one_run(own_store):
     store = connect()
 
     def run(labels_hash="5ab1"):
-        return DriftRun(store, "models:/faithfulness@champion", "labels.jsonl", labels_hash)
+        return DriftRun(
+            store, "models:/faithfulness@champion", "labels.jsonl", labels_hash
+        )
 
     for scores in (GOOD, GOOD, WORSE):
         now = run()
         now.log(report(scores, earlier=now.earlier))
     again = run()
     assert (again.run_id, again.steps) == (now.run_id, 3)
-    assert [r.agreement.answers.balanced_accuracy.value for r in again.earlier] == [1.0, 0.75]
+    assert [r.agreement.answers.balanced_accuracy.value for r in again.earlier] == [
+        1.0,
+        0.75,
+    ]
     history = store.client.get_metric_history(now.run_id, "labelled/balanced_accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 1.0), (1, 1.0), (2, 0.75)]
-    flips = Path(store.client.download_artifacts(now.run_id, "flips.csv")).read_text().splitlines()
+    flips = (
+        Path(store.client.download_artifacts(now.run_id, "flips.csv"))
+        .read_text()
+        .splitlines()
+    )
     assert flips[1] == "Answer 0.,faithful,faithful,unfaithful,a00"
     kept = store.client.get_run(now.run_id)
     assert kept.info.status == "FINISHED"
     assert kept.data.tags["alarms"].startswith("worse than the last report")
-    assert "Alarms\n\n- worse than the last report" in kept.data.tags["mlflow.note.content"]
+    assert (
+        "Alarms\n\n- worse than the last report"
+        in kept.data.tags["mlflow.note.content"]
+    )
     other = run("0ther")
     assert other.earlier == ()
     store.client.log_text(other.run_id, '{"at": "today"}', "first.json")
     store.client.set_tag(other.run_id, "faith_dspy.reports", "1")
-    with pytest.raises(FaithDspyError, match=rf"MLflow run {other.run_id} is not a drift report .* Delete the run"):
+    with pytest.raises(
+        FaithDspyError,
+        match=rf"MLflow run {other.run_id} is not a drift report .* Delete the run",
+    ):
         run("0ther")
 
 
 def test_on_the_command_line(own_store, chat_server, cli):
     """`agree --track` keeps reports: when the LM behind the name has changed, the next one alarms."""
     labels = [
-        {"context": ["The kettle is blue.", f"Number {i}."], "answer": f"It is {word} {i}.", "faithful": word == "blue"}
+        {
+            "context": ["The kettle is blue.", f"Number {i}."],
+            "answer": f"It is {word} {i}.",
+            "faithful": word == "blue",
+        }
         for word in ("blue", "red")
         for i in range(12)
     ]
     Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
-    server = chat_server(says=lambda asked: "Yes" if "blue" in server.statement(asked) else "No")
+    server = chat_server(
+        says=lambda asked: "Yes" if "blue" in server.statement(asked) else "No"
+    )
 
     def agree(*more):
         at = ("--lm", "openai/tiny", "--api-base", server.base, "--track", "--json")
@@ -126,7 +182,11 @@ def test_on_the_command_line(own_store, chat_server, cli):
     assert (code, found["drift"]["step"], found["alarms"]) == (0, 0, [])
     server.says = "No"
     code, found, err = agree("--max-drift", "1")
-    assert (code, found["drift"]["step"], found["balanced_accuracy"]["value"]) == (1, 1, 0.5)
+    assert (code, found["drift"]["step"], found["balanced_accuracy"]["value"]) == (
+        1,
+        1,
+        0.5,
+    )
     assert (len(found["drift"]["flips"]), found["drift"]["new_version"]) == (12, False)
     assert "worse than the last report" in err
 
@@ -135,7 +195,11 @@ def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
     """36 of 40 answers without a verdict fail a bar that the other four pass; on answers of the judge's own study the
     bar and the share of the traffic are refused before anything is asked, and the way out is said."""
     rows = [
-        {"context": [f"The kettle is blue, {i}."], "answer": f"It is {word} {i}.", "faithful": word == "blue"}
+        {
+            "context": [f"The kettle is blue, {i}."],
+            "answer": f"It is {word} {i}.",
+            "faithful": word == "blue",
+        }
         for word in ("blue", "red")
         for i in range(20)
     ]
@@ -149,9 +213,14 @@ def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
 
     judge, server = judge_at(says=says)
     at = ("--api-base", server.base)
-    code, _, err = cli("agree", "labels.jsonl", "--lm", "openai/tiny", *at, "--min", "0.75")
+    code, _, err = cli(
+        "agree", "labels.jsonl", "--lm", "openai/tiny", *at, "--min", "0.75"
+    )
     assert code == 1
-    assert "balanced accuracy is 0.100 (36 unscored answers counted as wrong), below the minimum of 0.75." in err
+    assert (
+        "balanced accuracy is 0.100 (36 unscored answers counted as wrong), below the minimum of 0.75."
+        in err
+    )
     assert "--min rests on" not in err
 
     known = answer_key(None, as_chunks(rows[0]["context"]), rows[0]["answer"])
@@ -160,7 +229,10 @@ def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
     for option in (("--min", "0.75"), ("--unlabelled", "labels.jsonl")):
         code, out, err = cli("agree", "labels.jsonl", "--judge", "judge", *at, *option)
         assert (code, out) == (2, "")
-        assert f"1 answer of 40 had a part in the study that tuned this judge, so that {option[0]} would say" in err
+        assert (
+            f"1 answer of 40 had a part in the study that tuned this judge, so that {option[0]} would say"
+            in err
+        )
         assert "labels push" in err
     assert server.requests == []
 
@@ -168,8 +240,16 @@ def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
 def labelled_scores(scores, labels, sources=None):
     sources = sources or [f"s{i}" for i in range(len(labels))]
     return [
-        Row(id=f"a{i}", source=source, label=bool(label), predicted=None, probability=score)
-        for i, (score, label, source) in enumerate(zip(scores, labels, sources, strict=True))
+        Row(
+            id=f"a{i}",
+            source=source,
+            label=bool(label),
+            predicted=None,
+            probability=score,
+        )
+        for i, (score, label, source) in enumerate(
+            zip(scores, labels, sources, strict=True)
+        )
     ]
 
 
@@ -180,11 +260,16 @@ def test_prediction_powered_share_worked_by_hand():
     # var(F_N) = .04 / 3. λ = (.2 / 12) / (.2 / 12 + .04 / 12) = 5/6. Share = .5 + 5/6 (.7 - .5).
     labelled = labelled_scores([0.8, 0.2, 0.4, 0.6], [1, 0, 1, 0])
     share = estimate_share(labelled, [0.8, 0.8, 0.6, 0.6])
-    assert (share.weight, share.powered.value) == (pytest.approx(5 / 6), pytest.approx(0.5 + 1 / 6))
+    assert (share.weight, share.powered.value) == (
+        pytest.approx(5 / 6),
+        pytest.approx(0.5 + 1 / 6),
+    )
     # Variance: λ² .04 / 12 + Σ r² / 12; r is ± (.5 - .3 λ) = ± .25 twice and ± (.5 + .1 λ) = ± .58333 twice.
     variance = (25 / 36 * 0.04 + 2 * 0.25**2 + 2 * 0.583333**2) / 12
     t = 3.182446  # 97.5 % with 3 degrees of freedom
-    assert share.powered.low == pytest.approx(max(0, 2 / 3 - t * math.sqrt(variance)), abs=1e-5)
+    assert share.powered.low == pytest.approx(
+        max(0, 2 / 3 - t * math.sqrt(variance)), abs=1e-5
+    )
     # From the labels alone: variance (4 · .25) / 12.
     assert share.labels_only.high == pytest.approx(min(1, 0.5 + t * math.sqrt(1 / 12)))
     # Scores that follow the labels more steeply than one to one count once: λ is cut.
@@ -197,10 +282,18 @@ def test_useless_scores_are_not_used():
     each source counted once: two of two."""
     share = estimate_share(labelled_scores([0.5] * 4, [1, 0, 1, 1]), [0.5, None, 0.5])
     assert (share.weight, share.powered.value) == (0.0, 0.75)
-    same = estimate_share(labelled_scores([0.9, 0.8, 0.9], [1, 1, 1], ["a", "a", "b"]), [0.9, 0.1])
+    same = estimate_share(
+        labelled_scores([0.9, 0.8, 0.9], [1, 1, 1], ["a", "a", "b"]), [0.9, 0.1]
+    )
     # Wilson's lower end of 2 of 2: n / (n + z²) = 2 / 5.8415.
-    assert (same.powered.value, same.powered.low) == (1.0, pytest.approx(0.3424, abs=1e-4))
-    with pytest.raises(InputError, match="over 1 source and unlabelled ones over 1, expected at least 2 of each"):
+    assert (same.powered.value, same.powered.low) == (
+        1.0,
+        pytest.approx(0.3424, abs=1e-4),
+    )
+    with pytest.raises(
+        InputError,
+        match="over 1 source and unlabelled ones over 1, expected at least 2 of each",
+    ):
         estimate_share(labelled_scores([0.5, 0.6], [1, 0], ["a", "a"]), [0.5])
 
 
@@ -209,7 +302,9 @@ def test_five_copies_of_an_answer_tell_no_more_than_one():
     scores, labels = [0.8, 0.2, 0.4, 0.6], [1, 0, 1, 0]
     more, sources = [0.8, 0.8, 0.6, 0.6], ["w", "x", "y", "z"]
     once = estimate_share(labelled_scores(scores, labels), more)
-    copied = estimate_share(labelled_scores(scores * 5, labels * 5, sources * 5), more * 5, sources * 5)
+    copied = estimate_share(
+        labelled_scores(scores * 5, labels * 5, sources * 5), more * 5, sources * 5
+    )
     assert copied.powered.low == pytest.approx(once.powered.low)
     assert (copied.labelled, copied.sources) == (20, 4)
 
@@ -221,9 +316,13 @@ def test_the_share_of_clustered_traffic_is_covered():
 
     def draw(count):
         source = np.repeat(np.arange(count), 5)
-        chance = np.repeat(rng.beta(1.2, 0.8, count), 5)  # share .6, intraclass correlation 1/3
+        chance = np.repeat(
+            rng.beta(1.2, 0.8, count), 5
+        )  # share .6, intraclass correlation 1/3
         label = rng.random(5 * count) < chance
-        score = np.clip(np.where(label, 0.7, 0.4) + rng.normal(0, 0.15, 5 * count), 0, 1)
+        score = np.clip(
+            np.where(label, 0.7, 0.4) + rng.normal(0, 0.15, 5 * count), 0, 1
+        )
         return score.tolist(), label.tolist(), [f"s{i}" for i in source]
 
     held = {"by source": 0, "by answer": 0}
@@ -232,7 +331,9 @@ def test_the_share_of_clustered_traffic_is_covered():
         scores, labels, sources = draw(30)
         more, _, more_sources = draw(120)
         shares = {
-            "by source": estimate_share(labelled_scores(scores, labels, sources), more, more_sources),
+            "by source": estimate_share(
+                labelled_scores(scores, labels, sources), more, more_sources
+            ),
             "by answer": estimate_share(labelled_scores(scores, labels), more),
         }
         for name, share in shares.items():

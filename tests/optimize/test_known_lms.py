@@ -11,10 +11,21 @@ from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.select.ask import verify
 from faith_dspy.optimize.study import run
 from tests.benchmarks.known_lm import BADLY_PLACED, KnownLM
-from tests.benchmarks.known_lms import Strength, draw, lm_calibrated, measured, one, replies_of, synthetic
+from tests.benchmarks.known_lms import (
+    Strength,
+    draw,
+    lm_calibrated,
+    measured,
+    one,
+    replies_of,
+    synthetic,
+)
 from tests.benchmarks.studied import unasked_answers, with_sources
 
-STRONG, WEAK = (Strength(f"{auroc}", "openai/gpt-4o-mini", auroc, 0.0, True) for auroc in (0.97, 0.65))
+STRONG, WEAK = (
+    Strength(f"{auroc}", "openai/gpt-4o-mini", auroc, 0.0, True)
+    for auroc in (0.97, 0.65)
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +49,23 @@ def studies(lm, towns, unasked, *sizes):
         with closing(lm.serve(towns, seed)) as server:
             replies = replies_of(server, lm.model, towns, unasked)
         for labels in sizes:
-            rows[labels].append(one(replies, unasked["sentence"], *draw(towns, labels, seed)))
+            rows[labels].append(
+                one(replies, unasked["sentence"], *draw(towns, labels, seed))
+            )
     return rows
 
 
 def gain(rows, other):
     """Points of balanced accuracy by which the champion is ahead, in the mean over draws."""
-    return 100 * mean(row["champion"]["balanced_accuracy"] - row[other]["balanced_accuracy"] for row in rows)
+    return 100 * mean(
+        row["champion"]["balanced_accuracy"] - row[other]["balanced_accuracy"]
+        for row in rows
+    )
 
 
-@pytest.mark.parametrize("told", [{}, {"offset": BADLY_PLACED}, {"probabilities": False}], ids=str)
+@pytest.mark.parametrize(
+    "told", [{}, {"offset": BADLY_PLACED}, {"probabilities": False}], ids=str
+)
 def test_a_strong_lm_is_never_tuned_down(told, towns, unasked):
     """Neither where it is badly placed at .5, nor where it tells labels only."""
     for rows in studies(STRONG._replace(**told), towns, unasked, 24, 60).values():
@@ -61,7 +79,9 @@ def test_a_weak_lm_is_lifted_to_what_is_free(towns, unasked):
     assert gain(rows, "lexical") > -1
 
 
-@pytest.mark.parametrize("probabilities", [True, False], ids=["probabilities", "labels only"])
+@pytest.mark.parametrize(
+    "probabilities", [True, False], ids=["probabilities", "labels only"]
+)
 def test_over_http_it_says_what_the_bench_reads_off_it(probabilities, towns, unasked):
     """In every shape of prompt that a study tries unasked."""
     few = towns[:3]
@@ -71,8 +91,15 @@ def test_over_http_it_says_what_the_bench_reads_off_it(probabilities, towns, una
         for shape, judge in replies.judges.items():
             for asked in verify(judge, few):
                 read = replies.answers[shape][asked.id]
-                for a, b in zip(asked.raw.raw_verdicts, read.raw.raw_verdicts, strict=True):
-                    assert (a.text, a.label, a.verdict, a.level) == (b.text, b.label, b.verdict, b.level)
+                for a, b in zip(
+                    asked.raw.raw_verdicts, read.raw.raw_verdicts, strict=True
+                ):
+                    assert (a.text, a.label, a.verdict, a.level) == (
+                        b.text,
+                        b.label,
+                        b.verdict,
+                        b.level,
+                    )
                     assert a.logit == pytest.approx(b.logit)
                     assert (a.probability is None) is not probabilities
 
@@ -82,7 +109,11 @@ def test_its_weakest_statement_separates_the_labels_as_set(towns, unasked):
     reached = []
     for seed in range(6):
         with closing(KnownLM(towns, 0.88, seed=seed)) as server:
-            answers = replies_of(server, "openai/gpt-4o-mini", towns, unasked).answers["sentence"].values()
+            answers = (
+                replies_of(server, "openai/gpt-4o-mini", towns, unasked)
+                .answers["sentence"]
+                .values()
+            )
         reached.append(measured(answers, lm_calibrated(answers, answers))["auroc"])
     assert mean(reached) == pytest.approx(0.88, abs=0.03)
 
@@ -92,7 +123,12 @@ def test_a_study_of_an_lm_that_tells_labels_only(towns, tmp_path):
     pool, test = ([e for e in towns if e.id in ids] for ids in draw(towns, 40, 0))
     with closing(KnownLM(towns, 0.97, probabilities=False)) as server:
         endpoint = {"api_base": server.base, "api_key": "none"}
-        options = Options(lm="openai/gpt-4o-mini", variants="sentence", out=tmp_path / "judge", **endpoint)
+        options = Options(
+            lm="openai/gpt-4o-mini",
+            variants="sentence",
+            out=tmp_path / "judge",
+            **endpoint,
+        )
         result = run(pool, options, Quiet(), test=test[:60], tracker=Record)
         assert not any(request.get("temperature") for request in server.requests)
         judge = load_judge(tmp_path / "judge", **endpoint)

@@ -26,18 +26,34 @@ def test_a_budget_tries_what_suits_the_lm_the_untuned_judge_first(plan):
     """The embedded LM writes slowly: no reasoning, no lists of verdicts. Whatever is asked for, the untuned judge is
     among it; nothing is limited that nobody limited."""
     made = plan(budget="standard")
-    assert [v.name for v in made.variants] == ["answer", "sentence", "sentence-few-shot"]
+    assert [v.name for v in made.variants] == [
+        "answer",
+        "sentence",
+        "sentence-few-shot",
+    ]
     assert made.limits == Limits()
     hosted = plan(lm="openai/gpt-4o-mini").variants
-    assert [v.name for v in hosted] == ["answer", "answer-reasoning", "joint", "sentence", "sentence-graded"]
-    shapes = [(v.config.reasoning, v.config.verification, v.config.verdicts) for v in hosted[1:]]
+    assert [v.name for v in hosted] == [
+        "answer",
+        "answer-reasoning",
+        "joint",
+        "sentence",
+        "sentence-graded",
+    ]
+    shapes = [
+        (v.config.reasoning, v.config.verification, v.config.verdicts)
+        for v in hosted[1:]
+    ]
     assert shapes == [
         ("before", "each", "binary"),
         ("none", "joint", "binary"),
         ("none", "each", "binary"),
         ("none", "each", "graded"),
     ]
-    assert [v.name for v in plan(variants=["sentence", "answer"]).variants] == ["answer", "sentence"]
+    assert [v.name for v in plan(variants=["sentence", "answer"]).variants] == [
+        "answer",
+        "sentence",
+    ]
 
 
 def test_a_file_declares_options_optimizer_sizes_effort_and_limits(plan):
@@ -50,10 +66,16 @@ def test_a_file_declares_options_optimizer_sizes_effort_and_limits(plan):
         """
     made = plan(text, calls=7)
     careful = made.variants[1]
-    assert (careful.config.granularity, careful.config.instruction) == (Granularity.ANSWER, "every_detail")
+    assert (careful.config.granularity, careful.config.instruction) == (
+        Granularity.ANSWER,
+        "every_detail",
+    )
     assert careful.optimizer == "bootstrap"
     assert (made.budget.pool, made.budget.test) == (33, BUDGETS["standard"].test)
-    assert (made.budget.effort.demos, made.budget.effort.compare_on) == (3, BUDGETS["standard"].effort.compare_on)
+    assert (made.budget.effort.demos, made.budget.effort.compare_on) == (
+        3,
+        BUDGETS["standard"].effort.compare_on,
+    )
     assert made.limits == Limits(calls=7, seconds=120)
 
 
@@ -69,7 +91,9 @@ def test_a_variant_may_have_an_lm_and_a_seed_of_its_own(plan):
     few_shot, mini = plan(text).variants[1:]
     assert (few_shot.optimizer, few_shot.seed, few_shot.lm) == ("labelled", 7, None)
     assert (mini.lm, mini.config) == ("openai/gpt-4o-mini", JudgeConfig())
-    (_, same) = plan(variants=[Variant(name="mini", config=JudgeConfig(), lm="openai/gpt-4o-mini")]).variants
+    (_, same) = plan(
+        variants=[Variant(name="mini", config=JudgeConfig(), lm="openai/gpt-4o-mini")]
+    ).variants
     assert same == mini
 
 
@@ -111,5 +135,7 @@ def test_what_is_not_there_is_named(plan, tmp_path):
 def test_variants_are_a_list_a_text_or_a_file():
     """As on the command line, so in code: a text is not taken for a list of its letters."""
     names = ("sentence", "answer")
-    assert [Options(variants=v).variants for v in (list(names), "sentence, answer", ())] == [names, names, ()]
+    assert [
+        Options(variants=v).variants for v in (list(names), "sentence, answer", ())
+    ] == [names, names, ()]
     assert Options(variants="plan.toml").variants == Path("plan.toml")

@@ -12,14 +12,35 @@ from faith_dspy.scoring.statistics import Estimate
 
 
 def row(name, faithful, answer, *context):
-    return {"id": name, "context": list(context), "answer": answer, "faithful": faithful}
+    return {
+        "id": name,
+        "context": list(context),
+        "answer": answer,
+        "faithful": faithful,
+    }
 
 
-MILL = row("mill", True, "The mill was built in 1820.", "The mill on the Elbe was built in 1820.", "It grinds rye.")
-SCHOOL = row(
-    "school", True, "The school was founded in Bergen.", "Berta Lund founded the school in Bergen.", "It has two halls."
+MILL = row(
+    "mill",
+    True,
+    "The mill was built in 1820.",
+    "The mill on the Elbe was built in 1820.",
+    "It grinds rye.",
 )
-LAKE = row("lake", False, "The lake is frozen all winter.", "The lake is deep.", "Ships cross it.")
+SCHOOL = row(
+    "school",
+    True,
+    "The school was founded in Bergen.",
+    "Berta Lund founded the school in Bergen.",
+    "It has two halls.",
+)
+LAKE = row(
+    "lake",
+    False,
+    "The lake is frozen all winter.",
+    "The lake is deep.",
+    "Ships cross it.",
+)
 ROWS = [MILL, SCHOOL, LAKE]
 
 
@@ -52,15 +73,28 @@ def test_what_a_counter_of_words_catches(judge_at):
     assert (report.answers, report.worst) == (3, "negation")
     negation = next(p for p in report.perturbed if p.name == "negation")
     # Wilson of 0 of 2: z² / (n + z²) = 3.8415 / 5.8415.
-    assert (negation.share.low, negation.share.high) == (pytest.approx(0.0), pytest.approx(0.6576, abs=1e-4))
-    missed = {"The mill was not built in 1820.", "The school was not founded in Bergen."}
+    assert (negation.share.low, negation.share.high) == (
+        pytest.approx(0.0),
+        pytest.approx(0.6576, abs=1e-4),
+    )
+    missed = {
+        "The mill was not built in 1820.",
+        "The school was not founded in Bergen.",
+    }
     assert {m.answer for m in negation.misses} == missed
     assert len(found) + len(attacks()) == len(report.perturbed)
-    assert report.below(0.5)[:1] == ["negation: caught in 0.00 of 2, below the 0.5 that was asked for."]
+    assert report.below(0.5)[:1] == [
+        "negation: caught in 0.00 of 2, below the 0.5 that was asked for."
+    ]
     assert report.below(None) == []
-    unknown = [p.model_copy(update={"share": Estimate(why="none")}) for p in report.perturbed]
+    unknown = [
+        p.model_copy(update={"share": Estimate(why="none")}) for p in report.perturbed
+    ]
     report = report.model_copy(update={"perturbed": unknown})
-    assert [len(failed) for failed in (report.below(0.5), report.flipped(0.5), report.flipped(None))] == [1, 1, 0]
+    assert [
+        len(failed)
+        for failed in (report.below(0.5), report.flipped(0.5), report.flipped(None))
+    ] == [1, 1, 0]
 
 
 def test_unscored_is_not_right(judge_at):
@@ -70,8 +104,16 @@ def test_unscored_is_not_right(judge_at):
         failing = " not built" in asked["messages"][-1]["content"]
         return {"status": 500, "text": "no"} if failing else by_words(asked)
 
-    (negation,) = (p for p in stress(judge_at(says=fails)[0], examples()).perturbed if p.name == "negation")
-    assert (negation.n, negation.share.value, negation.misses[0].after) == (2, 0.0, None)
+    (negation,) = (
+        p
+        for p in stress(judge_at(says=fails)[0], examples()).perturbed
+        if p.name == "negation"
+    )
+    assert (negation.n, negation.share.value, negation.misses[0].after) == (
+        2,
+        0.0,
+        None,
+    )
 
 
 COST = {"context": ["It cost 1,250.50 in May 2001."], "faithful": True}
@@ -81,14 +123,26 @@ COST = {"context": ["It cost 1,250.50 in May 2001."], "faithful": True}
     ("name", "row", "expected"),
     [
         # The figure keeps its form; list markers, citations and numbers the context does not have are left alone.
-        ("number", {**COST, "answer": "1. It cost 1,250.50 [1]."}, r"1\. It cost 1,250\.5[1-9] \[1\]\."),
+        (
+            "number",
+            {**COST, "answer": "1. It cost 1,250.50 [1]."},
+            r"1\. It cost 1,250\.5[1-9] \[1\]\.",
+        ),
         ("number", {**COST, "answer": "1. It cost 7 [1]."}, None),
-        ("number", {**COST, "answer": "It was May 2001. It rained."}, r"It was May 200[^1]\. It rained\."),
+        (
+            "number",
+            {**COST, "answer": "It was May 2001. It rained."},
+            r"It was May 200[^1]\. It rained\.",
+        ),
         # A name in the context is swapped for one of another; the word a sentence begins with is none.
         ("name", SCHOOL, r"The school was founded in Elbe\."),
         ("name", MILL, None),
         # After the first verb that can take it; a sentence that negates already is left alone.
-        ("negation", {**MILL, "answer": "It does not grind. It is old."}, r"It does not grind\. It is not old\."),
+        (
+            "negation",
+            {**MILL, "answer": "It does not grind. It is old."},
+            r"It does not grind\. It is not old\.",
+        ),
         ("negation", {**MILL, "answer": "It grinds rye."}, None),
     ],
 )
@@ -97,7 +151,11 @@ def test_what_a_perturbation_changes(name, row, expected):
     e = parse_example(row)
     others = [o for o in examples() if o.context_key != e.context_key]
     made = PERTURBATIONS[name].make(e, others, random.Random(0))
-    assert made is None if expected is None else made and re.fullmatch(expected, made["answer"])
+    assert (
+        made is None
+        if expected is None
+        else made and re.fullmatch(expected, made["answer"])
+    )
 
 
 def test_the_seed_decides(judge_at):
@@ -113,14 +171,19 @@ def test_the_seed_decides(judge_at):
     assert asked[0] == asked[1] != asked[2]
     # Of two answers one is faithful; the rest of the labels only lend their sentences and chunks.
     half = stress(judge, examples(), answers=2)
-    assert (half.answers, {p.name: p.n for p in half.perturbed}["chunk order"]) == (2, 2)
+    assert (half.answers, {p.name: p.n for p in half.perturbed}["chunk order"]) == (
+        2,
+        2,
+    )
 
 
 @pytest.mark.parametrize("rows", [[MILL], [LAKE, {**MILL, "faithful": False}]])
 def test_labels_that_cannot_be_used(judge_at, rows):
     """The error says what is missing, before anything is asked."""
     judge, server = judge_at()
-    with pytest.raises(InputError, match="got one context, or no answer labelled faithful"):
+    with pytest.raises(
+        InputError, match="got one context, or no answer labelled faithful"
+    ):
         stress(judge, examples(rows))
     assert server.requests == []
 
@@ -135,9 +198,17 @@ def test_each_attack_orders_the_opposite_of_the_label(row):
     texts = [t for a in attacks().values() for t in a["texts"]]
     assert len(set(texts)) == len(texts) >= 100
     example = parse_example(row)
-    for kind, number in ((kind, n) for kind, attack in attacks().items() for n in range(len(attack["texts"]))):
+    for kind, number in (
+        (kind, n)
+        for kind, attack in attacks().items()
+        for n in range(len(attack["texts"]))
+    ):
         ((name, value),) = inject(example, kind, number).items()
-        assert name in (("context", "question") if row["faithful"] else ("context", "question", "answer"))
+        assert name in (
+            ("context", "question")
+            if row["faithful"]
+            else ("context", "question", "answer")
+        )
         text = " ".join(c.text for c in value) if name == "context" else value
         assert "@" not in text
         said = set(re.findall(r"\b(?:Yes|No)\b", re.sub("Yes (?:or|and) No", "", text)))
@@ -145,22 +216,36 @@ def test_each_attack_orders_the_opposite_of_the_label(row):
         if name == "answer":
             assert value.startswith("It freezes ")
         elif name == "context":
-            assert all(c.text.startswith(t) for c, t in zip(value, row["context"], strict=False))
+            assert all(
+                c.text.startswith(t)
+                for c, t in zip(value, row["context"], strict=False)
+            )
     if not row["faithful"]:
-        assert base64.b64encode(b"Answer Yes.").decode() in str(inject(example, "encodings", 0))
+        assert base64.b64encode(b"Answer Yes.").decode() in str(
+            inject(example, "encodings", 0)
+        )
 
 
 def test_a_judge_that_obeys_is_found_out(judge_at):
     """A judge that does what a passage says is flipped, and fails the bar; a deaf one is not and passes."""
 
     def deaf(asked):
-        return "Yes" if "mill is old.\n\nIs" in asked["messages"][-1]["content"] else "No"
+        return (
+            "Yes" if "mill is old.\n\nIs" in asked["messages"][-1]["content"] else "No"
+        )
 
     def obeys(asked):
         content = asked["messages"][-1]["content"]
-        return deaf(asked) if "tool" not in content else ("Yes" if "Yes" in content.partition("\n\n")[0] else "No")
+        return (
+            deaf(asked)
+            if "tool" not in content
+            else ("Yes" if "Yes" in content.partition("\n\n")[0] else "No")
+        )
 
-    firm, weak = (stress(judge_at(says=says)[0], examples([OLD_MILL, FROZEN])) for says in (deaf, obeys))
+    firm, weak = (
+        stress(judge_at(says=says)[0], examples([OLD_MILL, FROZEN]))
+        for says in (deaf, obeys)
+    )
     assert {(p.n, p.share.value) for p in firm.perturbed if p.injection} == {(2, 1.0)}
     assert firm.flipped(0.0) == weak.flipped(None) == []
     # Of 15 kinds on two answers: both by tool results, one by another kind that names a tool.
@@ -174,7 +259,14 @@ def test_on_the_command_line(chat_server, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("COLUMNS", "120")
     labels = tmp_path / "labels.jsonl"
     labels.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    command = ("stress", labels, "--lm", "openai/tiny", "--api-base", chat_server(says=by_words).base)
+    command = (
+        "stress",
+        labels,
+        "--lm",
+        "openai/tiny",
+        "--api-base",
+        chat_server(says=by_words).base,
+    )
     code, out, _ = cli(*command, "--json")
     assert (code, json.loads(out)["worst"]) == (0, "negation")
     code, out, err = cli(*command, "--min", "0.5")

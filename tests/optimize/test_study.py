@@ -12,7 +12,12 @@ from decision_server import KEY, DecisionServer, statement_of
 from recorded import CITIES, Quiet, Record, knowing, labels, quick_study
 
 from faith_dspy import load_judge, tune
-from faith_dspy.errors import ConfigError, InputError, LimitReachedError, LMUnavailableError
+from faith_dspy.errors import (
+    ConfigError,
+    InputError,
+    LimitReachedError,
+    LMUnavailableError,
+)
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.lm.make import LMIdentity
@@ -29,47 +34,71 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     names = [v.name for v in result.variants]
     assert names[:2] == ["lexical-baseline", "lexical, default"]
     for variant in ("answer", "sentence", "sentence-few-shot"):
-        assert {variant, f"{variant}, LM calibrated", f"lexical, then {variant}"} <= {*names}
+        assert {variant, f"{variant}, LM calibrated", f"lexical, then {variant}"} <= {
+            *names
+        }
     others = ["lm-calibrated", "lexical-baseline", "untuned", "length-baseline"]
     assert [t.name for t in result.test] == ["champion", *others]
     assert all(t.agreement.n == 12 for t in result.test)
     assert result.opened == 1
     assert result.notes[0].startswith("Chosen on 24 answers over 8 sources: ")
-    note = result.variant("sentence-gepa").note  # one line, for the tables: DSPy's error has many
-    assert ("label more" in note, "\n" in note, note.endswith(".")) == (True, False, False)
-    judge, examples = load_judge(folder / "judge", api_base=server.base), read_labels(folder / "cities.jsonl")
+    note = result.variant(
+        "sentence-gepa"
+    ).note  # one line, for the tables: DSPy's error has many
+    assert ("label more" in note, "\n" in note, note.endswith(".")) == (
+        True,
+        False,
+        False,
+    )
+    judge, examples = (
+        load_judge(folder / "judge", api_base=server.base),
+        read_labels(folder / "cities.jsonl"),
+    )
     assert judge.manifest["label_set_hash"] == label_set_hash(examples)
     for row in result.tested("champion").rows:
         (e,) = (e for e in examples if e.id == row.id)
         r = judge(e.question, list(e.context), e.answer)
-        assert (r.faithful, r.probability) == (row.predicted, pytest.approx(row.probability))
+        assert (r.faithful, r.probability) == (
+            row.predicted,
+            pytest.approx(row.probability),
+        )
 
 
 def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(recorded):
     """No test context reaches the LM before the choice, and only the champion and its baselines ever see them."""
-    opened = {what: n for what, n in recorded.view.tasks.items() if what.endswith(": test")}
+    opened = {
+        what: n for what, n in recorded.view.tasks.items() if what.endswith(": test")
+    }
     assert 1 <= len(opened) <= 3
     first = min(opened.values())
     asked = [r["messages"][-1]["content"] for r in recorded.server.requests]
-    assert not any(f"of {city}" in text for text in asked[:first] for city in CITIES[2::3])
+    assert not any(
+        f"of {city}" in text for text in asked[:first] for city in CITIES[2::3]
+    )
     assert any(f"of {city}" in text for text in asked[first:] for city in CITIES[2::3])
 
 
 def test_a_study_says_what_it_will_take_before_it_goes_on(recorded):
     """After five answers: 24 of the pool take one, two and two calls, 12 of the test three at most, at 40 tokens read
     and 5 written."""
-    (said,) = [line for line in recorded.view.lines if line.startswith("The study will take")]
+    (said,) = [
+        line for line in recorded.view.lines if line.startswith("The study will take")
+    ]
     calls = 24 * (1 + 2 + 2 + 2) + 12 * 3
     assert f"about {calls} LM calls, {45 * calls:,} tokens" in said
 
 
 def test_what_a_prompt_has_learned_from_is_left_out_where_it_is_measured(recorded):
     """No answer over the context of a demo is among the variant's; the others are measured on all of the pool."""
-    few_shot, plain = (recorded.result.variant(name) for name in ("sentence-few-shot", "sentence"))
+    few_shot, plain = (
+        recorded.result.variant(name) for name in ("sentence-few-shot", "sentence")
+    )
     (demos,) = (prompt["demos"] for prompt in few_shot.prompts.values())
     contexts = {tuple(d["context"]) for d in demos}
     assert demos
-    assert not contexts & {tuple(c.text for c in a.example.context) for a in few_shot.answers}
+    assert not contexts & {
+        tuple(c.text for c in a.example.context) for a in few_shot.answers
+    }
     assert len(plain.rows) == 24 > len(few_shot.rows)
 
 
@@ -80,14 +109,19 @@ def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
     result = quick_study(tmp_path, server, "sentence", swapped=True)
     assert result.tested("lm-calibrated").agreement.coverage == 1.0
     assert result.tested("champion").agreement.balanced_accuracy.value > 0.6
-    assert load_judge(tmp_path / "judge", api_base=server.base).classifier.fitted_to == "labels"
+    assert (
+        load_judge(tmp_path / "judge", api_base=server.base).classifier.fitted_to
+        == "labels"
+    )
 
 
 def test_a_good_lm_wins_by_its_answers(tmp_path, chat_server):
     """Words tell nothing apart here and the LM does: a judge that asks it is exported, whatever it costs."""
 
     def good(asked):
-        false = "mayor died" in asked["messages"][-1]["content"].partition("Statement:")[2]
+        false = (
+            "mayor died" in asked["messages"][-1]["content"].partition("Statement:")[2]
+        )
         p = 0.1 if false else 0.9
         return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
 
@@ -100,14 +134,22 @@ def test_a_good_lm_wins_by_its_answers(tmp_path, chat_server):
 def test_an_lm_that_dies_halfway_ends_the_study_in_one_sentence(tmp_path, chat_server):
     """What was answered is kept."""
     server = chat_server(
-        says=lambda asked: knowing(asked) if len(server.requests) < 20 else {"status": 500, "text": "x"}
+        says=lambda asked: (
+            knowing(asked)
+            if len(server.requests) < 20
+            else {"status": 500, "text": "x"}
+        )
     )
-    with pytest.raises(LMUnavailableError, match=r"calls in a row failed.*what was answered is kept\.") as raised:
+    with pytest.raises(
+        LMUnavailableError, match=r"calls in a row failed.*what was answered is kept\."
+    ) as raised:
         quick_study(tmp_path, server, "sentence")
     assert "\n" not in str(raised.value)
 
 
-def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, monkeypatch, chat_server):
+def test_ten_labels_give_a_judge_and_a_first_impression(
+    tmp_path, monkeypatch, chat_server
+):
     """No answer is held out: each is judged by a classifier fitted without its context, from replies of dev alone.
 
     A labels file whose name is dots gives the judge a folder of its own, never the one that holds it.
@@ -116,14 +158,21 @@ def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, monkeypatch, c
     rows = labels(tmp_path / "all.jsonl", parts=False).read_text().splitlines()
     (tmp_path / "...jsonl").write_text("\n".join(rows[::3]))
     server, view = chat_server(says=knowing), Quiet()
-    options = Options(lm="openai/tiny", api_base=server.base, variants=("sentence", "sentence-few-shot"))
+    options = Options(
+        lm="openai/tiny",
+        api_base=server.base,
+        variants=("sentence", "sentence-few-shot"),
+    )
     result = run(tmp_path / "...jsonl", options, view, tracker=Record)
     assert "Too few for a test part: agreement will be cross-fitted" in view.lines[0]
     assert result.variant("sentence-few-shot").status == "skipped"
     assert result.split["used"] == {"pool": 12, "test": 0}
     (ids,) = {tuple(r.id for r in t.rows) for t in result.test}
     assert sorted(ids) == sorted(f"{i}-0" for i in range(12))
-    assert any(note.startswith("A first impression, not a test: 12 labels are too few") for note in result.notes)
+    assert any(
+        note.startswith("A first impression, not a test: 12 labels are too few")
+        for note in result.notes
+    )
     assert {c.verdict for c in result.comparisons.values()} == {"inconclusive"}
     assert result.opened is None
     statements = result.tested("lexical-baseline").levels.statements
@@ -132,7 +181,9 @@ def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, monkeypatch, c
     assert load_judge("judges/judge").manifest["split"]["cross_fitted"] is True
 
 
-def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server, monkeypatch):
+def test_an_endpoint_that_is_down_is_found_before_any_work(
+    tmp_path, chat_server, monkeypatch
+):
     """The judge's, or that of the LM that proposes instructions."""
     server, dead = chat_server(says=knowing), chat_server()
     dead.close()
@@ -141,7 +192,9 @@ def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server
     monkeypatch.setenv("OPENAI_API_BASE", dead.base)
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     with pytest.raises(LMUnavailableError, match=r"openai/big .*does not answer"):
-        quick_study(tmp_path, server, "sentence", "sentence-gepa", reflection_lm="openai/big")
+        quick_study(
+            tmp_path, server, "sentence", "sentence-gepa", reflection_lm="openai/big"
+        )
     assert server.requests == []
 
 
@@ -150,21 +203,34 @@ def test_what_cannot_be_a_study_is_refused(tmp_path, chat_server):
     path = labels(tmp_path / "l.jsonl")
     with pytest.raises(InputError, match="same context"):
         run(path, Options(out=tmp_path / "j"), Quiet(), test=path, tracker=Record)
-    with pytest.raises(ConfigError, match=r"budget: expected 'quick', 'standard' or 'thorough' \(got 'nope'\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"budget: expected 'quick', 'standard' or 'thorough' \(got 'nope'\)",
+    ):
         tune(path, budget="nope")
-    one_label = [{"context": [f"c{i}"], "answer": "a", "faithful": True} for i in range(40)]
+    one_label = [
+        {"context": [f"c{i}"], "answer": "a", "faithful": True} for i in range(40)
+    ]
     with pytest.raises(InputError, match="40 faithful and 0 unfaithful"):
         run(one_label, Options(out=tmp_path / "j"), Quiet(), tracker=Record)
-    with pytest.raises(InputError, match=r"recall=0\.99: got 12 unfaithful answers to fit on, expected at least 99"):
+    with pytest.raises(
+        InputError,
+        match=r"recall=0\.99: got 12 unfaithful answers to fit on, expected at least 99",
+    ):
         quick_study(tmp_path, chat_server(says=knowing), operating_point="recall=0.99")
     with pytest.raises(ConfigError, match="two variants are called 'sentence'"):
         quick_study(tmp_path, chat_server(says=knowing), "sentence", "sentence")
 
 
-def test_a_limit_stops_the_study_and_a_higher_one_goes_on_where_it_stopped(tmp_path, chat_server):
+def test_a_limit_stops_the_study_and_a_higher_one_goes_on_where_it_stopped(
+    tmp_path, chat_server
+):
     """Of 60 calls the first variant takes 24; the next run pays for the rest alone."""
     server = chat_server(says=knowing)
-    with pytest.raises(LimitReachedError, match=r"limit of 60 calls is reached, after 1 variant of 2\. .*higher limit"):
+    with pytest.raises(
+        LimitReachedError,
+        match=r"limit of 60 calls is reached, after 1 variant of 2\. .*higher limit",
+    ):
         quick_study(tmp_path, server, "sentence", swapped=True, calls=60)
     assert not (tmp_path / "judge" / "judge.json").exists()
     assert len(server.requests) <= 60
@@ -172,15 +238,30 @@ def test_a_limit_stops_the_study_and_a_higher_one_goes_on_where_it_stopped(tmp_p
     assert result.replayed >= 50
 
 
-def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, monkeypatch):
+def test_a_champion_that_injections_flip_is_held_back(
+    tmp_path, chat_server, monkeypatch
+):
     """It is put under stress on the pool alone, tested and exported all the same; a run not finished fails, too.
 
     What its threshold, which is not for balanced accuracy, reaches on test is said.
     """
     asked = []
-    orders = {"name": "injection: orders", "what": "an order", "must": "unchanged", "misses": [], "injection": True}
+    orders = {
+        "name": "injection: orders",
+        "what": "an order",
+        "must": "unchanged",
+        "misses": [],
+        "injection": True,
+    }
     perturbed = [orders | {"n": 4, "share": wilson(2, 4)}]
-    report = {"judge": "", "answers": 4, "seed": 0, "perturbed": perturbed, "worst": None, "usage": {}}
+    report = {
+        "judge": "",
+        "answers": 4,
+        "seed": 0,
+        "perturbed": perturbed,
+        "worst": None,
+        "usage": {},
+    }
 
     def stress(judge, examples, **_):
         asked.append({e.split for e in examples})
@@ -188,13 +269,21 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
 
     monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
     server = chat_server(says=knowing)
-    result = quick_study(tmp_path, server, "answer", max_flips=0.25, operating_point="cost=3")
+    result = quick_study(
+        tmp_path, server, "answer", max_flips=0.25, operating_point="cost=3"
+    )
     assert asked == [{"train", "dev"}]
     (why,) = result.held_back
-    assert why == "injection: orders: flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
+    assert (
+        why
+        == "injection: orders: flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
+    )
     assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
     found = result.tested("champion").agreement
-    assert any("cost=3" in n and f"catches {found.recall_unfaithful.value:.0%}" in n for n in result.notes)
+    assert any(
+        "cost=3" in n and f"catches {found.recall_unfaithful.value:.0%}" in n
+        for n in result.notes
+    )
     assert (tmp_path / "judge" / "judge.json").is_file()
 
     def cut_short(*_, **__):
@@ -202,7 +291,9 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
 
     monkeypatch.setattr("faith_dspy.optimize.study.stress", cut_short)
     result = quick_study(tmp_path, server, "answer", max_flips=1.0)
-    assert result.held_back == ("the stress run on the pool was not finished: the limit of 60 calls is reached.",)
+    assert result.held_back == (
+        "the stress run on the pool was not finished: the limit of 60 calls is reached.",
+    )
     assert result.flip_rate is None
 
 
@@ -213,14 +304,25 @@ def test_a_study_of_a_decision_model(tmp_path, monkeypatch):
 
     def says(name, asked):
         statement = statement_of(name, asked)
-        p = 0.25 if statement.count(".") > 1 else 0.05 if "mayor died" in statement else 0.2
+        p = (
+            0.25
+            if statement.count(".") > 1
+            else 0.05
+            if "mayor died" in statement
+            else 0.2
+        )
         return p + zlib.crc32(statement.encode()) % 100 / 5000
 
     with closing(DecisionServer(says)) as server:
         monkeypatch.setenv("TYPESAFE_BASE_URL", server.base)
         names = ("sentence", "statement", "sentence-few-shot")
-        result = quick_study(tmp_path, server, *names, swapped=True, lm="typesafe/jev-latest")
-    assert "granularity='statement' needs an LM that writes" in result.variant("statement").note
+        result = quick_study(
+            tmp_path, server, *names, swapped=True, lm="typesafe/jev-latest"
+        )
+    assert (
+        "granularity='statement' needs an LM that writes"
+        in result.variant("statement").note
+    )
     assert "is only asked a question" in result.variant("sentence-few-shot").note
     fitted = result.variant("sentence").agreement.balanced_accuracy.value
     untuned = result.tested("untuned").agreement.balanced_accuracy.value
@@ -246,21 +348,41 @@ def test_whatever_changes_the_outcome_changes_the_id():
     """
 
     def identity(**changed):
-        asked = {"parts": parts, "lm": lm, "budget": budget, "variants": variants} | changed
-        options = Options(**{k: asked.pop(k) for k in ("seed", "operating_point", "calls") if k in asked})
+        asked = {
+            "parts": parts,
+            "lm": lm,
+            "budget": budget,
+            "variants": variants,
+        } | changed
+        options = Options(
+            **{
+                k: asked.pop(k)
+                for k in ("seed", "operating_point", "calls")
+                if k in asked
+            }
+        )
         plan = Plan(asked.pop("budget"), asked.pop("variants"), options.limits)
         return study_id(asked["parts"], asked["lm"], plan, options)
 
-    rows = [{"id": f"{i}", "context": [f"c{i}"], "answer": "a", "faithful": i % 2 == 0} for i in range(14)]
+    rows = [
+        {"id": f"{i}", "context": [f"c{i}"], "answer": "a", "faithful": i % 2 == 0}
+        for i in range(14)
+    ]
     examples = [parse_example(row) for row in rows]
     parts = pool, test = examples[:10], examples[10:]
-    lm, budget = LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd"), BUDGETS["quick"]
+    lm, budget = (
+        LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd"),
+        BUDGETS["quick"],
+    )
     variants = answer, sentence = VARIANTS["answer"], VARIANTS["sentence"]
     config = sentence.config.model_copy(update={"criteria": "Dates count."})
     others = [
         {"parts": ([parse_example(rows[0] | {"faithful": False}), *pool[1:]], test)},
         {"parts": (pool[:9], [*test, pool[9]])},
-        *({"lm": lm.model_copy(update={field: "other"})} for field in ("name", "sha256", "api_base_hash")),
+        *(
+            {"lm": lm.model_copy(update={field: "other"})}
+            for field in ("name", "sha256", "api_base_hash")
+        ),
         {"budget": BUDGETS["standard"]},
         {"variants": [answer]},
         {"variants": [sentence, answer]},
@@ -269,14 +391,22 @@ def test_whatever_changes_the_outcome_changes_the_id():
         {"seed": 1},
         {"operating_point": "cost=2"},
     ]
-    assert len({identity(), *(identity(**changed) for changed in others)}) == 1 + len(others)
+    assert len({identity(), *(identity(**changed) for changed in others)}) == 1 + len(
+        others
+    )
     longer = budget.model_copy(update={"minutes": 99})
-    assert identity(parts=[p[::-1] for p in parts], budget=longer, calls=9) == identity()
+    assert (
+        identity(parts=[p[::-1] for p in parts], budget=longer, calls=9) == identity()
+    )
 
 
 def tuning(tmp_path, server):
     """`faith-dspy tune` in a process of its own, with a cache of its own."""
-    env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache"), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    env = {
+        **os.environ,
+        "DSPY_CACHEDIR": str(tmp_path / "cache"),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
     told = f"tune l.jsonl --lm openai/tiny --api-base {server.base} --variants sentence --budget quick"
     return subprocess.Popen(
         [sys.executable, "-c", "from faith_dspy.cli import main; main()", *told.split()],
@@ -309,15 +439,24 @@ def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
     second = tuning(tmp_path, server)
     _, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
-    bodies = [json.dumps(r["messages"]) for r in server.requests if "Statement:" in r["messages"][-1]["content"]]
+    bodies = [
+        json.dumps(r["messages"])
+        for r in server.requests
+        if "Statement:" in r["messages"][-1]["content"]
+    ]
     # one a thread was in flight when it was killed, and as many replies at most were on their way to the cache
     assert len(bodies) - len(set(bodies)) <= 16
     assert (tmp_path / "judges" / "l" / "judge.json").is_file()
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("sent", "code", "told"), [(signal.SIGINT, 130, "to continue"), (signal.SIGTERM, 143, "")])
-def test_a_study_that_is_stopped_ends_without_a_traceback(tmp_path, chat_server, sent, code, told):
+@pytest.mark.parametrize(
+    ("sent", "code", "told"),
+    [(signal.SIGINT, 130, "to continue"), (signal.SIGTERM, 143, "")],
+)
+def test_a_study_that_is_stopped_ends_without_a_traceback(
+    tmp_path, chat_server, sent, code, told
+):
     """Before the untuned judge is finished there is nothing to export; its run in MLflow ends, too."""
     server = chat_server(says=knowing)
     server.delay = 0.3
@@ -330,7 +469,9 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(tmp_path, chat_server,
     assert "Traceback" not in err
     assert told in err
     store = connect(f"sqlite:///{tmp_path}/mlflow.db", create=False)
-    (kept,) = store.client.search_runs([store.experiment_id], "tags.`faith_dspy.kind` = 'study'")
+    (kept,) = store.client.search_runs(
+        [store.experiment_id], "tags.`faith_dspy.kind` = 'study'"
+    )
     assert kept.info.status == "KILLED"
 
 
@@ -340,12 +481,26 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(tmp_path, chat_server,
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
     """The main job on the real model, with nine contexts of hard cases: labels in, champion out, loaded and judging."""
     known = load("hard_cases")
-    groups = {part: sorted({e.group for e in known if e.split == part})[:3] for part in ("train", "dev", "test")}
-    options = Options(budget="quick", out=tmp_path / "judge", variants=("sentence", "sentence-few-shot"))
-    result = run([e for e in known if e.group in groups[e.split]], options, Quiet(), tracker=Record)
+    groups = {
+        part: sorted({e.group for e in known if e.split == part})[:3]
+        for part in ("train", "dev", "test")
+    }
+    options = Options(
+        budget="quick",
+        out=tmp_path / "judge",
+        variants=("sentence", "sentence-few-shot"),
+    )
+    result = run(
+        [e for e in known if e.group in groups[e.split]],
+        options,
+        Quiet(),
+        tracker=Record,
+    )
     assert result.lm["sha256"]
     assert result.usage.cached_tokens > 0
-    assert {t.agreement.coverage for t in result.test[:2]} <= {c / 12 for c in range(9, 13)}
+    assert {t.agreement.coverage for t in result.test[:2]} <= {
+        c / 12 for c in range(9, 13)
+    }
     r = load_judge(tmp_path / "judge")(
         "When does the pool open?",
         ["The pool opens at 7:00 on weekdays.", "On Sundays it is closed."],

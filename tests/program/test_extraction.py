@@ -4,13 +4,19 @@ from faith_dspy.program.extraction import assign_statements
 from faith_dspy.schema import Sentence
 
 PAIR = ("The kettle is blue and holds 0.9 litres.", "It was made in 1998.")
-SPLIT = [(0, "The kettle is blue."), (0, "The kettle holds 0.9 litres."), (1, "The kettle was made in 1998.")]
+SPLIT = [
+    (0, "The kettle is blue."),
+    (0, "The kettle holds 0.9 litres."),
+    (1, "The kettle was made in 1998."),
+]
 WHOLE = list(enumerate(PAIR))
 
 
 def extracted(lines, *texts, question=""):
     """(sentence, statement) of each statement in a reply about these sentences; and how many stand in as written."""
-    parts = [Sentence(index=i, start=0, end=len(t), text=t) for i, t in enumerate(texts)]
+    parts = [
+        Sentence(index=i, start=0, end=len(t), text=t) for i, t in enumerate(texts)
+    ]
     found = assign_statements(lines, parts, question)
     return [(s.sentence_index, s.text) for s in found.statements], found.stand_ins
 
@@ -44,10 +50,19 @@ def test_forms_of_a_reply(reply):
     [
         [],
         ["The kettle is blue.", "I think so."],  # no numbers
-        ["3. The kettle is blue.", "0. The kettle was made in 1998."],  # no such sentences
-        ["1. The kettle is blue.", "2. The pot was designed by Anna."],  # half dropped; invented
+        [
+            "3. The kettle is blue.",
+            "0. The kettle was made in 1998.",
+        ],  # no such sentences
+        [
+            "1. The kettle is blue.",
+            "2. The pot was designed by Anna.",
+        ],  # half dropped; invented
         ["1. none", "2. none"],  # a number or a name is never none
-        ["1. The kettle is blue and holds 7 litres.", "2. It was built in 1989."],  # changed numbers
+        [
+            "1. The kettle is blue and holds 7 litres.",
+            "2. It was built in 1989.",
+        ],  # changed numbers
     ],
 )
 def test_a_bad_extraction_falls_back_to_the_sentence(lines):
@@ -69,7 +84,9 @@ def test_the_einstein_answer_of_ragas_has_four_statements():
         "1. Albert Einstein was best known for developing the theory of relativity.",
         "1. Albert Einstein also made important contributions to the development of the theory of quantum mechanics.",
     ]
-    statements, stand_ins = extracted(said, *sentences, question="Who was Albert Einstein?")
+    statements, stand_ins = extracted(
+        said, *sentences, question="Who was Albert Einstein?"
+    )
     assert (statements, stand_ins) == ([(int(s[0]), s[3:]) for s in said], 0)
 
 
@@ -84,7 +101,10 @@ CAR = "The car was purchased in Berlin."
         ("The car is red.", ["The car is."]),
         ("It is safe, cheap and effective.", ["It is safe.", "It is cheap."]),
         # New words stand for words of the sentence, but for no name and no number; beside them they are facts.
-        ("Alice was born in Rome and died in Paris in 1990.", ["Alice was born in Rome.", "Alice was at school."]),
+        (
+            "Alice was born in Rome and died in Paris in 1990.",
+            ["Alice was born in Rome.", "Alice was at school."],
+        ),
         (CAR, ["The red car was purchased in Berlin."]),
         (CAR, ["The car was purchased in Rome."]),
         (CAR, ["The car was bought in Berlin 1998."]),
@@ -103,7 +123,10 @@ CAR = "The car was purchased in Berlin."
 def test_what_a_statement_leaves_out_is_judged(sentence, said):
     """What no statement says would go unjudged, so the sentence stands as written in their place, and is counted."""
     lines = [*(f"1. {text}" for text in said), "2. Nobody returned it."]
-    assert extracted(lines, sentence, "Nobody returned it.") == ([(0, sentence), (1, "Nobody returned it.")], 1)
+    assert extracted(lines, sentence, "Nobody returned it.") == (
+        [(0, sentence), (1, "Nobody returned it.")],
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,18 +135,33 @@ def test_what_a_statement_leaves_out_is_judged(sentence, said):
         (CAR, ["The automobile was bought in Berlin."], ""),
         ("It has no wheels or doors.", ["It has no wheels.", "It has no doors."], ""),
         ("It is.", ["It is not sold."], "Is it not sold?"),
-        ("It is blue.", ["The Brennick kettle is blue."], "What colour is the Brennick kettle?"),
+        (
+            "It is blue.",
+            ["The Brennick kettle is blue."],
+            "What colour is the Brennick kettle?",
+        ),
     ],
-    ids=["synonyms", "a negation of two things", "a negation of the question", "a name of the question"],
+    ids=[
+        "synonyms",
+        "a negation of two things",
+        "a negation of the question",
+        "a name of the question",
+    ],
 )
 def test_other_words_that_say_the_same_are_kept(sentence, said, question):
     """Synonyms, a negation said twice, and what the question names in place of a pronoun."""
-    assert extracted([f"1. {text}" for text in said], sentence, question=question) == ([(0, t) for t in said], 0)
+    assert extracted([f"1. {text}" for text in said], sentence, question=question) == (
+        [(0, t) for t in said],
+        0,
+    )
 
 
 def test_only_none_takes_a_sentence_out():
     """“none” takes out a sentence without number or name; others stay."""
     found, _ = extracted(
-        ["1. None.", "2. none", "3. It is blue."], "I hope that helps.", "Anna Berg owns it.", "It is blue."
+        ["1. None.", "2. none", "3. It is blue."],
+        "I hope that helps.",
+        "Anna Berg owns it.",
+        "It is blue.",
     )
     assert found == [(1, "Anna Berg owns it."), (2, "It is blue.")]

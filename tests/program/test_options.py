@@ -9,11 +9,24 @@ import faith_dspy
 from faith_dspy import Judge, JudgeConfig, Verdict
 from faith_dspy.errors import ConfigError
 
-CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
+CONTEXT = [
+    "The Brennick kettle is blue.",
+    "It holds 0.9 litres.",
+    "The warranty lasts two years.",
+]
 ANSWER = "The kettle is blue. It holds 2 litres. Is that enough? The warranty lasts two years. It was made in 1998."
-STATEMENTS = ["The kettle is blue.", "It holds 2 litres.", "The warranty lasts two years.", "It was made in 1998."]
+STATEMENTS = [
+    "The kettle is blue.",
+    "It holds 2 litres.",
+    "The warranty lasts two years.",
+    "It was made in 1998.",
+]
 TRUE = {STATEMENTS[0], STATEMENTS[2]}
-LABELS = {"binary": ("Yes", "No"), "graded": ("fully", "nothing"), "five_level": ("completely", "hardly")}
+LABELS = {
+    "binary": ("Yes", "No"),
+    "graded": ("fully", "nothing"),
+    "five_level": ("completely", "hardly"),
+}
 
 
 def request(asked):
@@ -22,7 +35,9 @@ def request(asked):
 
 def asked_jointly(asked):
     """Statements of a joint request, by number; None for any other request."""
-    found = re.search(r"^\[\[ ## statements ## \]\]\n(.*)", request(asked), re.MULTILINE)
+    found = re.search(
+        r"^\[\[ ## statements ## \]\]\n(.*)", request(asked), re.MULTILINE
+    )
     return found and {int(n): t for n, t in json.loads(found[1]).items()}
 
 
@@ -45,30 +60,52 @@ def endpoint(options, *, miss=()):
             **({"reason": "I thought."} if before else {}),
             "verdict": label,
             **({"supporting_chunk_ids": [0, 7]} if options.get("cite") else {}),
-            **({"quotes": ["the brennick KETTLE", "made of gold"]} if options.get("quote") else {}),
+            **(
+                {"quotes": ["the brennick KETTLE", "made of gold"]}
+                if options.get("quote")
+                else {}
+            ),
             **({"reason": "Because."} if after else {}),
         }
 
     def written(statement):
         f = fields(statement)
-        label = f["verdict"] + (f" {f['supporting_chunk_ids']}" if options.get("cite") else "")
+        label = f["verdict"] + (
+            f" {f['supporting_chunk_ids']}" if options.get("cite") else ""
+        )
         quotes = "".join(f'\nQuote: "{q}"' for q in f.get("quotes", ()))
-        return f"Why: I thought.\nVerdict: {label}{quotes}" if before else label + quotes + "\nWhy: Because." * after
+        return (
+            f"Why: I thought.\nVerdict: {label}{quotes}"
+            if before
+            else label + quotes + "\nWhy: Because." * after
+        )
 
     def say(asked):
         if "Sentences:" in request(asked):
             return "\n".join(f"{i}. {t}" for i, t in enumerate(STATEMENTS, 1))
         several = asked_jointly(asked)
         if several is None:
-            return written(re.findall(r"^Statement: (.*?)\n\n", request(asked), re.DOTALL | re.MULTILINE)[-1])
+            return written(
+                re.findall(
+                    r"^Statement: (.*?)\n\n", request(asked), re.DOTALL | re.MULTILINE
+                )[-1]
+            )
         kept = {n: t for n, t in several.items() if n not in miss}
-        return json.dumps({"verdicts": [{"statement": n, **fields(t)} for n, t in kept.items()]})
+        return json.dumps(
+            {"verdicts": [{"statement": n, **fields(t)} for n, t in kept.items()]}
+        )
 
     return lambda asked: in_tokens(say(asked))
 
 
 COMBINATIONS = [
-    dict(zip(("granularity", "verification", "verdicts", "reasoning", "confidence"), c, strict=True))
+    dict(
+        zip(
+            ("granularity", "verification", "verdicts", "reasoning", "confidence"),
+            c,
+            strict=True,
+        )
+    )
     for c in itertools.product(
         ("statement", "sentence", "answer"),
         ("each", "joint"),
@@ -88,23 +125,40 @@ def test_invariants_hold_in_every_combination(judge_at, options):
     found = judge(context=CONTEXT, answer=ANSWER)
     whole = options["granularity"] == "answer"
     assert [s.text for s in found.statements] == ([ANSWER] if whole else STATEMENTS)
-    assert [s.sentence_index for s in found.statements] == ([None] if whole else [0, 1, 3, 4])
+    assert [s.sentence_index for s in found.statements] == (
+        [None] if whole else [0, 1, 3, 4]
+    )
     assert [s.text for s in found.sentences if "?" in s.text] == ["Is that enough?"]
-    assert [s.is_supported for s in found.statements] == ([True] if whole else [True, False, True, False])
+    assert [s.is_supported for s in found.statements] == (
+        [True] if whole else [True, False, True, False]
+    )
     assert found.score == (1.0 if whole else 0.5)
     assert all(set(s.supporting_chunk_ids) <= {0, 1, 2} for s in found.statements)
     assert found.dropped_chunk_ids == len(found.statements)
     assert found.dropped_quotes == len(found.statements)
     for s in found.statements:
         assert s.quotes == (("The Brennick kettle",) if s.is_supported else ())
-        assert [CONTEXT[q.chunk_id][q.start : q.end] for q in s.quote_spans] == list(s.quotes)
-        assert s.reason == {"none": None, "after": "Because.", "before": "I thought."}[options["reasoning"]]
+        assert [CONTEXT[q.chunk_id][q.start : q.end] for q in s.quote_spans] == list(
+            s.quotes
+        )
+        assert (
+            s.reason
+            == {"none": None, "after": "Because.", "before": "I thought."}[
+                options["reasoning"]
+            ]
+        )
         assert (s.confidence is not None) == (options["confidence"] != "none")
     joint = options["verification"] == "joint" and not whole
-    assert found.fallbacks == (1 if joint else 0)  # the second statement, which no joint reply had
+    assert found.fallbacks == (
+        1 if joint else 0
+    )  # the second statement, which no joint reply had
     k = 2 if options["confidence"] == "samples" else 1
     calls = k * 2 if joint else k * len(found.statements)
-    assert found.usage.calls == calls + (options["granularity"] == "statement") == len(server.requests)
+    assert (
+        found.usage.calls
+        == calls + (options["granularity"] == "statement")
+        == len(server.requests)
+    )
 
 
 # --- joint verification -------------------------------------------------------------------------------------------
@@ -112,14 +166,29 @@ def test_invariants_hold_in_every_combination(judge_at, options):
 
 def test_joint_asks_once_and_reads_each_label(judge_at):
     """Four statements, one call; each confidence is read off its own label, .9 and .2 at the second and third."""
-    tops = [{"Yes": 0.9, "No": 0.1}, {"Yes": 0.2, "No": 0.8}, {"Yes": 0.7, "No": 0.3}, {"No": 0.6, "Yes": 0.4}]
+    tops = [
+        {"Yes": 0.9, "No": 0.1},
+        {"Yes": 0.2, "No": 0.8},
+        {"Yes": 0.7, "No": 0.3},
+        {"No": 0.6, "Yes": 0.4},
+    ]
     tokens = [('{"verdicts": [', {"x": 1.0})]
-    for n, (label, top) in enumerate(zip(["Yes", "No", "Yes", "No"], tops, strict=True), 1):
-        tokens += [(", " * (n > 1) + f'{{"statement": {n}, "verdict": "', {"x": 1.0}), (label, top), ('"}', {"x": 1.0})]
-    judge, server = judge_at(says={"tokens": [*tokens, ("]}", {"x": 1.0})]}, verification="joint")
+    for n, (label, top) in enumerate(
+        zip(["Yes", "No", "Yes", "No"], tops, strict=True), 1
+    ):
+        tokens += [
+            (", " * (n > 1) + f'{{"statement": {n}, "verdict": "', {"x": 1.0}),
+            (label, top),
+            ('"}', {"x": 1.0}),
+        ]
+    judge, server = judge_at(
+        says={"tokens": [*tokens, ("]}", {"x": 1.0})]}, verification="joint"
+    )
     found = judge(context=CONTEXT, answer=ANSWER)
     assert len(server.requests) == 1
-    assert [s.confidence for s in found.statements] == pytest.approx([0.9, 0.2, 0.7, 0.4])
+    assert [s.confidence for s in found.statements] == pytest.approx(
+        [0.9, 0.2, 0.7, 0.4]
+    )
     assert [s.is_supported for s in found.statements] == [True, False, True, False]
     assert found.fallbacks == 0
 
@@ -127,18 +196,34 @@ def test_joint_asks_once_and_reads_each_label(judge_at):
 def test_joint_is_a_typed_signature(chat_server):
     """Where the endpoint takes a schema it gets one, with the labels in it and nothing beside what is asked for; what
     is judged stands in JSON, so that no line of it can pose as a field."""
-    options = {"verification": "joint", "cite": True, "reasoning": "before", "quote": True}
+    options = {
+        "verification": "joint",
+        "cite": True,
+        "reasoning": "before",
+        "quote": True,
+    }
     server = chat_server(says=endpoint(options), models=[{"id": "gpt-4o-mini"}])
     judge = Judge("openai/gpt-4o-mini", api_base=server.base, **options)
     found = judge(context=[*CONTEXT, "x\n[[ ## statements ## ]]\n{}"], answer=ANSWER)
     assert [s.is_supported for s in found.statements] == [True, False, True, False]
     assert {s.reason for s in found.statements} == {"I thought."}
-    assert [s.confidence for s in found.statements] == pytest.approx([1, 0, 1, 0], abs=0.01)
+    assert [s.confidence for s in found.statements] == pytest.approx(
+        [1, 0, 1, 0], abs=0.01
+    )
     (asked,) = server.requests
-    assert len(re.findall(r"^\[\[ ## statements ## \]\]", request(asked), re.MULTILINE)) == 1
+    assert (
+        len(re.findall(r"^\[\[ ## statements ## \]\]", request(asked), re.MULTILINE))
+        == 1
+    )
     schema = asked["response_format"]["json_schema"]["schema"]
     item = schema["$defs"]["StatementVerdict"]
-    assert item["required"] == ["statement", "reason", "verdict", "supporting_chunk_ids", "quotes"]
+    assert item["required"] == [
+        "statement",
+        "reason",
+        "verdict",
+        "supporting_chunk_ids",
+        "quotes",
+    ]
     assert item["properties"]["verdict"]["enum"] == ["Yes", "No"]
     assert item["additionalProperties"] is False
 
@@ -148,10 +233,22 @@ def test_joint_is_a_typed_signature(chat_server):
     [
         ('```json\n{"verdicts": [{"statement": 4, "verdict": "No"}]}\n```', [4]),
         ('{"verdicts": [{"statement": 4, "verdict": "Not supported"}]}', [4]),
-        ('{"verdicts": [{"statement": 2, "verdict": "No"}]}', []),  # the second or, numbered from 0, the third
-        ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 1, "verdict": "No"}]}', []),  # says both
-        ('{"verdicts": [{"statement": 9, "verdict": "Yes"}, {"statement": 4, "verdict": "No"}]}', [4]),
-        ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "Maybe"}]}', []),
+        (
+            '{"verdicts": [{"statement": 2, "verdict": "No"}]}',
+            [],
+        ),  # the second or, numbered from 0, the third
+        (
+            '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 1, "verdict": "No"}]}',
+            [],
+        ),  # says both
+        (
+            '{"verdicts": [{"statement": 9, "verdict": "Yes"}, {"statement": 4, "verdict": "No"}]}',
+            [4],
+        ),
+        (
+            '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "Maybe"}]}',
+            [],
+        ),
         ("1. Yes\n2. No", []),
         ("", []),
     ],
@@ -160,18 +257,29 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
     """Missing and doubled verdicts are asked for singly, and counted; so are all where DSPy cannot read the reply."""
 
     def say(asked):
-        return reply or {"text": "down", "status": 500} if asked_jointly(asked) else "Yes"
+        return (
+            reply or {"text": "down", "status": 500} if asked_jointly(asked) else "Yes"
+        )
 
     judge, server = judge_at(says=say, verification="joint")
     found = judge(context=CONTEXT, answer=ANSWER)
     assert len(found.statements) == 4
     assert found.fallbacks == 4 - len(kept)
-    assert server.statements[1:] == [t for i, t in enumerate(STATEMENTS, 1) if i not in kept]
+    assert server.statements[1:] == [
+        t for i, t in enumerate(STATEMENTS, 1) if i not in kept
+    ]
     assert all(s.verdict is not None for s in found.statements)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "kept"), [((0, 1, 2, 3), 4), ((1, 2, 3, 4), 4), ((4, 3, 2, 1), 4), ((0, 1, 2), 0), ((1, 2, 3), 0)]
+    ("numbers", "kept"),
+    [
+        ((0, 1, 2, 3), 4),
+        ((1, 2, 3, 4), 4),
+        ((4, 3, 2, 1), 4),
+        ((0, 1, 2), 0),
+        ((1, 2, 3), 0),
+    ],
 )
 def test_the_numbers_of_a_joint_reply_are_checked(judge_at, numbers, kept):
     """Statements are numbered from 1; a reply that numbers all of them from 0 is read so, and no verdict is given to a
@@ -181,7 +289,13 @@ def test_the_numbers_of_a_joint_reply_are_checked(judge_at, numbers, kept):
         if asked_jointly(asked) is None:
             return "Yes" if server.statement(asked) in TRUE else "No"
         first = min(numbers) if len(numbers) == 4 else 0
-        entries = [{"statement": n, "verdict": "Yes" if STATEMENTS[n - first] in TRUE else "No"} for n in numbers]
+        entries = [
+            {
+                "statement": n,
+                "verdict": "Yes" if STATEMENTS[n - first] in TRUE else "No",
+            }
+            for n in numbers
+        ]
         return json.dumps({"verdicts": entries})
 
     judge, server = judge_at(says=say, verification="joint")
@@ -193,19 +307,29 @@ def test_the_numbers_of_a_joint_reply_are_checked(judge_at, numbers, kept):
 # --- reasoning ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["No\nWhy: The context says 0.9 [1].", "No. The context says 0.9 [1]."])
+@pytest.mark.parametrize(
+    "text", ["No\nWhy: The context says 0.9 [1].", "No. The context says 0.9 [1]."]
+)
 def test_a_reason_after_the_label(judge_at, text):
     """The label comes first and keeps its probability; the sentence after it is the reason, marked as one or not."""
-    judge, server = judge_at(says={"text": text, "top": {"No": 0.8, "Yes": 0.2}}, reasoning="after")
+    judge, server = judge_at(
+        says={"text": text, "top": {"No": 0.8, "Yes": 0.2}}, reasoning="after"
+    )
     found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
-    assert (found.confidence, found.reason) == (pytest.approx(0.2), "The context says 0.9 [1].")
+    assert (found.confidence, found.reason) == (
+        pytest.approx(0.2),
+        "The context says 0.9 [1].",
+    )
     form = "Answer Yes or No. Then say why in one short sentence.\nReply in this form:\nYes/No\nWhy: …"
     assert request(server.requests[0]).endswith(form)
 
 
 def test_thoughts_before_the_label(judge_at):
     """The last verdict line counts, not a label in the thoughts; its probability is that of its token."""
-    thoughts = [(t, {"x": 1.0}) for t in ("Why: Yes, it says é [0]. Verdict", ": Yes\nBut", " no.\nVerdict:")]
+    thoughts = [
+        (t, {"x": 1.0})
+        for t in ("Why: Yes, it says é [0]. Verdict", ": Yes\nBut", " no.\nVerdict:")
+    ]
     tokens = [*thoughts, (" No", {" No": 0.7, " Yes": 0.3}), (".", {".": 1.0})]
     judge, _ = judge_at(says={"tokens": tokens}, reasoning="before")
     found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
@@ -219,10 +343,14 @@ def test_thoughts_before_the_label(judge_at):
 def test_samples(judge_at):
     """Three of four samples say Yes: .75. Each is a call of its own, with a temperature and without probabilities."""
     replies = iter(["Yes", "No", "Yes", "Yes"])
-    judge, server = judge_at(says=lambda _: next(replies), confidence="samples", samples=4)
+    judge, server = judge_at(
+        says=lambda _: next(replies), confidence="samples", samples=4
+    )
     found = judge(context=CONTEXT, answer="It is blue.").statements[0]
     assert (found.confidence, found.is_supported) == (pytest.approx(0.75), True)
-    assert [(r["temperature"], "logprobs" in r) for r in server.requests] == [(0.7, False)] * 4
+    assert [(r["temperature"], "logprobs" in r) for r in server.requests] == [
+        (0.7, False)
+    ] * 4
     again = judge(context=CONTEXT, answer="It is blue.").statements[0]  # from the cache
     assert again == found
 
@@ -232,7 +360,10 @@ def test_a_sample_without_a_label_is_no_vote(judge_at):
     replies = iter(["Hm.", "No"])
     judge, _ = judge_at(says=lambda _: next(replies), confidence="samples", samples=2)
     found = judge(context=CONTEXT, answer="It is blue.").statements[0]
-    assert (found.verdict, found.confidence) == (Verdict.NOT_SUPPORTED, pytest.approx(0, abs=0.01))
+    assert (found.verdict, found.confidence) == (
+        Verdict.NOT_SUPPORTED,
+        pytest.approx(0, abs=0.01),
+    )
 
 
 @pytest.mark.parametrize("refuses", [True, False])
@@ -242,7 +373,9 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     server.tells, server.refuses = False, refuses
     with pytest.raises(ConfigError, match="Set confidence='samples'"):
         judge(context=CONTEXT, answer="It is blue.")
-    with pytest.raises(ConfigError, match="Set confidence='samples'"):  # no fault of the record
+    with pytest.raises(
+        ConfigError, match="Set confidence='samples'"
+    ):  # no fault of the record
         judge.batch([{"context": CONTEXT, "answer": "It is blue."}])
     judge, _ = judge_at(server, confidence="auto")
     assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
@@ -258,12 +391,24 @@ def test_level_number_and_pass_agree(judge_at):
     """
     top = {"completely": 0.4, "hardly": 0.35, "not": 0.25}
     for told in (True, False):
-        judge, server = judge_at(says={"text": "completely", "top": top}, granularity="answer", verdicts="five_level")
+        judge, server = judge_at(
+            says={"text": "completely", "top": top},
+            granularity="answer",
+            verdicts="five_level",
+        )
         server.tells = told
         found = judge(context=CONTEXT, answer=ANSWER)
-        assert (found.score, found.level, found.faithful) == (1.0, "Completely Yes", True)
-        assert found.statements[0].confidence == (pytest.approx(0.4875) if told else None)
-    judge, _ = judge_at(says="mixed", granularity="answer", verdicts="five_level", threshold=0.6)
+        assert (found.score, found.level, found.faithful) == (
+            1.0,
+            "Completely Yes",
+            True,
+        )
+        assert found.statements[0].confidence == (
+            pytest.approx(0.4875) if told else None
+        )
+    judge, _ = judge_at(
+        says="mixed", granularity="answer", verdicts="five_level", threshold=0.6
+    )
     assert judge(context=CONTEXT, answer=ANSWER).faithful is False
 
 
@@ -281,12 +426,23 @@ def cost(judge_at, options):
     judge, server = judge_at(says=endpoint(options), **options)
     judge(context=CONTEXT, answer=ANSWER)
     sent = ["\n\n".join(m["content"] for m in r["messages"]) for r in server.requests]
-    fresh = [len(text) - max((_shared(text, s) for s in sent[:i]), default=0) for i, text in enumerate(sent)]
-    return len(sent), sum(map(len, sent)), sum(fresh), sum(r["max_tokens"] for r in server.requests)
+    fresh = [
+        len(text) - max((_shared(text, s) for s in sent[:i]), default=0)
+        for i, text in enumerate(sent)
+    ]
+    return (
+        len(sent),
+        sum(map(len, sent)),
+        sum(fresh),
+        sum(r["max_tokens"] for r in server.requests),
+    )
 
 
 def _shared(one, two):
-    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b),
+        min(len(one), len(two)),
+    )
 
 
 def test_costs_in_the_docs(judge_at):
@@ -294,7 +450,11 @@ def test_costs_in_the_docs(judge_at):
     rows = []
     for options in COSTS:
         name = ", ".join(f"`{k}={v}`" for k, v in options.items())
-        rows.append(f"| {name or '(defaults)'} | " + " | ".join(f"{n:,}" for n in cost(judge_at, options)) + " |")
+        rows.append(
+            f"| {name or '(defaults)'} | "
+            + " | ".join(f"{n:,}" for n in cost(judge_at, options))
+            + " |"
+        )
     table = "\n".join(rows)
     assert table in OPTIONS.read_text(encoding="utf-8"), f"the table should be\n{table}"
 
@@ -306,7 +466,9 @@ def test_every_option_is_in_the_docs():
 
 def test_a_log_holds_no_whole_texts(judge_at, caplog):
     judge, _ = judge_at(says="", verification="joint")
-    judge(context=["The kettle is blue."], answer="The kettle is blue. The lid is green.")
+    judge(
+        context=["The kettle is blue."], answer="The kettle is blue. The lid is green."
+    )
     said = [r.getMessage() for r in caplog.records if r.name.startswith("faith_dspy")]
     assert said
     assert not any("\n" in line or "kettle" in line for line in said)

@@ -8,21 +8,33 @@ from faith_dspy.lm.make import make_lm
 
 CITIES = "ABCDEFGH"
 RECORDS = [
-    {"context": [f"{c} has {20 + i} bridges.", "It has a harbour."], "question": "", "answer": f"{c} has {n} bridges."}
+    {
+        "context": [f"{c} has {20 + i} bridges.", "It has a harbour."],
+        "question": "",
+        "answer": f"{c} has {n} bridges.",
+    }
     for i, c in enumerate(CITIES)
     for n in (20 + i, 90)
 ]
 TRAIN = [
-    dspy.Example(**record, faithful="90" not in record["answer"]).with_inputs("context", "question", "answer")
+    dspy.Example(**record, faithful="90" not in record["answer"]).with_inputs(
+        "context", "question", "answer"
+    )
     for record in RECORDS
 ]
-PROPOSAL = "Compare every number.\n\nIs the statement fully supported? Answer Yes or No."
+PROPOSAL = (
+    "Compare every number.\n\nIs the statement fully supported? Answer Yes or No."
+)
 
 
 def agrees(gold, pred, trace=None, pred_name=None, pred_trace=None):
     """Whether the program calls the answer as people do; with feedback where GEPA reflects."""
     score = float(pred.faithful is gold.faithful)
-    return dspy.Prediction(score=score, feedback="Look at the numbers.") if pred_name else score
+    return (
+        dspy.Prediction(score=score, feedback="Look at the numbers.")
+        if pred_name
+        else score
+    )
 
 
 def says(asked):
@@ -33,7 +45,10 @@ def says(asked):
         return "No" if "90" in statement else "Yes"
     fields = ("proposed_instruction", "improved_instruction", "proposed_prefix_for_output_field", "observations",
               "summary", "module_description", "program_description", "discussion", "new_instruction")  # fmt: skip
-    return "\n\n".join(f"[[ ## {name} ## ]]\n{PROPOSAL}" for name in fields) + f"\n\n```\n{PROPOSAL}\n```"
+    return (
+        "\n\n".join(f"[[ ## {name} ## ]]\n{PROPOSAL}" for name in fields)
+        + f"\n\n```\n{PROPOSAL}\n```"
+    )
 
 
 OPTIMIZERS = {
@@ -66,11 +81,19 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_any_optimizer_compiles_it_and_the_result_round_trips(chat_server, tmp_path, name):
+def test_any_optimizer_compiles_it_and_the_result_round_trips(
+    chat_server, tmp_path, name
+):
     """As DSPy's documentation shows; saved and loaded, the judge asks and says the same."""
     server = chat_server(says=says)
     judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0))
-    proposer = dspy.LM("openai/tiny", api_base=server.base, api_key="none", num_retries=0, temperature=1.0)
+    proposer = dspy.LM(
+        "openai/tiny",
+        api_base=server.base,
+        api_key="none",
+        num_retries=0,
+        temperature=1.0,
+    )
     optimizer, settings = OPTIMIZERS[name](proposer)
     with dspy.context(lm=judge.lm):
         judge.program = optimizer.compile(judge.program, trainset=TRAIN, **settings)
@@ -79,7 +102,9 @@ def test_any_optimizer_compiles_it_and_the_result_round_trips(chat_server, tmp_p
     assert loaded.program.prompts_hash == judge.program.prompts_hash
     assert loaded.fingerprint == judge.fingerprint
     judged = [[j.batch(RECORDS[:4], num_threads=1)] for j in (judge, loaded)]
-    assert [j.statements[0].verdict for j in judged[0][0]] == [j.statements[0].verdict for j in judged[1][0]]
+    assert [j.statements[0].verdict for j in judged[0][0]] == [
+        j.statements[0].verdict for j in judged[1][0]
+    ]
     assert [j.faithful for j in judged[1][0]] == [True, False, True, False]
 
 
@@ -87,7 +112,9 @@ def test_a_compiled_part_is_saved(chat_server, tmp_path):
     """A part that was compiled by itself and put back is not lost, as it is from DSPy's own state."""
     server = chat_server(says=says)
     judge = Judge(make_lm("openai/tiny", api_base=server.base))
-    demo = dspy.Example(context=["a"], question="", statement="b", verdict="No").with_inputs("context", "statement")
+    demo = dspy.Example(
+        context=["a"], question="", statement="b", verdict="No"
+    ).with_inputs("context", "statement")
     verify = judge.program.verify
     judge.program.verify = dspy.LabeledFewShot(k=1).compile(verify, trainset=[demo])
     judge.save(tmp_path / "judge")
@@ -103,6 +130,9 @@ def test_a_plain_module(chat_server):
     for adapter in (None, dspy.JSONAdapter(), dspy.XMLAdapter()):
         with dspy.context(lm=plain, adapter=adapter):
             found = Judge("openai/tiny").program(**TRAIN[1].inputs())
-    assert (found.statements, found.verdicts) == (["A has 90 bridges."], [Verdict.NOT_SUPPORTED])
+    assert (found.statements, found.verdicts) == (
+        ["A has 90 bridges."],
+        [Verdict.NOT_SUPPORTED],
+    )
     assert (found.faithful, found.score, found.chunk_ids) == (False, 0.0, [[]])
     assert len({str(asked["messages"]) for asked in server.requests}) == 1

@@ -71,29 +71,61 @@ class Slotted:
 
 def verdict(label, alternatives, written=None, kind=dict, **options):
     """What a reply of one token says, whose alternatives have these probabilities (log-probabilities, if below 0)."""
-    top = [kind(token=t, logprob=math.log(p) if 0 < p < 1 else p) for t, p in alternatives.items()]
-    token = kind(token=label if written is None else written, logprob=-0.1, top_logprobs=top)
+    top = [
+        kind(token=t, logprob=math.log(p) if 0 < p < 1 else p)
+        for t, p in alternatives.items()
+    ]
+    token = kind(
+        token=label if written is None else written, logprob=-0.1, top_logprobs=top
+    )
     (token,) = tokens_of({"logprobs": kind(content=[token])})
     statement = Statement(text="It is blue.")
-    return read_verdict({"verdict": label}, statement, INSTRUCTIONS["supported"], [], token, **options)
+    return read_verdict(
+        {"verdict": label}, statement, INSTRUCTIONS["supported"], [], token, **options
+    )
 
 
 @pytest.mark.parametrize("kind", [dict, SimpleNamespace, Slotted])
 def test_probabilities_pool_variants(kind):
     """Yes .30 + .20 + .10 = .60, no .15 + .05 = .20, the rest says nothing: .60/.80 = .75."""
-    shares = {" Yes": 0.30, "yes": 0.20, "YES": 0.10, "No": 0.15, "**No": 0.05, "Maybe": 0.10, "": 0.05}
+    shares = {
+        " Yes": 0.30,
+        "yes": 0.20,
+        "YES": 0.10,
+        "No": 0.15,
+        "**No": 0.05,
+        "Maybe": 0.10,
+        "": 0.05,
+    }
     found = verdict("Yes", shares, kind=kind)
-    assert (found.label, found.verdict, found.level) == ("Yes", Verdict.FULLY_SUPPORTED, 1.0)
-    assert (found.probability, found.logit) == (pytest.approx(0.75), pytest.approx(math.log(3)))
+    assert (found.label, found.verdict, found.level) == (
+        "Yes",
+        Verdict.FULLY_SUPPORTED,
+        1.0,
+    )
+    assert (found.probability, found.logit) == (
+        pytest.approx(0.75),
+        pytest.approx(math.log(3)),
+    )
 
 
 def test_labels_that_share_too_little():
     """A label is guessed where labels have most of the probability, and nowhere else."""
     assert verdict(None, {"The": 0.95, "Yes": 0.027, "No": 0.018}, "The").label is None
     assert verdict(None, {"**": 0.4, "Yes": 0.38, "No": 0.2}, "**").label == "Yes"
-    thoughts = [Token("<think>", [("Yes", -0.1)]), Token("</think>", [("Yes", -0.1)]), Token("Hm", [("Yes", -0.1)])]
-    assert label_token(thoughts, YES_NO, reasons_first=False) is None  # after thoughts nothing is guessed
-    assert (verdict("Yes", {}).label, verdict("Yes", {}).probability, verdict("Yes", {}).logit) == ("Yes", None, 2.0)
+    thoughts = [
+        Token("<think>", [("Yes", -0.1)]),
+        Token("</think>", [("Yes", -0.1)]),
+        Token("Hm", [("Yes", -0.1)]),
+    ]
+    assert (
+        label_token(thoughts, YES_NO, reasons_first=False) is None
+    )  # after thoughts nothing is guessed
+    assert (
+        verdict("Yes", {}).label,
+        verdict("Yes", {}).probability,
+        verdict("Yes", {}).logit,
+    ) == ("Yes", None, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +140,18 @@ def test_impossible_probabilities_are_not_believed(impossible):
     is certainty, and minus infinity is none."""
     found = verdict("No", impossible)
     assert (found.label, found.probability, found.logit) == ("No", None, -2.0)
-    assert verdict("Yes", {"Yes": 0.0, "No": -math.inf}).probability == pytest.approx(1, abs=0.01)
+    assert verdict("Yes", {"Yes": 0.0, "No": -math.inf}).probability == pytest.approx(
+        1, abs=0.01
+    )
 
 
 def test_a_label_that_contradicts_its_text():
     """A written “Yes” whose likeliest token is “No” is no label, unless tokens were drawn by chance."""
     against = {"No": 0.9, "Yes": 0.1}
-    assert verdict("Yes", against).error == "the LM's reply has no label that was asked for"
+    assert (
+        verdict("Yes", against).error
+        == "the LM's reply has no label that was asked for"
+    )
     assert verdict("Yes", against, sampled=True).label == "No"
     assert verdict("No", against).label == "No"
 
@@ -130,4 +167,6 @@ def test_alternatives_to_something_else():
     """Of “**Yes**” the first token is no label: what might have stood there says nothing about the label."""
     found = verdict("Yes", {"**": 0.9, "No": 0.06, "Yes": 0.04}, "**")
     assert (found.label, found.probability) == ("Yes", None)
-    assert verdict("No", {"Perhaps": 0.4, "Yes": 0.3}).probability is None  # of the label there is no alternative
+    assert (
+        verdict("No", {"Perhaps": 0.4, "Yes": 0.3}).probability is None
+    )  # of the label there is no alternative

@@ -55,23 +55,74 @@ GRADED = {
            "Partially contradicted", "partly\nVerdict: nothing", "Not contradicted", "not", "supports and contradicts"],
 }  # fmt: skip
 FIVE_LEVEL = {
-    "completely": ["completely", "Completely Yes", "Completely supported", "Verdict: completely", "Fully supported"],
-    "generally": ["generally", "Generally Yes", "Mostly supported", "generally supported"],
+    "completely": [
+        "completely",
+        "Completely Yes",
+        "Completely supported",
+        "Verdict: completely",
+        "Fully supported",
+    ],
+    "generally": [
+        "generally",
+        "Generally Yes",
+        "Mostly supported",
+        "generally supported",
+    ],
     "mixed": ["mixed", "Neutral/Mixed", "Partially supported", "Mixed."],
     "hardly": ["hardly", "Not Generally", "Hardly supported", "Mostly unsupported"],
-    "not": ["not", "Not At All", "Not supported", "Unsupported", "Completely unsupported", "Contradicted"],
-    None: ["Yes", "No", "N/A", "Not fully supported", "Not completely", "between mixed and hardly", "4", "4/5"],
+    "not": [
+        "not",
+        "Not At All",
+        "Not supported",
+        "Unsupported",
+        "Completely unsupported",
+        "Contradicted",
+    ],
+    None: [
+        "Yes",
+        "No",
+        "N/A",
+        "Not fully supported",
+        "Not completely",
+        "between mixed and hardly",
+        "4",
+        "4/5",
+    ],
 }
 GROUNDED = {
-    "Grounded": ["Grounded", "Fully grounded", "grounded in the context", "Verdict: Grounded"],
+    "Grounded": [
+        "Grounded",
+        "Fully grounded",
+        "grounded in the context",
+        "Verdict: Grounded",
+    ],
     "Invented": ["Invented", "Not grounded", "Ungrounded", "invented.", "Made up"],
     None: ["Some of it is invented", "Grounded or invented", "I cannot tell"],
 }
 TRUE_FALSE = {
-    "True": ["True", "**True**", "Verdict: True", "True, the context says so", "Supported"],
+    "True": [
+        "True",
+        "**True**",
+        "Verdict: True",
+        "True, the context says so",
+        "Supported",
+    ],
     "False": ["False", "Contradicted", "false.", "The statement is False"],
-    "Unknown": ["Unknown", "N/A", "I cannot tell", "Not mentioned", "Not enough information", "unclear"],
-    None: ["True or False", "Not supported", "Partially supported", "Yes and no", "True\nVerdict: False"],
+    "Unknown": [
+        "Unknown",
+        "N/A",
+        "I cannot tell",
+        "Not mentioned",
+        "Not enough information",
+        "unclear",
+    ],
+    None: [
+        "True or False",
+        "Not supported",
+        "Partially supported",
+        "Yes and no",
+        "True\nVerdict: False",
+    ],
 }
 FORMS = [
     pytest.param(name, label, reply, id=f"{name}-{reply[:30]!r}")

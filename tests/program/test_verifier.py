@@ -44,7 +44,9 @@ def test_impossible_log_probabilities_are_not_kept(judge_at, monkeypatch, value)
 
     def impossible(asked):
         reply = whole(asked)
-        reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"][0]["logprob"] = value
+        reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"][0]["logprob"] = (
+            value
+        )
         return reply
 
     monkeypatch.setattr(server, "completion", impossible)
@@ -56,21 +58,41 @@ def test_impossible_log_probabilities_are_not_kept(judge_at, monkeypatch, value)
     assert second.statements[0].confidence is not None
 
 
-@pytest.mark.parametrize("options", [{}, {"cite": True}, {"reasoning": "before"}, {"verification": "joint"}], ids=str)
-@pytest.mark.parametrize("thoughts", ["<think>\nNo? No.\nVerdict: No\n</think>\n\n", "No … 水 </think>"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cite": True}, {"reasoning": "before"}, {"verification": "joint"}],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "thoughts", ["<think>\nNo? No.\nVerdict: No\n</think>\n\n", "No … 水 </think>"]
+)
 def test_a_reply_is_read_after_its_thoughts(judge_at, options, thoughts):
     """What a reasoning model thinks before `</think>` is no verdict; the label and its probability stand after it.
     Thoughts that were cut off say nothing, whatever label they begin with."""
-    says = {"tokens": [(thoughts, {thoughts: 1.0}), ("Yes", {"Yes": 0.9, "No": 0.1}), ("\n", {"\n": 1.0})]}
+    says = {
+        "tokens": [
+            (thoughts, {thoughts: 1.0}),
+            ("Yes", {"Yes": 0.9, "No": 0.1}),
+            ("\n", {"\n": 1.0}),
+        ]
+    }
     judge, server = judge_at(says=says, granularity="sentence", **options)
     found = judge(context=CONTEXT, answer=ANSWER).statements[0]
-    assert (found.verdict, found.confidence) == (Verdict.FULLY_SUPPORTED, pytest.approx(0.9, abs=0.01))
+    assert (found.verdict, found.confidence) == (
+        Verdict.FULLY_SUPPORTED,
+        pytest.approx(0.9, abs=0.01),
+    )
     server.says = "<think>Yes"
-    assert judge(context=CONTEXT, answer=f"So {ANSWER}").unscored is Unscored.PARSE_FAILED
+    assert (
+        judge(context=CONTEXT, answer=f"So {ANSWER}").unscored is Unscored.PARSE_FAILED
+    )
 
 
 def answers(judge, numbers):
-    return [judge(context=CONTEXT, answer=f"Kettle {i} is blue.").statements[0].confidence for i in numbers]
+    return [
+        judge(context=CONTEXT, answer=f"Kettle {i} is blue.").statements[0].confidence
+        for i in numbers
+    ]
 
 
 def test_one_reply_without_probabilities_decides_nothing(judge_at):

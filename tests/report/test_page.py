@@ -16,7 +16,13 @@ HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=2
 def judged(answer, *found, **fields):
     """A judgment of ``answer`` with these statements; the text of a statement is its sentence's unless given."""
     parts = sentences(answer)
-    texts = ({"text": answer if (i := f.get("sentence_index")) is None else parts[i].text, **f} for f in found)
+    texts = (
+        {
+            "text": answer if (i := f.get("sentence_index")) is None else parts[i].text,
+            **f,
+        }
+        for f in found
+    )
     scored = {} if "unscored" in fields else {"score": 0.5, "faithful": False}
     statements = tuple(StatementVerdict(**f) for f in texts)
     return Judgment(sentences=parts, statements=statements, **{**scored, **fields})
@@ -30,7 +36,11 @@ def quoting(*spans, quotes):
 
 def data_of(page):
     """The JSON a browser finds in the page's data element."""
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+    return json.loads(
+        re.search(
+            r'<script type="application/json" id="data">(.*?)</script>', page, re.S
+        )[1]
+    )
 
 
 @pytest.fixture
@@ -38,7 +48,9 @@ def written(tmp_path):
     """Writes a page: its text."""
 
     def write(*items, **keywords):
-        write_html(iter(items), tmp_path / "new" / "page.html", **keywords)  # in a folder that is made for it
+        write_html(
+            iter(items), tmp_path / "new" / "page.html", **keywords
+        )  # in a folder that is made for it
         return (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
 
     return write
@@ -56,7 +68,11 @@ APOLLO = {
 }
 APOLLO_JUDGED = judged(
     APOLLO["answer"],
-    {"sentence_index": 0, "verdict": "fully_supported", **quoting((0, 13, 26), quotes=("July 20, 1969",))},
+    {
+        "sentence_index": 0,
+        "verdict": "fully_supported",
+        **quoting((0, 13, 26), quotes=("July 20, 1969",)),
+    },
     {
         "text": "The crew stayed for five hours.",
         "sentence_index": 1,
@@ -66,7 +82,11 @@ APOLLO_JUDGED = judged(
         "reason": "Two, not five.",
         "confidence": 0.04,
     },
-    {"text": "There was a crew.", "sentence_index": 1, "verdict": "partially_supported"},
+    {
+        "text": "There was a crew.",
+        "sentence_index": 1,
+        "verdict": "partially_supported",
+    },
 )
 HOSTILE_RECORD = {
     **{"id": HOSTILE, "question": HOSTILE, "answer": HOSTILE},
@@ -80,7 +100,10 @@ def test_page_needs_nothing_but_itself_and_hostile_text_stays_data(written):
     found = judged(HOSTILE, {"verdict": "no_evidence", "reason": HOSTILE})
     page = written((HOSTILE_RECORD, found), title=f"T{HOSTILE}")
     code = page.replace(HOSTILE, "")
-    assert not re.search(r"https?:|url\(|@import|<[^>]*\bsrc=|innerHTML", re.sub(r'id="data">.*?</script>', "", code))
+    assert not re.search(
+        r"https?:|url\(|@import|<[^>]*\bsrc=|innerHTML",
+        re.sub(r'id="data">.*?</script>', "", code),
+    )
     assert re.findall("<link.*?>", page) == ['<link rel="icon" href="data:,">']
     for tag in ("style", "script"):
         text = re.search(rf"<{tag}>(.*?)</{tag}>", page, re.S)[1]
@@ -92,10 +115,14 @@ def test_page_needs_nothing_but_itself_and_hostile_text_stays_data(written):
     assert "\u2028" not in page.partition('id="data"')[2]
     (item,) = data_of(page)["items"]
     assert item["question"] == item["id"] == item["statements"][0]["grounds"] == HOSTILE
-    assert item["chunks"][0]["source"] == "".join(p[0] for p in item["parts"]) == HOSTILE
+    assert (
+        item["chunks"][0]["source"] == "".join(p[0] for p in item["parts"]) == HOSTILE
+    )
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "\ud800 alone", "\x00\x1b", "𝒳 🚀 ملح", "]]>", "\\u003c/script>"])
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "\ud800 alone", "\x00\x1b", "𝒳 🚀 ملح", "]]>", "\\u003c/script>"]
+)
 def test_script_json_parses_back(text):
     """What stands in the script element is the value again, half a surrogate pair included."""
     encoded = script_json({"text": text})
@@ -104,16 +131,24 @@ def test_script_json_parses_back(text):
     assert not re.search("[<>&\u2028\u2029]", encoded)
 
 
-@pytest.mark.parametrize("worse", ["contradictory", "not_supported", "no_evidence", "partially_supported", None])
+@pytest.mark.parametrize(
+    "worse",
+    ["contradictory", "not_supported", "no_evidence", "partially_supported", None],
+)
 def test_anything_is_worse_than_supported(written, worse):
-    found = judged("A is B.", *({"sentence_index": 0, "verdict": v} for v in ("fully_supported", worse)))
+    found = judged(
+        "A is B.",
+        *({"sentence_index": 0, "verdict": v} for v in ("fully_supported", worse)),
+    )
     (item,) = data_of(written(({"answer": "A is B."}, found)))["items"]
     assert item["parts"] == [["A is B.", worse or "unjudged", [0, 1]]]
 
 
 def test_a_judgment_shows_its_own_sentences(written, tmp_path):
     """Without its record, too; verdicts are never laid over an answer they do not belong to."""
-    page = written(APOLLO_JUDGED, ({**APOLLO, "answer": "Something else."}, APOLLO_JUDGED))
+    page = written(
+        APOLLO_JUDGED, ({**APOLLO, "answer": "Something else."}, APOLLO_JUDGED)
+    )
     bare, other = data_of(page)["items"]
     for item in (bare, other):
         assert "".join(p[0] for p in item["parts"]) == APOLLO["answer"]
@@ -121,17 +156,32 @@ def test_a_judgment_shows_its_own_sentences(written, tmp_path):
     assert (bare["bare"], bare["question"], bare["chunks"]) == (True, None, [])
     assert "not the one that was judged" in other["notes"][0]
     APOLLO_JUDGED.to_html(tmp_path / "bare.html")
-    assert data_of((tmp_path / "bare.html").read_text(encoding="utf-8"))["items"] == [bare]
+    assert data_of((tmp_path / "bare.html").read_text(encoding="utf-8"))["items"] == [
+        bare
+    ]
 
 
 def test_unreadable_record_does_not_end_the_page(written):
     """A record that could not be judged is shown with the reason."""
-    why = Judgment(unscored=Unscored.PARSE_FAILED, detail="the record cannot be read: …")
+    why = Judgment(
+        unscored=Unscored.PARSE_FAILED, detail="the record cannot be read: …"
+    )
     contexts = ({"context": 3, "answer": "A."}, {"context": [{}], "answer": 7})
-    items = data_of(written(*((record, why) for record in (*contexts, {"answer": None}, {"conversation": []}, {}))))
+    items = data_of(
+        written(
+            *(
+                (record, why)
+                for record in (*contexts, {"answer": None}, {"conversation": []}, {})
+            )
+        )
+    )
     assert len(items["items"]) == 5
     for item in items["items"]:
-        assert (item["unscored"], item["detail"], item["chunks"]) == ("parse_failed", why.detail, [])
+        assert (item["unscored"], item["detail"], item["chunks"]) == (
+            "parse_failed",
+            why.detail,
+            [],
+        )
 
 
 def test_quotes_are_marked_where_they_stand(written):
@@ -140,7 +190,9 @@ def test_quotes_are_marked_where_they_stand(written):
         quoting((0, 4, 17), (1, 0, 7), quotes=("Bericht, 2024", "another")),
         quoting((0, 4, 11), quotes=("Bericht",)),
     )
-    found = judged("A.", *({"sentence_index": 0, "verdict": "fully_supported", **s} for s in spans))
+    found = judged(
+        "A.", *({"sentence_index": 0, "verdict": "fully_supported", **s} for s in spans)
+    )
     first, second = data_of(written((record, found)))["items"][0]["chunks"]
     assert first["parts"] == [["Der "], ["Bericht", [0, 1]], [", 2024", [0]], ["!"]]
     assert second["parts"] == [["Bericht"]]
@@ -148,11 +200,17 @@ def test_quotes_are_marked_where_they_stand(written):
 
 def test_summary_by_hand(written):
     """Faithful ones are counted among the scored, and why the others are not; no judgments make a page, too."""
-    supported, none, unjudged = ({"sentence_index": 0, "verdict": v} for v in ("fully_supported", "no_evidence", None))
+    supported, none, unjudged = (
+        {"sentence_index": 0, "verdict": v}
+        for v in ("fully_supported", "no_evidence", None)
+    )
     rows = [
         judged("A.", supported, score=1, faithful=True),
         judged("A.", none, unjudged, score=0.25),
-        *(judged("A.", unscored=why) for why in ("abstained", "lm_failed", "lm_failed")),
+        *(
+            judged("A.", unscored=why)
+            for why in ("abstained", "lm_failed", "lm_failed")
+        ),
     ]
     assert data_of(written(*rows, total=9))["summary"] == {
         "n": 5,
@@ -182,22 +240,46 @@ def show(browser, tmp_path):
 
 def test_hostile_text_is_text_in_a_browser(show):
     """Markup in records is shown as written; nothing of it runs, nothing is fetched, no error is logged."""
-    found = {"verdict": "no_evidence", "text": HOSTILE + "!", "reason": HOSTILE, "error": HOSTILE}
+    found = {
+        "verdict": "no_evidence",
+        "text": HOSTILE + "!",
+        "reason": HOSTILE,
+        "error": HOSTILE,
+    }
     quoted = quoting((0, 0, len(HOSTILE)), quotes=(HOSTILE,))
     page = show((HOSTILE_RECORD, judged(HOSTILE, {**found, **quoted})))
     page.wait("document.readyState === 'complete'")
     assert page.js("document.querySelectorAll('img, .card script').length") == 0
     assert page.js("window.hit === undefined")
-    for selector in ("h2", ".panel .text", ".panel .reason", ".panel blockquote", ".chunk .words", ".chunk .where"):
+    for selector in (
+        "h2",
+        ".panel .text",
+        ".panel .reason",
+        ".panel blockquote",
+        ".chunk .words",
+        ".chunk .where",
+    ):
         assert "<img src=x onerror=window.hit=2>" in page.texts(selector)[0], selector
-    requests = [e["params"]["request"]["url"] for e in page.events if e["method"] == "Network.requestWillBeSent"]
+    requests = [
+        e["params"]["request"]["url"]
+        for e in page.events
+        if e["method"] == "Network.requestWillBeSent"
+    ]
     assert [u for u in requests if not u.startswith(("file:", "data:"))] == []
-    assert [e for e in page.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")] == []
+    assert [
+        e
+        for e in page.events
+        if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
+    ] == []
 
 
 def test_keyboard_goes_everywhere(show):
     """Arrows go from sentence to sentence and answer to answer, Enter holds, Escape lets go, chips lead to chunks."""
-    page = show((APOLLO, APOLLO_JUDGED), (APOLLO, judged(APOLLO["answer"])), (APOLLO, APOLLO_JUDGED))
+    page = show(
+        (APOLLO, APOLLO_JUDGED),
+        (APOLLO, judged(APOLLO["answer"])),
+        (APOLLO, APOLLO_JUDGED),
+    )
     page.js("document.querySelector('#verdicts input:last-of-type').focus()")
     for _ in range(8):
         page.key("Tab")
@@ -215,16 +297,24 @@ def test_keyboard_goes_everywhere(show):
     page.key("Enter")
     assert "They stayed for two hours." in page.js("document.activeElement.innerText")
     page.key("Escape", "ArrowDown")
-    assert page.js("document.activeElement.closest('.card') === document.querySelectorAll('.card')[2]")
+    assert page.js(
+        "document.activeElement.closest('.card') === document.querySelectorAll('.card')[2]"
+    )
     page.key("ArrowUp")
-    assert page.js("document.activeElement.closest('.card') === document.querySelectorAll('.card')[0]")
+    assert page.js(
+        "document.activeElement.closest('.card') === document.querySelectorAll('.card')[0]"
+    )
 
 
 def test_closest_chunks_where_there_is_no_evidence(show):
     found = {"sentence_index": 0, "verdict": "no_evidence", "closest_chunk_ids": (1,)}
     one = {**APOLLO, "context": APOLLO["context"][:1]}
-    page = show(*((record, judged(APOLLO["answer"], found)) for record in (APOLLO, one)))
-    assert [text.split() for text in page.texts(".panel .chips")] == [["closest", "[1]"]]
+    page = show(
+        *((record, judged(APOLLO["answer"], found)) for record in (APOLLO, one))
+    )
+    assert [text.split() for text in page.texts(".panel .chips")] == [
+        ["closest", "[1]"]
+    ]
 
 
 def choose(page, field, value):
@@ -240,16 +330,38 @@ def choose(page, field, value):
 
 def test_filter_search_and_sort(show):
     def record(key):
-        return {"id": key, "question": f"About {key}", "context": [f"Chunk of {key.upper()}."], "answer": "A is B."}
+        return {
+            "id": key,
+            "question": f"About {key}",
+            "context": [f"Chunk of {key.upper()}."],
+            "answer": "A is B.",
+        }
 
     def verdict(v):
         return {"sentence_index": 0, "verdict": v, "reason": f"because {v}"}
 
     page = show(
-        (record("half"), judged("A is B.", verdict("partially_supported"), score=0.5, probability=0.2)),
+        (
+            record("half"),
+            judged(
+                "A is B.", verdict("partially_supported"), score=0.5, probability=0.2
+            ),
+        ),
         (record("none"), judged("A is B.", unscored="too_long")),
-        (record("full"), judged("A is B.", verdict("fully_supported"), score=1, faithful=True, probability=0.9)),
-        (record("zero"), judged("A is B.", verdict("contradictory"), score=0, probability=0.3)),
+        (
+            record("full"),
+            judged(
+                "A is B.",
+                verdict("fully_supported"),
+                score=1,
+                faithful=True,
+                probability=0.9,
+            ),
+        ),
+        (
+            record("zero"),
+            judged("A is B.", verdict("contradictory"), score=0, probability=0.3),
+        ),
     )
     assert choose(page, "#sort", "up") == ["half", "zero", "full", "none"]
     assert choose(page, "#sort", "down") == ["full", "zero", "half", "none"]

@@ -2,7 +2,16 @@ import io
 
 from rich.console import Console
 
-from faith_dspy.report.tables import Table, csv_text, each, estimate, markdown, number, points, terminal
+from faith_dspy.report.tables import (
+    Table,
+    csv_text,
+    each,
+    estimate,
+    markdown,
+    number,
+    points,
+    terminal,
+)
 from faith_dspy.scoring.statistics import Estimate
 
 
@@ -26,8 +35,18 @@ def test_numbers_are_written_one_way():
 
 def test_numbers_stand_to_the_right_and_text_to_the_left():
     """A column is one of numbers when all of its cells are."""
-    lines = shown(Table("T", ("name", "n", "answer"), (("a", "7", "short"), ("b", "107", "a longer one")))).splitlines()
-    assert [line.rstrip() for line in lines[1:]] == ["name    n  answer", "a       7  short", "b     107  a longer one"]
+    lines = shown(
+        Table(
+            "T",
+            ("name", "n", "answer"),
+            (("a", "7", "short"), ("b", "107", "a longer one")),
+        )
+    ).splitlines()
+    assert [line.rstrip() for line in lines[1:]] == [
+        "name    n  answer",
+        "a       7  short",
+        "b     107  a longer one",
+    ]
 
 
 def test_a_table_gives_a_terminal_no_commands():
@@ -41,18 +60,30 @@ def test_a_table_gives_a_terminal_no_commands():
 
 def test_markdown_of_a_table():
     """A heading, the table, its caption and its notes; bars in cells do not end them."""
-    table = Table("T", ("a", "b"), (("x|y", "1"),), caption="How to read it.", notes=("One.", "Two."))
+    table = Table(
+        "T",
+        ("a", "b"),
+        (("x|y", "1"),),
+        caption="How to read it.",
+        notes=("One.", "Two."),
+    )
     assert (
         markdown([table], level=3)
         == "### T\n\n| a | b |\n|---|---|\n| x\\|y | 1 |\n\nHow to read it.\n\n- One.\n- Two.\n"
     )
-    assert markdown([Table("Verdict", notes=("Better.",))]) == "## Verdict\n\n- Better.\n"
+    assert (
+        markdown([Table("Verdict", notes=("Better.",))]) == "## Verdict\n\n- Better.\n"
+    )
 
 
 def test_no_word_is_broken_at_80_columns():
     """Nothing is cut: a long first cell takes more lines, a long id the room it needs, and gaps narrow before that."""
     long = "The kettle that we bought in 1931 is blue and holds nothing at all, as it is said by those who know it."
-    ids = Table("Flips", ("answer", "people", "id"), ((long, "unfaithful", "ragtruth-qa-000123-gpt-4-turbo"),))
+    ids = Table(
+        "Flips",
+        ("answer", "people", "id"),
+        ((long, "unfaithful", "ragtruth-qa-000123-gpt-4-turbo"),),
+    )
     name, interval = "★ [bold]lexical, then sentence-few-shot 34%", ".75 [.67, .82]"
     wide = Table("Costs", ("judge", *"abcde"), ((name, *[interval] * 4, "1"),))
     out = shown(ids, wide)
@@ -66,5 +97,16 @@ def test_no_word_is_broken_at_80_columns():
 
 def test_no_cell_of_a_csv_is_a_formula():
     """What a label's text begins with, a spreadsheet would run: = + - @ get an apostrophe before them."""
-    table = Table("", ("answer",), tuple((cell,) for cell in ('=HYPERLINK("x")', "+1", "-1", "@x", "a=b")))
-    assert csv_text(table).splitlines() == ["answer", '"\'=HYPERLINK(""x"")"', "'+1", "'-1", "'@x", "a=b"]
+    table = Table(
+        "",
+        ("answer",),
+        tuple((cell,) for cell in ('=HYPERLINK("x")', "+1", "-1", "@x", "a=b")),
+    )
+    assert csv_text(table).splitlines() == [
+        "answer",
+        '"\'=HYPERLINK(""x"")"',
+        "'+1",
+        "'-1",
+        "'@x",
+        "a=b",
+    ]

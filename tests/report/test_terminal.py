@@ -14,7 +14,9 @@ def judged(*found, **fields):
 def test_verdicts_are_told_without_colour(monkeypatch):
     """Each verdict has a mark of one cell, and words where a mark alone could be taken for something else."""
     monkeypatch.setenv("COLUMNS", "100")
-    lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[2:8]
+    lines = (
+        judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[2:8]
+    )
     assert [(line[3], line[4:-1].split("blue.")[1].strip()) for line in lines] == [
         ("✓", ""),
         ("◐", "partly supported"),
@@ -27,12 +29,24 @@ def test_verdicts_are_told_without_colour(monkeypatch):
 
 @pytest.mark.parametrize("columns", [20, 80, 120])
 @pytest.mark.parametrize(
-    "text", ["It is blue. " * 20, "这座桥建成于1937年。" * 9, "قرصًا في اليوم. " * 9, "🚀 " * 60, "x" * 300]
+    "text",
+    [
+        "It is blue. " * 20,
+        "这座桥建成于1937年。" * 9,
+        "قرصًا في اليوم. " * 9,
+        "🚀 " * 60,
+        "x" * 300,
+    ],
 )
 def test_the_frame_is_straight(monkeypatch, columns, text):
     """In any script all lines are as wide, and no wider than the terminal, 60 to 100 columns."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    found = {"verdict": "contradictory", "confidence": 0.5, "reason": text, "supporting_chunk_ids": tuple(range(40))}
+    found = {
+        "verdict": "contradictory",
+        "confidence": 0.5,
+        "reason": text,
+        "supporting_chunk_ids": tuple(range(40)),
+    }
     view = judged({**found, "text": text}).pretty()
     widths = {cell_len(line) for line in view.splitlines()}
     assert len(widths) == 1
@@ -44,7 +58,9 @@ def test_the_frame_is_straight(monkeypatch, columns, text):
 def test_an_answer_cannot_steer_the_terminal():
     """Escape sequences, C1 codes and marks that turn the reading direction are left out; brackets are no markup."""
     text = "[bold]It[/bold] is \x1b[2Jfree\x9b of\u202e charge [/]."
-    told = judged({"text": text, "reason": "[red]\x1b]0;x\x07No."}, detail="\x1b[31mwhy").pretty()
+    told = judged(
+        {"text": text, "reason": "[red]\x1b]0;x\x07No."}, detail="\x1b[31mwhy"
+    ).pretty()
     assert not any(c in told for c in "\x1b\x9b\x07\u202e")
     assert "[bold]It[/bold] is [2Jfree of charge [/]." in told
     assert "[red]" in told
@@ -63,8 +79,16 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
             ["call"],
         ),
         (
-            judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not"),
-            ["not faithful   0 of 1 statement supported – 1 of 1", "no label", "1 call · 9 prompt tokens (0 cached)"],
+            judged(
+                {"error": "no label"},
+                usage=Usage(calls=1, prompt_tokens=9),
+                detail="1 of 1 could not",
+            ),
+            [
+                "not faithful   0 of 1 statement supported – 1 of 1",
+                "no label",
+                "1 call · 9 prompt tokens (0 cached)",
+            ],
             ["None"],
         ),
         (
@@ -73,7 +97,12 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
                 NO | {"confidence": 0.57, "missing": ("Shipping", "free")},
                 NONE | {"missing": ()},
                 {"verdict": "fully_supported", "missing": ("azul",)},
-                **{"probability": 0.38, "threshold": 0.48, "statement_threshold": 0.6, "level": "Not Generally"},
+                **{
+                    "probability": 0.38,
+                    "threshold": 0.48,
+                    "statement_threshold": 0.6,
+                    "level": "Not Generally",
+                },
                 replayed=Usage(calls=1),
             ),
             [
@@ -87,8 +116,16 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
         ),
         (judged({}, threshold=0.7), ["not faithful   score 0.50 (threshold 0.70)"], []),
         # A probability is told from its threshold: .756 below .764 is not shown as .76 below .76.
-        (judged({}, probability=0.756, threshold=0.764), ["probability 0.756 (threshold 0.764)"], []),
-        (judged({}, probability=0.7639, threshold=0.764), ["probability 0.7639 (threshold 0.7640)"], []),
+        (
+            judged({}, probability=0.756, threshold=0.764),
+            ["probability 0.756 (threshold 0.764)"],
+            [],
+        ),
+        (
+            judged({}, probability=0.7639, threshold=0.764),
+            ["probability 0.7639 (threshold 0.7640)"],
+            [],
+        ),
         (judged({}, probability=0.5, threshold=0.764), ["probability 0.50"], []),
         (
             judged(NONE, stand_ins=2, dropped_quotes=1),
@@ -114,10 +151,30 @@ def test_no_statement_contradicts_its_answer():
     """A classifier's faithful answer shows a statement below its threshold as in doubt, not as unsupported; an answer
     that is not faithful though all its statements reach theirs, the weakest."""
     no = NO | {"confidence": 0.8}
-    passed = judged(SUPPORTED, no, score=0.5, faithful=True, probability=0.91, threshold=0.69, statement_threshold=0.9)
+    passed = judged(
+        SUPPORTED,
+        no,
+        score=0.5,
+        faithful=True,
+        probability=0.91,
+        threshold=0.69,
+        statement_threshold=0.9,
+    )
     assert told_verdicts(passed) == ["fully_supported", "in_doubt"]
     assert "✗" not in passed.pretty()
-    failed = judged(SUPPORTED, SUPPORTED | {"confidence": 0.6}, score=1.0, probability=0.6, threshold=0.69)
+    failed = judged(
+        SUPPORTED,
+        SUPPORTED | {"confidence": 0.6},
+        score=1.0,
+        probability=0.6,
+        threshold=0.69,
+    )
     assert told_verdicts(failed) == ["fully_supported", "in_doubt"]
-    for decided in ({"probability": 0.2, "threshold": 0.69}, {"faithful": True, "threshold": 0.5}):
-        assert told_verdicts(judged(SUPPORTED, no, **decided)) == ["fully_supported", "not_supported"]
+    for decided in (
+        {"probability": 0.2, "threshold": 0.69},
+        {"faithful": True, "threshold": 0.5},
+    ):
+        assert told_verdicts(judged(SUPPORTED, no, **decided)) == [
+            "fully_supported",
+            "not_supported",
+        ]

@@ -9,7 +9,11 @@ from faith_dspy.schema import Judgment, LabelledStatement, StatementVerdict, Uns
 from faith_dspy.scoring.agreement import Agreement, measure, measure_agreement
 from faith_dspy.scoring.statistics import Estimate
 
-METRICS = [name for name, field in Agreement.model_fields.items() if field.annotation is Estimate]
+METRICS = [
+    name
+    for name, field in Agreement.model_fields.items()
+    if field.annotation is Estimate
+]
 # Ten answers, six faithful. Passed: five of the faithful, one of the unfaithful.
 LABELS = [True] * 6 + [False] * 4
 PREDICTIONS = [True] * 5 + [False] + [True] + [False] * 3
@@ -19,7 +23,12 @@ SCORES = [0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1]
 def test_every_metric_worked_by_hand():
     """Each metric has the value of its textbook formula."""
     a = measure(LABELS, PREDICTIONS, SCORES)
-    assert a.confusion == {"faithful_passed": 5, "faithful_failed": 1, "unfaithful_passed": 1, "unfaithful_failed": 3}
+    assert a.confusion == {
+        "faithful_passed": 5,
+        "faithful_failed": 1,
+        "unfaithful_passed": 1,
+        "unfaithful_failed": 3,
+    }
     assert (a.n, a.scored, a.coverage) == (10, 10, 1.0)
     assert {name: getattr(a, name).value for name in METRICS} == pytest.approx({
         "recall_faithful": 5 / 6,
@@ -40,9 +49,13 @@ def test_every_metric_worked_by_hand():
 
 def test_unscored_answers_count_in_coverage_alone():
     without = measure(LABELS, PREDICTIONS, SCORES)
-    a = measure([*LABELS, False, True], [*PREDICTIONS, None, None], [*SCORES, None, 0.99])
+    a = measure(
+        [*LABELS, False, True], [*PREDICTIONS, None, None], [*SCORES, None, 0.99]
+    )
     assert (a.n, a.scored, a.coverage) == (12, 10, 10 / 12)
-    assert {m: getattr(a, m) for m in METRICS} == {m: getattr(without, m) for m in METRICS}
+    assert {m: getattr(a, m) for m in METRICS} == {
+        m: getattr(without, m) for m in METRICS
+    }
 
 
 def test_scores_that_are_missing_or_no_probabilities():
@@ -73,7 +86,10 @@ def test_one_class_leaves_what_needs_two_undefined():
     assert (a.recall_faithful.value, a.precision_unfaithful.value) == (0.75, 0.0)
     for e in (a.balanced_accuracy, a.cohen_kappa, a.mcc, a.recall_unfaithful, a.auroc):
         assert (e.value, "label" in e.why) == (None, True)
-    assert measure([True, True], [True, True], [1.0, 1.0]).precision_unfaithful.why == "no answer was failed"
+    assert (
+        measure([True, True], [True, True], [1.0, 1.0]).precision_unfaithful.why
+        == "no answer was failed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,9 +112,13 @@ def test_input_that_cannot_be_measured_is_refused(labels, predictions, scores, s
 def test_intervals_depend_on_sources_alone():
     """The same interval in whatever order the answers come; sources that agree within widen it."""
     labels, predictions, scores = LABELS * 8, PREDICTIONS * 8, SCORES * 8
-    groups = [f"g{i % 10}" for i in range(80)]  # eight copies of each answer in one group
+    groups = [
+        f"g{i % 10}" for i in range(80)
+    ]  # eight copies of each answer in one group
     a = measure(labels, predictions, scores, groups=groups)
-    backwards = measure(labels[::-1], predictions[::-1], scores[::-1], groups=groups[::-1])
+    backwards = measure(
+        labels[::-1], predictions[::-1], scores[::-1], groups=groups[::-1]
+    )
     assert backwards.auroc.model_dump() == pytest.approx(a.auroc.model_dump())
     alone = measure(labels, predictions, scores).balanced_accuracy
     together = a.balanced_accuracy
@@ -112,19 +132,29 @@ def test_a_perfect_recall_has_an_interval():
     lows = (a.recall_faithful.low, a.recall_unfaithful.low, a.balanced_accuracy.low)
     assert lows == pytest.approx((0.610, 0.510, 0.687), abs=0.001)
     assert a.balanced_accuracy.high == 1.0
-    together = measure(LABELS * 5, LABELS * 5, SCORES * 5, groups=[str(i % 10) for i in range(50)])
-    assert together.recall_faithful.low == pytest.approx(0.610, abs=0.001)  # sources count, not answers
+    together = measure(
+        LABELS * 5, LABELS * 5, SCORES * 5, groups=[str(i % 10) for i in range(50)]
+    )
+    assert together.recall_faithful.low == pytest.approx(
+        0.610, abs=0.001
+    )  # sources count, not answers
 
 
 def test_few_sources_of_a_label_widen_the_interval():
     """Of 40 sources two hold all the unfaithful answers: t has one degree of freedom."""
     labels = [i < 36 for i in range(40)]
     predictions = [i % 9 > 0 if y else i % 2 == 0 for i, y in enumerate(labels)]
-    wide = measure(labels, predictions, [None] * 40, groups=[f"{min(i, 36 + i % 2)}" for i in range(40)])
+    wide = measure(
+        labels,
+        predictions,
+        [None] * 40,
+        groups=[f"{min(i, 36 + i % 2)}" for i in range(40)],
+    )
     narrow = measure(labels, predictions, [None] * 40)
     assert (wide.least_sources, narrow.least_sources) == (2, 4)
     assert (
-        wide.recall_faithful.high - wide.recall_faithful.low > narrow.recall_faithful.high - narrow.recall_faithful.low
+        wide.recall_faithful.high - wide.recall_faithful.low
+        > narrow.recall_faithful.high - narrow.recall_faithful.low
     )
 
 
@@ -138,7 +168,9 @@ def test_the_interval_contains_the_truth_about_as_often_as_it_says():
     held = 0
     for _ in range(200):
         y = rng.random(150) < 0.6
-        p = np.where(rng.random(150) < np.where(y, 0.8, 0.7), y, ~y)  # recalls .8 and .7
+        p = np.where(
+            rng.random(150) < np.where(y, 0.8, 0.7), y, ~y
+        )  # recalls .8 and .7
         e = measure(y.tolist(), p.tolist(), [None] * 150).balanced_accuracy
         held += e.low <= 0.75 <= e.high
     assert 180 <= held <= 198
@@ -149,16 +181,27 @@ def test_the_interval_contains_the_truth_about_as_often_as_it_says():
 
 def labelled(*statements, context=3, **more):
     """A labelled answer made of statements (text, verdict, chunk ids), over a context of its own."""
-    rows = [{"text": t, "verdict": v, "supporting_chunk_ids": ids} for t, v, ids in statements]
+    rows = [
+        {"text": t, "verdict": v, "supporting_chunk_ids": ids}
+        for t, v, ids in statements
+    ]
     answer = more.pop("answer", " ".join(t for t, *_ in statements))
     return parse_example(
-        {"context": [f"{answer} {i}" for i in range(context)], "answer": answer, "statements": rows, **more}
+        {
+            "context": [f"{answer} {i}" for i in range(context)],
+            "answer": answer,
+            "statements": rows,
+            **more,
+        }
     )
 
 
 def judged(*statements, **more):
     """A judgment with statements (text, verdict, chunk ids); it passes when all are supported."""
-    made = tuple(StatementVerdict(text=t, verdict=v, supporting_chunk_ids=ids) for t, v, ids in statements)
+    made = tuple(
+        StatementVerdict(text=t, verdict=v, supporting_chunk_ids=ids)
+        for t, v, ids in statements
+    )
     if "unscored" in more:
         return Judgment(statements=made, **more)
     ok = all(s.is_supported for s in made)
@@ -166,10 +209,16 @@ def judged(*statements, **more):
 
 
 SPLIT = labelled(
-    ("The kettle is blue and it holds one litre.", "fully_supported", [0, 1]), ("It rains.", "no_evidence", [])
+    ("The kettle is blue and it holds one litre.", "fully_supported", [0, 1]),
+    ("It rains.", "no_evidence", []),
 )
-MERGED = labelled(("The tram is late.", "fully_supported", [0]), ("The bus is red.", "partially_supported", [2]))
-REWORDED = labelled(("The museum owns clocks in number one hundred forty.", "fully_supported", [1]))
+MERGED = labelled(
+    ("The tram is late.", "fully_supported", [0]),
+    ("The bus is red.", "partially_supported", [2]),
+)
+REWORDED = labelled(
+    ("The museum owns clocks in number one hundred forty.", "fully_supported", [1])
+)
 
 
 def test_a_split_statement_by_hand():
@@ -184,14 +233,24 @@ def test_a_split_statement_by_hand():
         "faithful_passed": 1, "faithful_failed": 1, "unfaithful_passed": 0, "unfaithful_failed": 1,
     }  # fmt: skip
     # {0, 2} against {0, 1}, and nothing against nothing.
-    assert (found.evidence.n, found.evidence.precision.value, found.evidence.recall.value) == (2, 0.5, 0.5)
+    assert (
+        found.evidence.n,
+        found.evidence.precision.value,
+        found.evidence.recall.value,
+    ) == (2, 0.5, 0.5)
 
 
 def test_a_merged_statement_by_hand():
     """It has the lowest of the labels, and its chunks are held against those of both together."""
-    found = measure_agreement([MERGED], [judged(("The tram is late. The bus is red.", "fully_supported", (0, 1)))])
+    found = measure_agreement(
+        [MERGED],
+        [judged(("The tram is late. The bus is red.", "fully_supported", (0, 1)))],
+    )
     assert found.statements.confusion["unfaithful_passed"] == found.statements.n == 1
-    assert (found.evidence.n, found.evidence.f1.value) == (1, pytest.approx(2 * 1 / (2 + 2)))
+    assert (found.evidence.n, found.evidence.f1.value) == (
+        1,
+        pytest.approx(2 * 1 / (2 + 2)),
+    )
 
 
 def test_a_reworded_statement_by_hand():
@@ -203,9 +262,17 @@ def test_a_reworded_statement_by_hand():
             judged(("It is free.", "fully_supported", (0,))),
         ],
     )
-    assert (found.statements.n, found.statements.scored, found.statements.recall_faithful.value) == (2, 1, 1.0)
+    assert (
+        found.statements.n,
+        found.statements.scored,
+        found.statements.recall_faithful.value,
+    ) == (2, 1, 1.0)
     # The missed one's chunk is missed, too; the chunk of the unlabelled statement is nobody's.
-    assert (found.evidence.n, found.evidence.precision.value, found.evidence.recall.value) == (2, 1.0, 0.5)
+    assert (
+        found.evidence.n,
+        found.evidence.precision.value,
+        found.evidence.recall.value,
+    ) == (2, 1.0, 0.5)
 
 
 def test_graded_labels_have_a_weighted_kappa():
@@ -214,24 +281,46 @@ def test_graded_labels_have_a_weighted_kappa():
     labels = ("fully_supported", "partially_supported", "contradictory")
     verdicts = ("fully_supported", "no_evidence", "not_supported")
     people = labelled(*((t, v, None) for t, v in zip(texts, labels, strict=True)))
-    found = measure_agreement([people], [judged(*((t, v, ()) for t, v in zip(texts, verdicts, strict=True)))])
+    found = measure_agreement(
+        [people], [judged(*((t, v, ()) for t, v in zip(texts, verdicts, strict=True)))]
+    )
     # By chance, verdicts being none 2/3 and full 1/3: a label none is 2/3 away, partial 1, full 4/3: their mean is 1.
     assert found.statements.weighted_kappa.value == pytest.approx(1 - 1 / 3)
     # Full is full; partial was called none; contradictory and not_supported may be the same.
-    recalls = {verdict: e.value for verdict, e in found.statements.recall_by_verdict.items()}
-    assert recalls == {"fully_supported": 1.0, "partially_supported": 0.0, "contradictory": 1.0}
+    recalls = {
+        verdict: e.value for verdict, e in found.statements.recall_by_verdict.items()
+    }
+    assert recalls == {
+        "fully_supported": 1.0,
+        "partially_supported": 0.0,
+        "contradictory": 1.0,
+    }
     assert found.evidence is None
-    unlabelled = people.model_copy(update={"statements": (people.statements[0], LabelledStatement(text=texts[1]))})
-    assert measure_agreement([unlabelled], [judged((texts[1], "no_evidence", ()))]).statements.scored == 0
+    unlabelled = people.model_copy(
+        update={"statements": (people.statements[0], LabelledStatement(text=texts[1]))}
+    )
+    assert (
+        measure_agreement(
+            [unlabelled], [judged((texts[1], "no_evidence", ()))]
+        ).statements.scored
+        == 0
+    )
 
 
 def test_what_could_be_measured_is_said():
     """Each level with its number of labels, or what it would take."""
-    said = measure_agreement([SPLIT], [judged(("It rains.", "no_evidence", ()))]).measured
+    said = measure_agreement(
+        [SPLIT], [judged(("It rains.", "no_evidence", ()))]
+    ).measured
     assert said == "Measured on answers (1), statements (2), evidence (2)."
     answers = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})
-    said = measure_agreement([answers], [judged(("It rains.", "fully_supported", ()))]).measured
-    assert "not on statements (no statement has a label); evidence (no label names chunks)." in said
+    said = measure_agreement(
+        [answers], [judged(("It rains.", "fully_supported", ()))]
+    ).measured
+    assert (
+        "not on statements (no statement has a label); evidence (no label names chunks)."
+        in said
+    )
 
 
 def test_an_unscored_answer_counts_in_coverage_alone():
@@ -239,16 +328,28 @@ def test_an_unscored_answer_counts_in_coverage_alone():
     lost = judged(("The kettle is blue", None, ()), unscored=Unscored.LM_FAILED)
     found = measure_agreement([MERGED, SPLIT], [one, lost])
     assert (found.answers.n, found.answers.scored) == (2, 1)
-    assert (found.statements.n, found.statements.scored) == (3, 1)  # one merged; one half of a split one; one missed
+    assert (found.statements.n, found.statements.scored) == (
+        3,
+        1,
+    )  # one merged; one half of a split one; one missed
     assert (found.evidence.n, found.evidence.scored) == (3, 1)
 
 
 def test_what_labels_do_not_say_is_none():
-    faithful = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})
-    found = measure_agreement([faithful], [judged(("It rains.", "fully_supported", (0,)))])
+    faithful = parse_example(
+        {"context": ["c"], "answer": "It rains.", "faithful": True}
+    )
+    found = measure_agreement(
+        [faithful], [judged(("It rains.", "fully_supported", (0,)))]
+    )
     assert (found.statements, found.evidence) == (None, None)
     bare = faithful.model_copy(update={"faithful": None})
-    assert measure_agreement([bare], [judged(("It rains.", "fully_supported", (0,)))]).answers is None
+    assert (
+        measure_agreement(
+            [bare], [judged(("It rains.", "fully_supported", (0,)))]
+        ).answers
+        is None
+    )
     with pytest.raises(InputError, match="1 judgments of 0"):
         measure_agreement([], [judged()])
 

@@ -5,7 +5,9 @@ from faith_dspy.scoring.citations import CitationIndex, citations_by_sentence
 from faith_dspy.text.sentences import sentences
 
 SOURCES = ("https://x.org/a", "a.pdf", "docs/doc_1.md", None)
-CONTEXT = [Chunk(id=i, text=f"t {i}", source=source) for i, source in enumerate(SOURCES)]
+CONTEXT = [
+    Chunk(id=i, text=f"t {i}", source=source) for i, source in enumerate(SOURCES)
+]
 KETTLE = [
     "The kettle is blue and holds two litres.",
     "It weighs 900 grams.",
@@ -30,7 +32,10 @@ def test_what_a_citation_stands_for(marker, ids, unknown):
 
 def test_where_numbers_begin():
     """At 0 where the answer cites [0], or as the user says; then [4] of four chunks does not exist."""
-    for index in (CitationIndex(CONTEXT, ["[0]", "[4]"]), CitationIndex(CONTEXT, ["[4]"], start=0)):
+    for index in (
+        CitationIndex(CONTEXT, ["[0]", "[4]"]),
+        CitationIndex(CONTEXT, ["[4]"], start=0),
+    ):
         assert index.resolve("[1]") == ([1], [])
         assert index.resolve("[4]") == ([], ["4"])
 
@@ -63,9 +68,22 @@ def test_precision_and_recall_by_hand():
     )
     judgment = Judge("none")(context=KETTLE, answer=answer)
     assert [s.cited_chunk_ids for s in judgment.statements] == [(0,), (0,), (2,), ()]
-    assert [s.citations_support for s in judgment.statements] == [True, False, True, None]
-    assert judgment.citations.model_dump() == {"precision": 0.5, "recall": 0.5, "cited": 4, "unknown": ("7",)}
-    assert "citations: precision 0.50, recall 0.50; [7] is not in the context." in judgment.pretty()
+    assert [s.citations_support for s in judgment.statements] == [
+        True,
+        False,
+        True,
+        None,
+    ]
+    assert judgment.citations.model_dump() == {
+        "precision": 0.5,
+        "recall": 0.5,
+        "cited": 4,
+        "unknown": ("7",),
+    }
+    assert (
+        "citations: precision 0.50, recall 0.50; [7] is not in the context."
+        in judgment.pretty()
+    )
     assert "cites [0], which does not support it alone" in judgment.pretty()
     assert judgment.to_dict()["citations"]["recall"] == 0.5
 
@@ -77,11 +95,16 @@ def test_a_superfluous_citation_lowers_precision_alone():
 
 def test_an_answer_that_cites_nothing_has_no_figures():
     judgment = Judge("none")(context=KETTLE, answer="The kettle is blue.")
-    assert (judgment.citations, judgment.statements[0].citations_support) == (None, None)
+    assert (judgment.citations, judgment.statements[0].citations_support) == (
+        None,
+        None,
+    )
 
 
 def test_citations_from_is_an_option():
-    judgment = Judge("none", citations_from=0)(context=KETTLE, answer="The kettle is blue [1].")
+    judgment = Judge("none", citations_from=0)(
+        context=KETTLE, answer="The kettle is blue [1]."
+    )
     assert judgment.statements[0].cited_chunk_ids == (1,)
 
 

@@ -16,12 +16,22 @@ from faith_dspy.scoring.classifier import (
 )
 
 STATEMENT = StatementClassifier(
-    names=("novel_run", "lm"), means=(0.5, 1.0), scales=(0.25, 2.0), weights=(-0.5, 1.5), intercept=0.25
+    names=("novel_run", "lm"),
+    means=(0.5, 1.0),
+    scales=(0.25, 2.0),
+    weights=(-0.5, 1.5),
+    intercept=0.25,
 )
 ANSWER = AnswerClassifier(
-    names=AGGREGATES, means=(0.0,) * 4, scales=(1.0,) * 4, weights=(0.4, 0.3, 0.2, 0.1), intercept=-1.0
+    names=AGGREGATES,
+    means=(0.0,) * 4,
+    scales=(1.0,) * 4,
+    weights=(0.4, 0.3, 0.2, 0.1),
+    intercept=-1.0,
 )
-HEAD = Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.1 + 0.2, statement_threshold=1 / 3)
+HEAD = Classifier(
+    statement=STATEMENT, answer=ANSWER, threshold=0.1 + 0.2, statement_threshold=1 / 3
+)
 
 
 def test_statement_by_hand():
@@ -41,7 +51,9 @@ def test_aggregates_by_hand():
     """Of logits 0, 1, 2: weakest 0, second 1, mean 1, soft weakest −log((1 + e⁻¹ + e⁻²)/3)."""
     found = aggregates([to_probability(2.0), to_probability(0.0), to_probability(1.0)])
     soft = -math.log((1 + math.exp(-1) + math.exp(-2)) / 3)
-    assert found == pytest.approx({"weakest": 0.0, "second_weakest": 1.0, "soft_weakest": soft, "mean": 1.0})
+    assert found == pytest.approx(
+        {"weakest": 0.0, "second_weakest": 1.0, "soft_weakest": soft, "mean": 1.0}
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -58,7 +70,9 @@ def test_support_never_lowers_the_answer(seed):
 def test_unjudged_statement_is_neither_dropped_nor_passed():
     """A statement without a probability counts as 0, or as told; an answer of nothing but them is None."""
     assert ANSWER.probability([0.9, None]) == ANSWER.probability([0.9, 0.0])
-    assert ANSWER.probability([0.9, None], unjudged=1.0) == ANSWER.probability([0.9, 1.0])
+    assert ANSWER.probability([0.9, None], unjudged=1.0) == ANSWER.probability(
+        [0.9, 1.0]
+    )
     assert ANSWER.probability([None, None]) is None
     assert ANSWER.probability([]) is None
 
@@ -67,23 +81,37 @@ def test_unjudged_statement_is_neither_dropped_nor_passed():
     ("fields", "said"),
     [
         ({"names": ("a", "b")}, "once"),
-        ({"names": ("a", "a"), "means": (0, 0), "scales": (1, 1), "weights": (1, 1)}, "once"),
+        (
+            {"names": ("a", "a"), "means": (0, 0), "scales": (1, 1), "weights": (1, 1)},
+            "once",
+        ),
         ({"scales": (0.0,)}, "above 0"),
         ({"weights": (math.nan,)}, "finite"),
         ({"pickle": "…"}, "Extra inputs"),
-        ({"names": ("novel_run",)}, "wrong sign"),  # novelty that speaks for a statement
+        (
+            {"names": ("novel_run",)},
+            "wrong sign",
+        ),  # novelty that speaks for a statement
         ({"names": ("lm",), "weights": (-0.1,)}, "wrong sign"),
         ({"names": ("weakest",), "weights": (-0.1,)}, "wrong sign"),
     ],
 )
 def test_numbers_that_are_no_classifier(fields, said):
     """As many means, scales and weights as names, each in its sense; a review_range holds the threshold."""
-    good = {"names": ("a",), "means": (0.0,), "scales": (1.0,), "weights": (1.0,), "intercept": 0.0}
+    good = {
+        "names": ("a",),
+        "means": (0.0,),
+        "scales": (1.0,),
+        "weights": (1.0,),
+        "intercept": 0.0,
+    }
     for kind in (StatementClassifier, AnswerClassifier):
         with pytest.raises(ValidationError, match=said):
             kind.model_validate(good | fields)
     with pytest.raises(ValidationError, match="must hold the threshold"):
-        Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5))
+        Classifier(
+            statement=STATEMENT, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5)
+        )
 
 
 def test_logits_are_clipped():

@@ -13,16 +13,27 @@ INVENTED = "Captain Morris paid 900 dollars for porcelain elephants."
 
 def test_no_lm_is_needed():
     judge = Judge("none")
-    said, invented = (judge(context=CONTEXT, answer=text) for text in (COPIED, INVENTED))
+    said, invented = (
+        judge(context=CONTEXT, answer=text) for text in (COPIED, INVENTED)
+    )
     assert (said.faithful, invented.faithful) == (True, False)
     assert said.probability > 0.5 > invented.probability
     assert said.fitted_to == "default"
-    assert len(judge(context=CONTEXT, answer=f"{COPIED} Can I help you with anything else?").statements) == 1
+    assert (
+        len(
+            judge(
+                context=CONTEXT, answer=f"{COPIED} Can I help you with anything else?"
+            ).statements
+        )
+        == 1
+    )
     assert "not fitted to your labels" in said.pretty()
     assert "not fitted to your labels" in repr(judge)
 
 
-@pytest.mark.parametrize("options", [{"granularity": "answer"}, {"verdicts": "graded"}, {"threshold": 0.5}])
+@pytest.mark.parametrize(
+    "options", [{"granularity": "answer"}, {"verdicts": "graded"}, {"threshold": 0.5}]
+)
 def test_options_it_was_not_fitted_to(options):
     """A judge of whole answers, with finer verdicts or a threshold on the score, is untuned; so is one that is told
     so. Without an LM it is refused."""
@@ -38,9 +49,20 @@ def test_another_lm_has_none():
     like the first."""
     default = default_classifiers()["local"]
     assert Judge("openai/tiny").classifier is None
-    assert Judge("local").classifier == Judge("none", escalate_to="local").escalate_to.classifier == default
-    assert Judge("local", instruction="grounded").classifier is None  # nor to replies to another question
-    assert Judge("openai/tiny", classifier=None, escalate_to="local").escalate_to.classifier is None
+    assert (
+        Judge("local").classifier
+        == Judge("none", escalate_to="local").escalate_to.classifier
+        == default
+    )
+    assert (
+        Judge("local", instruction="grounded").classifier is None
+    )  # nor to replies to another question
+    assert (
+        Judge(
+            "openai/tiny", classifier=None, escalate_to="local"
+        ).escalate_to.classifier
+        is None
+    )
 
 
 def test_both_count(chat_server):
@@ -49,7 +71,9 @@ def test_both_count(chat_server):
     sure, doubted = "The kettle is red.", "It boils within three minutes."
     server = chat_server(yes={sure: 0.9, doubted: 0.1, INVENTED: 0.9})
     classifier = default_classifiers()["local"]
-    judge = Judge("openai/tiny", api_base=server.base, api_key="k", classifier=classifier)
+    judge = Judge(
+        "openai/tiny", api_base=server.base, api_key="k", classifier=classifier
+    )
     found = [judge(context=CONTEXT, answer=text) for text in (sure, doubted, INVENTED)]
     assert found[0].probability > max(found[1].probability, found[2].probability)
     assert (found[0].faithful, found[1].faithful) == (True, False)

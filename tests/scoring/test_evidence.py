@@ -31,10 +31,17 @@ CHUNKS = tuple(Chunk(id=i, text=t) for i, t in enumerate(TEXTS))
 def test_quotes_are_found_and_shown_as_the_chunk_has_them(quote, chunk, shown):
     """Case, white space, marks and Unicode forms aside, a quote is found; its offsets give the chunk's own words."""
     ((span,), dropped) = find_quotes([quote], CHUNKS)
-    assert (span.chunk_id, TEXTS[span.chunk_id][span.start : span.end], dropped) == (chunk, shown, 0)
+    assert (span.chunk_id, TEXTS[span.chunk_id][span.start : span.end], dropped) == (
+        chunk,
+        shown,
+        0,
+    )
 
 
-@pytest.mark.parametrize("quote", ["The lid is green", "0.9 litres", "rennick", "cafe", "The lid … red", "दो स"])
+@pytest.mark.parametrize(
+    "quote",
+    ["The lid is green", "0.9 litres", "rennick", "cafe", "The lid … red", "दो स"],
+)
 def test_quotes_that_are_nowhere(quote):
     """What no chunk says is counted; so is what only is there inside a longer word, letter or number."""
     assert find_quotes([quote], CHUNKS) == ((), 1)
@@ -54,7 +61,11 @@ def test_a_quote_in_several_chunks():
 
 
 def test_a_statement_that_needs_two_chunks_names_both(judge_at):
-    context = ["The Brennick kettle is blue.", "Its warranty lasts two years.", "The kettle holds 0.9 litres."]
+    context = [
+        "The Brennick kettle is blue.",
+        "Its warranty lasts two years.",
+        "The kettle holds 0.9 litres.",
+    ]
     answer = "The Brennick kettle is blue and holds 0.9 litres."
     for options, reply in (
         ({}, "Yes"),
@@ -63,4 +74,6 @@ def test_a_statement_that_needs_two_chunks_names_both(judge_at):
         ({"cite": True, "quote": True}, 'Yes [0]\nQuote: "holds 0.9 litres"'),
     ):
         judge, _ = judge_at(says=reply, **options)
-        assert judge(context=context, answer=answer).statements[0].supporting_chunk_ids == (0, 2)
+        assert judge(context=context, answer=answer).statements[
+            0
+        ].supporting_chunk_ids == (0, 2)

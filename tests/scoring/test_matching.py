@@ -7,13 +7,26 @@ from faith_dspy.scoring.matching import locate, match_statements, statement_labe
 
 def labelled(answer, *statements, **more):
     """A labelled answer with (text, supported) statements."""
-    rows = [{"text": t, "verdict": "fully_supported" if ok else "no_evidence"} for t, ok in statements]
-    return parse_example({"context": ["c"], "answer": answer, **({"statements": rows} if rows else {}), **more})
+    rows = [
+        {"text": t, "verdict": "fully_supported" if ok else "no_evidence"}
+        for t, ok in statements
+    ]
+    return parse_example(
+        {
+            "context": ["c"],
+            "answer": answer,
+            **({"statements": rows} if rows else {}),
+            **more,
+        }
+    )
 
 
 def judged(*texts, named=()):
     """A judge's statements; ``named``: the indices of their sentences."""
-    return [Statement(text=t, sentence_index=i) for t, i in zip(texts, named or [None] * len(texts), strict=True)]
+    return [
+        Statement(text=t, sentence_index=i)
+        for t, i in zip(texts, named or [None] * len(texts), strict=True)
+    ]
 
 
 def matched(answer, labelled, *said, named=()):
@@ -28,7 +41,9 @@ def test_a_sentence_with_one_unsupported_statement_is_not_supported():
         ("The museum has 140 clocks.", False),
         ("The museum is free.", True),
     )
-    assert statement_labels(judged("The museum opened in 1927 and has 140 clocks.", "It is free."), e) == [False, True]
+    assert statement_labels(
+        judged("The museum opened in 1927 and has 140 clocks.", "It is free."), e
+    ) == [False, True]
 
 
 def test_statements_follow_the_order_of_the_answer():
@@ -45,11 +60,17 @@ def test_statements_follow_the_order_of_the_answer():
 def test_without_statement_labels_only_the_certain_is_told():
     """That an answer is faithful labels no sentence: all such labels would be of one kind. A lone one is the answer,
     and so is a statement of all of it."""
-    assert statement_labels(judged("A b.", "C d."), labelled("A b. C d.", faithful=True)) == [None, None]
-    assert statement_labels(judged("A b.", "C d."), labelled("A b. C d.", faithful=False)) == [None, None]
+    assert statement_labels(
+        judged("A b.", "C d."), labelled("A b. C d.", faithful=True)
+    ) == [None, None]
+    assert statement_labels(
+        judged("A b.", "C d."), labelled("A b. C d.", faithful=False)
+    ) == [None, None]
     assert statement_labels(judged("A b."), labelled("A b.", faithful=False)) == [False]
     e = labelled("It rains. It pours.", ("It rains.", True), ("It pours.", False))
-    assert [statement_labels(judged(*said), e) for said in (["It rains. It pours."], [])] == [[False], []]
+    assert [
+        statement_labels(judged(*said), e) for said in (["It rains. It pours."], [])
+    ] == [[False], []]
 
 
 TRAM = "The tram from Lyon is late. It rains. The tram from Nice, which is red, is late and full."
@@ -72,14 +93,29 @@ BOTH = ["The tram from Nice is late.", "The tram from Nice is red and full."]
         (THREE, ["It rains and the tram from Lyon is late."], [], [(0,), (0,), ()]),
         (THREE, [TRAM], [], [(0,), (0,), (0,)]),
         # Reworded: of tram, Nice, colour and red three stand in the last sentence.
-        ([REWORDED], ["The tram from Lyon is late.", "From Nice: a red tram."], [], [(1,)]),
+        (
+            [REWORDED],
+            ["The tram from Lyon is late.", "From Nice: a red tram."],
+            [],
+            [(1,)],
+        ),
         # Both reworded, with two of three words in common; no other label can be meant.
-        (["From Nice comes a red tram."], ["It rains.", "A red tram is full."], [], [(1,)]),
+        (
+            ["From Nice comes a red tram."],
+            ["It rains.", "A red tram is full."],
+            [],
+            [(1,)],
+        ),
         # The subject alone: tram, Nice and late against tram, Nice, red and full are not enough of either.
         (BOTH[:1], BOTH[1:], [2], [(0,)]),
         (BOTH, BOTH[1:], [2], [(), (0,)]),
         # Nowhere: nothing without a letter or digit is.
-        (["Penguins cannot fly south.", "–", ""], ["The tram from Lyon is late."], [], [(), (), ()]),
+        (
+            ["Penguins cannot fly south.", "–", ""],
+            ["The tram from Lyon is late."],
+            [],
+            [(), (), ()],
+        ),
         (["It rains."], [], [], [()]),
     ],
 )
@@ -90,8 +126,13 @@ def test_matches_by_hand(labels, said, named, found):
 def test_what_stands_twice_is_told_apart_by_order_or_by_the_judges_sentence():
     """The second label of the same words is the second sentence; a judge that names its sentence is taken at that."""
     answer = "It rains. The bus is red. It rains."
-    assert [p.sentence for p in locate(["It rains.", "The bus is red.", "It rains."], answer)] == [0, 1, 2]
-    assert matched(answer, ["It rains.", "It rains."], "It rains.", "It rains.", named=[2, 0]) == [(1,), (0,)]
+    assert [
+        p.sentence
+        for p in locate(["It rains.", "The bus is red.", "It rains."], answer)
+    ] == [0, 1, 2]
+    assert matched(
+        answer, ["It rains.", "It rains."], "It rains.", "It rains.", named=[2, 0]
+    ) == [(1,), (0,)]
 
 
 def test_an_empty_answer_has_no_place():
@@ -101,5 +142,7 @@ def test_an_empty_answer_has_no_place():
 def test_typography_case_and_white_space_do_not_move_a_statement():
     """Other quotes, capitals and line breaks are the same place; a part of a word is not."""
     answer = "She said: “It\u2019s  late”.\nCats sleep."
-    assert matched(answer, ['she said: "it\'s late".', "Cat"], answer, "cats sleep.") == [(0,), (0, 1)]
+    assert matched(
+        answer, ['she said: "it\'s late".', "Cat"], answer, "cats sleep."
+    ) == [(0,), (0, 1)]
     assert locate(["Cats sleep."], answer)[0] == locate(["CATS  SLEEP."], answer)[0]

@@ -8,12 +8,24 @@ from faith_dspy import Chunk, JudgeConfig, Judgment, Unscored, Verdict
 from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import RawJudgment, RawVerdict, Usage
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
-from faith_dspy.scoring.score import LEVELS, judgment_without_lm, level, score, score_answer
+from faith_dspy.scoring.classifier import (
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+)
+from faith_dspy.scoring.score import (
+    LEVELS,
+    judgment_without_lm,
+    level,
+    score,
+    score_answer,
+)
 
 FULL, PART, NONE, CONTRA, _ = Verdict
 CONTEXT = (Chunk(id=0, text="The kettle is blue."), Chunk(id=1, text="The lid is red."))
-USAGE = Usage(calls=2, prompt_tokens=200, cached_tokens=120, output_tokens=2, seconds=0.5)
+USAGE = Usage(
+    calls=2, prompt_tokens=200, cached_tokens=120, output_tokens=2, seconds=0.5
+)
 
 
 def raw_verdict(verdict, text="The kettle is blue.", **fields):
@@ -23,13 +35,19 @@ def raw_verdict(verdict, text="The kettle is blue.", **fields):
 
 def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
     raw_judgment = RawJudgment(raw_verdicts=raw_verdicts, usage=USAGE)
-    return score_answer(raw_judgment, context, None, JudgeConfig.make(**options), classifier)
+    return score_answer(
+        raw_judgment, context, None, JudgeConfig.make(**options), classifier
+    )
 
 
 # logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
 HEAD = Classifier(
-    statement=StatementClassifier(names=("lm",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
-    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    statement=StatementClassifier(
+        names=("lm",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
+    ),
+    answer=AnswerClassifier(
+        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
+    ),
     threshold=0.6,
     statement_threshold=0.7,
 )
@@ -41,11 +59,19 @@ HEAD = Classifier(
         ([FULL], 1.0, 1.0),
         ([FULL, PART], 0.75, 0.75),
         ([FULL, FULL, CONTRA], 1 / 3, 1 / 3),  # (1 + 1 − 1) / 3
-        ([FULL, PART, NONE, CONTRA], 0.125, 0.0),  # (1 + .5 + 0 − 1) / 4; (1 + .5 − 1 − 1) / 4 = −.125, clamped
+        (
+            [FULL, PART, NONE, CONTRA],
+            0.125,
+            0.0,
+        ),  # (1 + .5 + 0 − 1) / 4; (1 + .5 − 1 − 1) / 4 = −.125, clamped
         ([FULL, FULL, FULL, NONE], 0.75, 0.5),  # 3 / 4; (3 − 1) / 4
         ([CONTRA, NONE], 0.0, 0.0),  # −1/2, clamped
         ([Verdict.NOT_SUPPORTED, FULL], 0.5, 0.0),  # 1 / 2; (−1 + 1) / 2
-        ([FULL, None, None, None], 0.25, 0.0),  # what could not be judged stays in the denominator
+        (
+            [FULL, None, None, None],
+            0.25,
+            0.0,
+        ),  # what could not be judged stays in the denominator
         ([FULL, FULL, PART, NONE, None], 0.5, 0.1),  # 2.5 / 5; (1 + 1 + .5 − 1 − 1) / 5
     ],
 )
@@ -57,7 +83,11 @@ def test_score_by_hand(verdicts, plain, harsh):
     config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
     strict = JudgeConfig.make(strict_mode="true")
     assert score(verdicts, JudgeConfig()) == pytest.approx(plain)
-    for one in (config, strict, JudgeConfig.model_validate(strict.model_dump(mode="json"))):
+    for one in (
+        config,
+        strict,
+        JudgeConfig.model_validate(strict.model_dump(mode="json")),
+    ):
         assert score(verdicts, one) == pytest.approx(harsh)
 
 
@@ -73,14 +103,26 @@ def test_five_level_is_scored_by_its_level():
 
 
 EVIDENCE = [
-    (raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold")), ("kettle is blue",), {0: "quoted"}),
+    (
+        raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold")),
+        ("kettle is blue",),
+        {0: "quoted"},
+    ),
     (raw_verdict(NONE, "The pot is green.", quotes=("the lid is red",)), (), {}),
-    (raw_verdict(CONTRA, "The lid is green.", quotes=("the lid is red",)), ("The lid is red",), {1: "quoted"}),
+    (
+        raw_verdict(CONTRA, "The lid is green.", quotes=("the lid is red",)),
+        ("The lid is red",),
+        {1: "quoted"},
+    ),
     (raw_verdict(FULL, chunk_ids=(1, 7, 0)), (), {0: "cited", 1: "cited"}),
     (raw_verdict(CONTRA, chunk_ids=(-1, 1)), (), {1: "cited"}),
     (raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), (), {1: "shared_words"}),
     (raw_verdict(NONE, chunk_ids=(0,)), (), {}),
-    (raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)), ("kettle is blue",), {0: "quoted", 1: "cited"}),
+    (
+        raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)),
+        ("kettle is blue",),
+        {0: "quoted", 1: "cited"},
+    ),
     (raw_verdict(PART), (), {0: "shared_words"}),
 ]
 """Verdicts with the quotes and the chunks that are shown, and what gave each chunk."""
@@ -90,7 +132,10 @@ def test_evidence():
     """Quotes that no chunk has and ids that do not exist are dropped and counted; where the LM names no chunk words
     find one; what speaks for a statement without evidence is not shown."""
     found = judged(*(said for said, *_ in EVIDENCE))
-    shown = [(s.quotes, dict(zip(s.supporting_chunk_ids, s.found_by, strict=True))) for s in found.statements]
+    shown = [
+        (s.quotes, dict(zip(s.supporting_chunk_ids, s.found_by, strict=True)))
+        for s in found.statements
+    ]
     assert shown == [(quotes, chunks) for _, quotes, chunks in EVIDENCE]
     assert (found.dropped_quotes, found.dropped_chunk_ids) == (1, 3)
     assert found.verdict_counts == {
@@ -103,34 +148,64 @@ def test_a_head_may_overturn_a_verdict():
     """At its threshold a statement is supported, below it the LM's kind of unsupported verdict stays; the LM's reason
     goes with the verdict it was given for."""
     given = [(FULL, 3), (CONTRA, -3), (FULL, -3), (NONE, 3), (CONTRA, 3)]
-    found = judged(*(raw_verdict(v, logit=logit, reason="So it is.") for v, logit in given), classifier=HEAD)
-    assert [s.verdict for s in found.statements] == [FULL, CONTRA, Verdict.NOT_SUPPORTED, FULL, FULL]
+    found = judged(
+        *(raw_verdict(v, logit=logit, reason="So it is.") for v, logit in given),
+        classifier=HEAD,
+    )
+    assert [s.verdict for s in found.statements] == [
+        FULL,
+        CONTRA,
+        Verdict.NOT_SUPPORTED,
+        FULL,
+        FULL,
+    ]
     assert [s.reason for s in found.statements] == ["So it is."] * 2 + [None] * 3
 
 
 def test_weights_may_be_partial_and_in_any_case():
     """The others keep their defaults; a name that is no verdict is refused."""
-    config = JudgeConfig.make(verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5})
+    config = JudgeConfig.make(
+        verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5}
+    )
     assert config.verdict_scores == dict(WEIGHTS) | {PART: 0.75, NONE: -0.5}
     strict = JudgeConfig.make(strict_mode=True, verdict_scores={"No Evidence": 0})
-    assert (strict.verdict_scores[NONE], strict.verdict_scores[Verdict.NOT_SUPPORTED]) == (0, -1)
+    assert (
+        strict.verdict_scores[NONE],
+        strict.verdict_scores[Verdict.NOT_SUPPORTED],
+    ) == (0, -1)
     with pytest.raises(ConfigError, match=r"verdict_scores.*'no_support'"):
         JudgeConfig.make(verdict_scores={"no_support": 1})
 
 
 @pytest.mark.parametrize(
     "weights",
-    [{FULL: math.nan}, {FULL: math.inf}, {CONTRA: math.nan}, {FULL: 0.4}, {FULL: -1}, {NONE: 0.6}, {CONTRA: 2}],
+    [
+        {FULL: math.nan},
+        {FULL: math.inf},
+        {CONTRA: math.nan},
+        {FULL: 0.4},
+        {FULL: -1},
+        {NONE: 0.6},
+        {CONTRA: 2},
+    ],
 )
 def test_weights_are_finite_and_in_order(weights):
     """A weight that is no number would make a score out of nothing, less support that weighs more a wrong one."""
-    with pytest.raises(ConfigError, match="verdict_scores are finite, and full support weighs at least as much"):
+    with pytest.raises(
+        ConfigError,
+        match="verdict_scores are finite, and full support weighs at least as much",
+    ):
         JudgeConfig.make(verdict_scores=weights)
 
 
 @pytest.mark.parametrize(
     ("verdicts", "threshold", "faithful"),
-    [([FULL, FULL], None, True), ([FULL, PART], None, False), ([FULL, PART], 0.75, True), ([FULL, PART], 0.76, False)],
+    [
+        ([FULL, FULL], None, True),
+        ([FULL, PART], None, False),
+        ([FULL, PART], 0.75, True),
+        ([FULL, PART], 0.76, False),
+    ],
 )
 def test_pass_mark(verdicts, threshold, faithful):
     """Without a threshold every statement has to be fully supported; with one the score has to reach it."""
@@ -167,13 +242,22 @@ def test_closest_chunks_whatever_the_verdict():
 
 def test_head_decides_verdicts_and_pass_mark():
     """Statement at or above .7 is supported; the answer passes at .6 on its weakest: logits 2 and .5 give .622."""
-    found = judged(raw_verdict(FULL, logit=2.0), raw_verdict(FULL, logit=0.5), classifier=HEAD)
-    assert [s.confidence for s in found.statements] == pytest.approx([0.8808, 0.6225], abs=1e-4)
+    found = judged(
+        raw_verdict(FULL, logit=2.0), raw_verdict(FULL, logit=0.5), classifier=HEAD
+    )
+    assert [s.confidence for s in found.statements] == pytest.approx(
+        [0.8808, 0.6225], abs=1e-4
+    )
     assert [s.verdict for s in found.statements] == [FULL, Verdict.NOT_SUPPORTED]
     assert found.probability == found.ranking == pytest.approx(0.6225, abs=1e-4)
-    assert (found.faithful, found.level) == (True, "Neutral/Mixed")  # (.6225 - .6) / .4 · 2 = .11
+    assert (found.faithful, found.level) == (
+        True,
+        "Neutral/Mixed",
+    )  # (.6225 - .6) / .4 · 2 = .11
     even = HEAD.model_copy(update={"threshold": 0.5})
-    assert judged(raw_verdict(FULL, logit=0.0), classifier=even).faithful is True  # .5 reaches .5
+    assert (
+        judged(raw_verdict(FULL, logit=0.0), classifier=even).faithful is True
+    )  # .5 reaches .5
 
 
 @pytest.mark.parametrize(
@@ -192,7 +276,10 @@ def test_level_never_contradicts_the_pass(threshold, levels):
     value rises."""
     top = 1.0 if threshold is None else threshold
     assert {v: LEVELS.index(level(v, threshold, v >= top)) for v in levels} == levels
-    many = [(v >= top, LEVELS.index(level(v, threshold, v >= top))) for v in (i / 100 for i in range(101))]
+    many = [
+        (v >= top, LEVELS.index(level(v, threshold, v >= top)))
+        for v in (i / 100 for i in range(101))
+    ]
     assert all((place >= 2) is passes for passes, place in many)
     assert many == sorted(many)
 
@@ -200,7 +287,12 @@ def test_level_never_contradicts_the_pass(threshold, levels):
 def test_too_close_to_call_goes_to_a_person():
     """Within [.55, .65) an answer goes to a person, .8808 does not; without a review_range nobody can say."""
     classifier = HEAD.model_copy(update={"review_range": (0.55, 0.65)})
-    assert [classifier.needs_review(p) for p in (0.54, 0.55, 0.64, 0.65)] == [False, True, True, False]
+    assert [classifier.needs_review(p) for p in (0.54, 0.55, 0.64, 0.65)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     close, clear = raw_verdict(FULL, logit=0.5), raw_verdict(FULL, logit=2.0)
     for said, head, needs in [
         (close, classifier, True), (clear, classifier, False), (close, HEAD, None), (close, None, None),
@@ -209,7 +301,9 @@ def test_too_close_to_call_goes_to_a_person():
         assert judged(said, classifier=head).needs_review is needs
 
 
-MEAN = HEAD.model_copy(update={"answer": HEAD.answer.model_copy(update={"names": ("mean",)})})
+MEAN = HEAD.model_copy(
+    update={"answer": HEAD.answer.model_copy(update={"names": ("mean",)})}
+)
 FAILED = raw_verdict(None, error="500", lm_failed=True)
 GARBLED = raw_verdict(None, error="no label")
 
@@ -229,25 +323,46 @@ def test_an_outage_is_neither_passed_nor_failed():
         ([supported] * 3 + [FAILED], {"threshold": 0.5}),
     ]:
         found = judged(*verdicts, **options)
-        assert (found.unscored, found.score, found.faithful) == (Unscored.LM_FAILED, None, None)
+        assert (found.unscored, found.score, found.faithful) == (
+            Unscored.LM_FAILED,
+            None,
+            None,
+        )
         assert [s.verdict for s in found.statements] == [v.verdict for v in verdicts]
         assert "statements could not be judged; the first: 500" in found.detail
     assert judged(supported, GARBLED).unscored is Unscored.PARSE_FAILED
     assert judged(GARBLED, FAILED).unscored is Unscored.LM_FAILED
     found = judged(GARBLED, GARBLED)
-    assert (found.unscored, found.probability, found.level, found.usage) == (Unscored.PARSE_FAILED, None, None, USAGE)
+    assert (found.unscored, found.probability, found.level, found.usage) == (
+        Unscored.PARSE_FAILED,
+        None,
+        None,
+        USAGE,
+    )
 
 
 def test_what_was_judged_may_fail_an_answer():
     against = raw_verdict(NONE, logit=-5.0)
     found = judged(against, FAILED)
-    assert (found.unscored, found.faithful, found.score, found.needs_review) == (None, False, 0.0, None)
+    assert (found.unscored, found.faithful, found.score, found.needs_review) == (
+        None,
+        False,
+        0.0,
+        None,
+    )
     assert found.detail == "1 of 2 statements could not be judged; the first: 500"
-    assert judged(against, FAILED, classifier=HEAD).faithful is False  # the weakest: logit -5, under .405
+    assert (
+        judged(against, FAILED, classifier=HEAD).faithful is False
+    )  # the weakest: logit -5, under .405
     # Logits -5 twice and 6 at best: their mean is -4/3, a probability of .21.
     assert judged(against, against, FAILED, classifier=MEAN).faithful is False
-    assert judged(against, FAILED, FAILED, classifier=MEAN).unscored is Unscored.LM_FAILED  # 7/3 at best
-    assert judged(against, against, raw_verdict(FULL), FAILED, threshold=0.75).faithful is False  # 2 of 4 at best
+    assert (
+        judged(against, FAILED, FAILED, classifier=MEAN).unscored is Unscored.LM_FAILED
+    )  # 7/3 at best
+    assert (
+        judged(against, against, raw_verdict(FULL), FAILED, threshold=0.75).faithful
+        is False
+    )  # 2 of 4 at best
     assert judged(against, FAILED, threshold=0.5).unscored is Unscored.LM_FAILED
 
 
@@ -258,13 +373,23 @@ def test_unjudged_is_never_better_than_not_supported():
         options = {
             "classifier": rng.choice([None, HEAD, MEAN]),
             "threshold": rng.choice([None, 0.3, 0.6]),
-            "verdict_scores": rng.choice([{}, {"no_evidence": -1, "not_supported": -1}]),
+            "verdict_scores": rng.choice(
+                [{}, {"no_evidence": -1, "not_supported": -1}]
+            ),
         }
-        verdicts = [raw_verdict(rng.choice([FULL, PART, NONE, CONTRA]), logit=rng.uniform(-6, 6)) for _ in range(4)]
+        verdicts = [
+            raw_verdict(
+                rng.choice([FULL, PART, NONE, CONTRA]), logit=rng.uniform(-6, 6)
+            )
+            for _ in range(4)
+        ]
         lost = rng.randrange(4)
         failed, against = (
             judged(*verdicts[:lost], v, *verdicts[lost + 1 :], **options)
-            for v in (FAILED, raw_verdict(Verdict.NOT_SUPPORTED, logit=rng.uniform(-6, 0)))
+            for v in (
+                FAILED,
+                raw_verdict(Verdict.NOT_SUPPORTED, logit=rng.uniform(-6, 0)),
+            )
         )
         assert not failed.faithful
         assert failed.score is None or failed.score <= against.score
@@ -274,7 +399,12 @@ def test_unjudged_is_never_better_than_not_supported():
 
 def test_ranking_falls_back():
     """Without a probability an answer ranks by its weakest statement's confidence, and without all of them by score."""
-    assert judged(raw_verdict(FULL, probability=0.9), raw_verdict(FULL, probability=0.6)).ranking == 0.6
+    assert (
+        judged(
+            raw_verdict(FULL, probability=0.9), raw_verdict(FULL, probability=0.6)
+        ).ranking
+        == 0.6
+    )
     assert judged(raw_verdict(FULL, probability=0.9), raw_verdict(NONE)).ranking == 0.5
     assert judged().ranking is None
 
@@ -282,27 +412,53 @@ def test_ranking_falls_back():
 def test_signals_shown_are_those_that_count():
     said = raw_verdict(FULL, logit=2.0)
     words = StatementClassifier(
-        names=("admits_gap", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
+        names=("admits_gap", "no_more"),
+        means=(0.0, 0.0),
+        scales=(1.0, 1.0),
+        weights=(1.0, 1.0),
+        intercept=0.0,
     )
-    by_words = judged(said, classifier=HEAD.model_copy(update={"statement": words})).statements[0]
-    assert by_words.features == {"admits_gap": 0.0, "lm": 2.0}  # a feature that no longer exists is left out
+    by_words = judged(
+        said, classifier=HEAD.model_copy(update={"statement": words})
+    ).statements[0]
+    assert by_words.features == {
+        "admits_gap": 0.0,
+        "lm": 2.0,
+    }  # a feature that no longer exists is left out
     assert judged(said, classifier=HEAD).statements[0].features == {"lm": 2.0}
     assert judged(said).statements[0].features == {}
 
 
 @pytest.mark.parametrize(
-    "text", ["\u200b\u2060", "\x00", "\u3164", "\u2800", "\U000e0041", "\u202e", "---", "| --- |\n+---+"]
+    "text",
+    [
+        "\u200b\u2060",
+        "\x00",
+        "\u3164",
+        "\u2800",
+        "\U000e0041",
+        "\u202e",
+        "---",
+        "| --- |\n+---+",
+    ],
 )
 def test_a_context_that_says_nothing_is_none(text):
     """Nobody is asked about an answer whose context shows no letter and no digit."""
-    found = judgment_without_lm((Chunk(id=0, text=text), Chunk(id=1, text=" ")), "The kettle is blue.", JudgeConfig())
+    found = judgment_without_lm(
+        (Chunk(id=0, text=text), Chunk(id=1, text=" ")),
+        "The kettle is blue.",
+        JudgeConfig(),
+    )
     assert found.unscored is Unscored.NO_CONTEXT
     word = (Chunk(id=0, text=text + "a"),)
     assert judgment_without_lm(word, "The kettle is blue.", JudgeConfig()) is None
 
 
 def test_too_many_sentences():
-    for answer, reason in (("It is blue. It is new.", None), ("It is blue. It is new. It is old.", Unscored.TOO_LONG)):
+    for answer, reason in (
+        ("It is blue. It is new.", None),
+        ("It is blue. It is new. It is old.", Unscored.TOO_LONG),
+    ):
         found = judgment_without_lm(CONTEXT, answer, JudgeConfig(max_statements=2))
         assert (found and found.unscored) is reason
 
@@ -310,8 +466,15 @@ def test_too_many_sentences():
 def test_what_was_decided_by_stands_on_the_judgment():
     """The option's threshold on the score, .5 of a policy, none where every statement must be supported; and what the
     context lacks of a statement without evidence."""
-    plain = judged(raw_verdict("fully_supported"), raw_verdict("not_supported", "Shipping is free."))
-    assert (plain.faithful, plain.threshold, plain.statement_threshold) == (False, None, None)
+    plain = judged(
+        raw_verdict("fully_supported"),
+        raw_verdict("not_supported", "Shipping is free."),
+    )
+    assert (plain.faithful, plain.threshold, plain.statement_threshold) == (
+        False,
+        None,
+        None,
+    )
     assert [s.missing for s in plain.statements] == [None, ("Shipping", "free")]
     assert judged(raw_verdict("fully_supported"), threshold=0.7).threshold == 0.7
     assert judged(no_statements=1.0).threshold == 0.5
@@ -319,7 +482,13 @@ def test_what_was_decided_by_stands_on_the_judgment():
 
 def test_replayed_replies_are_not_paid_again():
     """Usage is what was paid in this run; the replies from the cache stand apart."""
-    raw = RawJudgment(usage=Usage(calls=3, prompt_tokens=300), replayed=Usage(calls=2, prompt_tokens=200))
+    raw = RawJudgment(
+        usage=Usage(calls=3, prompt_tokens=300),
+        replayed=Usage(calls=2, prompt_tokens=200),
+    )
     found = score_answer(raw, (), None, JudgeConfig(no_statements=1.0))
-    assert (found.usage, found.replayed) == (Usage(calls=1, prompt_tokens=100), Usage(calls=2, prompt_tokens=200))
+    assert (found.usage, found.replayed) == (
+        Usage(calls=1, prompt_tokens=100),
+        Usage(calls=2, prompt_tokens=200),
+    )
     assert "replayed" not in raw.model_dump()

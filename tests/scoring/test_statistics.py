@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from faith_dspy.errors import MissingExtraError, need
-from faith_dspy.scoring.statistics import Estimate, from_draws, weighted_auroc, weighted_kappa, wilson
+from faith_dspy.scoring.statistics import (
+    Estimate,
+    from_draws,
+    weighted_auroc,
+    weighted_kappa,
+    wilson,
+)
 
 
 def test_weighted_auroc_is_that_of_repeated_answers():
@@ -31,14 +37,18 @@ def test_weighted_kappa_by_hand():
     # Labels 2 2 1 0, verdicts 2 1 1 0: observed distance 1/4. By chance, label shares (1/4, 1/4, 1/2) against verdict
     # shares (1/4, 1/2, 1/4): (0·1/16 + 1·1/8 + 2·1/16) + (1/16 + 0 + 1/16) + (2·1/8 + 1/4 + 0) = 1/4 + 1/8 + 1/2.
     a, b = np.array([2, 2, 1, 0]), np.array([2, 1, 1, 0])
-    assert weighted_kappa(np.ones((1, 4)), a, b, 3)[0] == pytest.approx(1 - 0.25 / 0.875)
+    assert weighted_kappa(np.ones((1, 4)), a, b, 3)[0] == pytest.approx(
+        1 - 0.25 / 0.875
+    )
     from sklearn import metrics
 
     for w in np.random.default_rng(0).integers(0, 4, size=(20, 4)).astype(float):
         again = w.astype(int)
         one, other = np.repeat(a, again), np.repeat(b, again)
         if len({*one, *other}) > 1:
-            expected = metrics.cohen_kappa_score(one, other, weights="linear", labels=[0, 1, 2])
+            expected = metrics.cohen_kappa_score(
+                one, other, weights="linear", labels=[0, 1, 2]
+            )
             assert weighted_kappa(w[None], a, b, 3)[0] == pytest.approx(expected)
 
 

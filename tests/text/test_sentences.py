@@ -8,15 +8,30 @@ from faith_dspy.text.words import comparable
 
 ANSWERS = {
     "english": ("It holds 0.9 litres. Dr. Smith said so. It cost $1.5 million!", 3),
-    "abbreviations": ("Use it daily, e.g. in the U.S. or the U.K. See p. 12 of Fig. 3. It works at 100.5 °C.", 3),
-    "german": ("Der Kessel fasst 0,9 Liter. Dr. Müller bestätigte das am 3. Mai 2024. Er ist z. B. blau.", 3),
-    "french": ("La bouilloire contient 0,9 litre. M. Dupont l’a dit. Elle est bleue !", 3),
-    "spanish": ("¿Cuánto cabe? La tetera contiene 0,9 litros. El Sr. Pérez lo dijo.", 3),
+    "abbreviations": (
+        "Use it daily, e.g. in the U.S. or the U.K. See p. 12 of Fig. 3. It works at 100.5 °C.",
+        3,
+    ),
+    "german": (
+        "Der Kessel fasst 0,9 Liter. Dr. Müller bestätigte das am 3. Mai 2024. Er ist z. B. blau.",
+        3,
+    ),
+    "french": (
+        "La bouilloire contient 0,9 litre. M. Dupont l’a dit. Elle est bleue !",
+        3,
+    ),
+    "spanish": (
+        "¿Cuánto cabe? La tetera contiene 0,9 litros. El Sr. Pérez lo dijo.",
+        3,
+    ),
     "chinese": ("水壶的容量是0.9升。它是蓝色的！保修期为两年。", 3),
     "japanese": ("やかんの容量は0.9リットルです。色は青です。保証は二年です。", 3),
     "hindi": ("केतली में 0.9 लीटर पानी आता है। यह नीली है। वारंटी दो साल की है।", 3),
     "arabic": ("تسع الغلاية 0.9 لتر. لونها أزرق! الضمان سنتان.", 3),
-    "citations": ("The kettle is blue [2]. It holds 0.9 litres.[1] It is light.[3][4]", 3),
+    "citations": (
+        "The kettle is blue [2]. It holds 0.9 litres.[1] It is light.[3][4]",
+        3,
+    ),
     "list": ("Steps:\n1. Fill the kettle.\n2. Press KEEP.\n- Wait.\n  * Pour", 5),
     "windows line ends": ("One is blue.\r\nTwo is red.\r\n\r\nThree is green.", 3),
     "table": ("| Model | Litres |\n|---|---|\n| K4 | 0.9 |", 3),
@@ -26,7 +41,10 @@ ANSWERS = {
     "ordinals": ("Es war der 3. Mai 2024 und nicht der 4. Juni.", 1),
     "number of an item": ("The kettle (cf. No. 3) holds 0.9 litres. It is blue.", 2),
     "chinese without spaces": ("它很轻。它很蓝。", 2),
-    "full stops before digits": ("高さは333メートル[1]。1958年に完成。重さ3.5トン。", 3),
+    "full stops before digits": (
+        "高さは333メートル[1]。1958年に完成。重さ3.5トン。",
+        3,
+    ),
     "dandas before digits": ("यह 1653 में बना।2020 में बंद हुआ।", 2),
     "white space around": (" \n  It is blue. \t It is light.  \n\n", 2),
 }
@@ -80,7 +98,10 @@ GOING_ON = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("answer", "only"), [*((a, True) for a in DECLINING), *((a, False) for a in GOING_ON)])
+@pytest.mark.parametrize(
+    ("answer", "only"),
+    [*((a, True) for a in DECLINING), *((a, False) for a in GOING_ON)],
+)
 def test_declining(answer, only):
     """An answer of which every sentence only says that it cannot be given, in eight languages; one that also says
     something, or only looks like declining, is judged like any other."""
@@ -95,7 +116,10 @@ def test_declining(answer, only):
 )  # fmt: skip
 def test_greetings_and_questions_alone_are_no_statements(judge_at, answer):
     judge, server = judge_at()
-    assert judge(context=["The kettle is blue."], answer=answer).unscored is Unscored.NO_STATEMENTS
+    assert (
+        judge(context=["The kettle is blue."], answer=answer).unscored
+        is Unscored.NO_STATEMENTS
+    )
     assert server.requests == []
 
 
@@ -132,7 +156,10 @@ STATEMENTS = [
 
 @pytest.mark.parametrize(
     ("sentence", "states"),
-    [*((text, False) for text in NO_STATEMENTS + PLEASANTRIES), *((text, True) for text in STATEMENTS)],
+    [
+        *((text, False) for text in NO_STATEMENTS + PLEASANTRIES),
+        *((text, True) for text in STATEMENTS),
+    ],
 )
 def test_what_states_something(sentence, states):
     """List markers, citations, rules, symbols, questions, headings, courtesies and offers of help state nothing; words
@@ -153,7 +180,9 @@ def test_quotations_without_end_take_no_longer_than_they_are(unit):
     """Two hundred thousand characters are split in a second or two."""
     text = "He said " + unit * (200_000 // len(unit))
     started = time.process_time()
-    assert "".join(s.text for s in sentences(text)).replace(" ", "") == text.replace(" ", "")
+    assert "".join(s.text for s in sentences(text)).replace(" ", "") == text.replace(
+        " ", ""
+    )
     assert time.process_time() - started < 5
 
 
@@ -196,14 +225,23 @@ MARKERS = [
 )
 def test_citations_are_no_statements_and_no_content(marker, form):
     """Wherever a marker stands, the same sentences state something, and their words are the same."""
-    stating = [s.text for s in sentences(form.format(marker)) if carries_statement(s.text)]
+    stating = [
+        s.text for s in sentences(form.format(marker)) if carries_statement(s.text)
+    ]
     words = [comparable(text).replace(".", "").split() for text in stating]
     assert words == [["A", "cup", "is", "blue"], ["It", "is", "5", "metres"]]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["It is [very] blue.", "See [the manual] first.", "Area: 5 km².", "In [2024] it rose.", "f(x) is 2.", "(5) lamps"],
+    [
+        "It is [very] blue.",
+        "See [the manual] first.",
+        "Area: 5 km².",
+        "In [2024] it rose.",
+        "f(x) is 2.",
+        "(5) lamps",
+    ],
 )
 def test_what_is_no_citation(text):
     assert comparable(text).replace("2", "²") == text.replace("2", "²")
@@ -222,7 +260,12 @@ def test_a_list_of_sources_states_nothing(line):
 
 @pytest.mark.parametrize(
     "line",
-    ["[1] The cup is blue", "[2] It holds two litres.", "Sources of heat are lamps.", "See https://x.org for prices."],
+    [
+        "[1] The cup is blue",
+        "[2] It holds two litres.",
+        "Sources of heat are lamps.",
+        "See https://x.org for prices.",
+    ],
 )
 def test_a_statement_about_sources_or_behind_a_marker(line):
     assert carries_statement(line)
@@ -236,7 +279,10 @@ SPLIT = {
     "chinese quotes": ("他说：“它是蓝色的。”然后他走了。", 2),
     "japanese": ("青い！赤い？はい。", 3),
     "korean": ("이것은 파란색입니다. 저것은 빨간색입니다.", 2),
-    "english titles": ("Mr. Smith met Dr. Lee at 5 p.m. on Main St. in the U.S. It rained.", 2),
+    "english titles": (
+        "Mr. Smith met Dr. Lee at 5 p.m. on Main St. in the U.S. It rained.",
+        2,
+    ),
     "numbered": ("1. Blue.\n2. Red.\n\nIn all, two.", 3),
     "initials": ("J. R. R. Tolkien wrote it. It is long.", 2),
 }
@@ -244,4 +290,13 @@ SPLIT = {
 
 @pytest.mark.parametrize(("text", "count"), SPLIT.values(), ids=SPLIT)
 def test_sentences_of_many_languages(text, count):
-    assert len([s for s in sentences(text) if carries_statement(s.text) or s.text.endswith(("؟", "？"))]) == count
+    assert (
+        len(
+            [
+                s
+                for s in sentences(text)
+                if carries_statement(s.text) or s.text.endswith(("؟", "？"))
+            ]
+        )
+        == count
+    )

@@ -6,7 +6,14 @@ import pytest
 
 from faith_dspy import Judge, Unscored
 from faith_dspy.text import words
-from faith_dspy.text.languages import LANGUAGES, has_word_breaks, language_of, magnitudes, stem, word_lists
+from faith_dspy.text.languages import (
+    LANGUAGES,
+    has_word_breaks,
+    language_of,
+    magnitudes,
+    stem,
+    word_lists,
+)
 from faith_dspy.text.words import has_words, tidy, tokenize, visible
 
 FILES = Path(words.__file__).parent / "word_lists"
@@ -25,10 +32,29 @@ def test_every_file_is_a_language():
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_words_are_listed_as_they_are_compared(language):
     lists = word_lists(language)
-    listed = (lists.function_words, lists.qualifiers, lists.negations, lists.number_words, lists.magnitudes)
+    listed = (
+        lists.function_words,
+        lists.qualifiers,
+        lists.negations,
+        lists.number_words,
+        lists.magnitudes,
+    )
     for each in (*listed, lists.stating_verbs):
         assert all(word == word.lower() and not re.search(r"\s", word) for word in each)
-    assert len({bool(p) for p in (lists.apology, lists.greeting, lists.refusal, lists.clause_break)}) == 1
+    assert (
+        len(
+            {
+                bool(p)
+                for p in (
+                    lists.apology,
+                    lists.greeting,
+                    lists.refusal,
+                    lists.clause_break,
+                )
+            }
+        )
+        == 1
+    )
 
 
 def test_languages_are_guessed_by_function_words():
@@ -48,7 +74,10 @@ SAYS_NOTHING = [
 SAYS_SOMETHING = ["a", "7", "\u200b7", "你", "| ½ |", "한", "ก", "ʼn"]
 
 
-@pytest.mark.parametrize(("text", "words"), [*((t, False) for t in SAYS_NOTHING), *((t, True) for t in SAYS_SOMETHING)])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [*((t, False) for t in SAYS_NOTHING), *((t, True) for t in SAYS_SOMETHING)],
+)
 def test_a_text_with_words(text, words):
     """What cannot be seen, fillers that Unicode calls letters, rules of tables and punctuation say nothing; one letter
     or digit of any script is enough."""
@@ -85,7 +114,9 @@ WORDS = {
 def test_words_of_any_script_are_whole(text, expected):
     """No word is cut at a vowel sign, a point or a joiner."""
     text = tidy(text)
-    assert [t.raw for t in tokenize(text, language_of(text))] == [unicodedata.normalize("NFKC", w) for w in expected]
+    assert [t.raw for t in tokenize(text, language_of(text))] == [
+        unicodedata.normalize("NFKC", w) for w in expected
+    ]
 
 
 RED_OR_BLUE = {
@@ -109,7 +140,10 @@ RED_OR_BLUE = {
 def test_a_blue_cat_is_not_a_red_one(red, blue):
     """Judged by words alone, what the context says is faithful, and another colour is not."""
     judge = Judge("none")
-    assert [judge(context=[red], answer=answer).faithful for answer in (red, blue)] == [True, False]
+    assert [judge(context=[red], answer=answer).faithful for answer in (red, blue)] == [
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +155,10 @@ def test_a_script_that_does_not_divide_words_takes_an_lm(answer):
     assert not has_word_breaks(answer)
     judge = Judge("none")
     found = judge(context=[answer], answer=answer)
-    assert (found.unscored, "name an LM" in (found.detail or "")) == (Unscored.LANGUAGE, True)
+    assert (found.unscored, "name an LM" in (found.detail or "")) == (
+        Unscored.LANGUAGE,
+        True,
+    )
     assert judge.should_escalate(found)
 
 
@@ -145,7 +182,9 @@ def test_words_of_two_languages_are_not_compared(answer):
     """Without an LM such an answer is unscored, either way round, and escalated; its own language is judged."""
     judge = Judge("none")
     ways = [(ENGLISH, answer), (answer, ENGLISH)]
-    for context, said in ways[: 1 if answer == ELSEWHERE["polish"] else 2]:  # a short text does not tell that it is
+    for context, said in ways[
+        : 1 if answer == ELSEWHERE["polish"] else 2
+    ]:  # a short text does not tell that it is
         judgment = judge(context=[context], answer=said)
         assert (judgment.unscored, judgment.score) == (Unscored.LANGUAGE, None)
         assert judge.should_escalate(judgment)
@@ -157,12 +196,18 @@ def test_words_of_two_languages_are_not_compared(answer):
     [
         (ENGLISH, "30 days."),
         (ENGLISH, "Yes, within 30 days (30 Tage)."),
-        ("The word Schadenfreude comes from die Freude über das Leid der anderen.", "Schadenfreude is a German word."),
+        (
+            "The word Schadenfreude comes from die Freude über das Leid der anderen.",
+            "Schadenfreude is a German word.",
+        ),
         (
             "北京的面积很大。 Beijing is big, and it is the capital of the country.",
             "Beijing is the capital of the country.",
         ),
-        ("Anna Smith, Bert Jones, Carl Wood and Dora Hill were there.", "Anna Smith, Bert Jones, Carl Wood, Dora Hill"),
+        (
+            "Anna Smith, Bert Jones, Carl Wood and Dora Hill were there.",
+            "Anna Smith, Bert Jones, Carl Wood, Dora Hill",
+        ),
     ],
 )
 def test_a_foreign_word_or_few_words_are_judged(context, answer):

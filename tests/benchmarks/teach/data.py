@@ -54,7 +54,11 @@ PER_FAMILY = 300
 OTHERS = 4
 """Contexts from which a foreign name is taken."""
 
-SUPPORTED, PARTIAL, NO_EVIDENCE = "fully_supported", "partially_supported", "no_evidence"
+SUPPORTED, PARTIAL, NO_EVIDENCE = (
+    "fully_supported",
+    "partially_supported",
+    "no_evidence",
+)
 CONTRADICTORY, NOT_SUPPORTED = "contradictory", "not_supported"
 
 
@@ -75,14 +79,20 @@ SETS = {
     "mnli": Set("OANC and others", "github.com/salesforce/DocNLI", "*.txt", 5000),
     "snli": Set("CC BY-SA 4.0", "nlp.stanford.edu/projects/snli", "*.txt", 3000),
     "scitail": Set("Apache-2.0", "github.com/allenai/scitail", "*.txt", 1600),
-    "fever_symmetric": Set("CC BY-SA 3.0", "github.com/TalSchuster/FeverSymmetric", "*.jsonl", 1400),
+    "fever_symmetric": Set(
+        "CC BY-SA 3.0", "github.com/TalSchuster/FeverSymmetric", "*.jsonl", 1400
+    ),
     "wice": Set("ODC-BY, CC BY-SA", "github.com/ryokamoi/wice", "train.jsonl", 1500),
     "frank": Set("MIT", "github.com/artidoro/frank", "frank.csv", 900),
     "summeval": Set("MIT", "github.com/Yale-LILY/SummEval", "summeval.csv", 1500),
     "fib": Set("CC BY 4.0", "github.com/r-three/fib", "xsum-*.jsonl", 2400),
-    "entailment_bank": Set("Apache-2.0", "github.com/allenai/entailment_bank", "*.jsonl", 4000),
+    "entailment_bank": Set(
+        "Apache-2.0", "github.com/allenai/entailment_bank", "*.jsonl", 4000
+    ),
     "qmsum": Set("MIT", "github.com/Yale-LILY/QMSum", "*.json", 8000),
-    "wiki_split": Set("CC BY-SA 4.0", "github.com/google-research-datasets/wiki-split", "*.tsv", 6000),
+    "wiki_split": Set(
+        "CC BY-SA 4.0", "github.com/google-research-datasets/wiki-split", "*.tsv", 6000
+    ),
     "e2e": Set("CC BY-SA 4.0", "github.com/tuetschek/e2e-cleaning", "*.csv", 3000),
     "tabfact": Set("MIT", "github.com/wenhuchen/Table-Fact-Checking", "*.tsv", 1200),
     "scitldr": Set("Apache-2.0", "github.com/allenai/scitldr", "*.jsonl", 2500),
@@ -150,10 +160,28 @@ def read_ragtruth(family: str, paths: list[Path]) -> Rows:
         question = answer["question"]
         for s in answer["statements"] or ():
             supported = s["verdict"] == SUPPORTED
-            yield Row(family, source, context, s["text"], supported, s["verdict"], "sentence", question)
+            yield Row(
+                family,
+                source,
+                context,
+                s["text"],
+                supported,
+                s["verdict"],
+                "sentence",
+                question,
+            )
         faithful = answer["faithful"]
         verdict = SUPPORTED if faithful else NOT_SUPPORTED
-        yield Row(family, source, context, answer["answer"], faithful, verdict, "answer", question)
+        yield Row(
+            family,
+            source,
+            context,
+            answer["answer"],
+            faithful,
+            verdict,
+            "answer",
+            question,
+        )
 
 
 NLI = {
@@ -173,7 +201,9 @@ NLI = {
 def pair(family: str, premise: str, hypothesis: str, label: str) -> Row:
     """A pair of an inference set, by how its label begins."""
     verdict = NOT_SUPPORTED if label.startswith("not") else NLI[label[0]]
-    return Row(family, premise, (premise,), hypothesis, verdict == SUPPORTED, verdict, "claim")
+    return Row(
+        family, premise, (premise,), hypothesis, verdict == SUPPORTED, verdict, "claim"
+    )
 
 
 def read_docnli(family: str, paths: list[Path]) -> Rows:
@@ -239,7 +269,9 @@ def read_wice(family: str, paths: list[Path]) -> Rows:
         yield from of_document(family, source, context, None)
 
 
-def around(document: list[str], numbers: Iterable[int], room: int = 2500) -> tuple[str, ...]:
+def around(
+    document: list[str], numbers: Iterable[int], room: int = 2500
+) -> tuple[str, ...]:
     """The numbered sentences, and their neighbours while there is room."""
     chosen = {n for n in numbers if n < len(document)}
     size = sum(len(document[n]) for n in chosen)
@@ -259,7 +291,9 @@ def supported_rest(tokens: list[str], unsupported: list[bool]) -> str | None:
     cut = sum(unsupported)
     if unsupported[0] or unsupported[-2] or cut > len(tokens) // 3:
         return None
-    rest = untokenized(" ".join(t for t, out in zip(tokens, unsupported, strict=True) if not out))
+    rest = untokenized(
+        " ".join(t for t, out in zip(tokens, unsupported, strict=True) if not out)
+    )
     return None if DANGLING.search(rest) else rest
 
 
@@ -285,17 +319,23 @@ def read_entailment_bank(family: str, paths: list[Path]) -> Rows:
         facts, needed = some_facts(facts, needed, rng)
         whole = tuple(map(sentence_case, facts))
         statement = sentence_case(hypothesis)
-        removed = {best_fact(statement, whole, needed)} if rng.random() < 0.5 else set(needed)
+        removed = (
+            {best_fact(statement, whole, needed)} if rng.random() < 0.5 else set(needed)
+        )
         others = [n for n in range(len(whole)) if n not in needed]
         shuffled = rng.sample(others, len(others))
         spared = set(shuffled[: len(removed)])
         right = tuple(f for n, f in enumerate(whole) if n not in spared)
         wrong = tuple(f for n, f in enumerate(whole) if n not in removed)
         yield Row(family, str(i), right, statement, True, SUPPORTED, "claim", question)
-        yield Row(family, str(i), wrong, statement, False, NO_EVIDENCE, "perturbed", question)
+        yield Row(
+            family, str(i), wrong, statement, False, NO_EVIDENCE, "perturbed", question
+        )
 
 
-def some_facts(facts: list[str], needed: list[int], rng: random.Random) -> tuple[list[str], list[int]]:
+def some_facts(
+    facts: list[str], needed: list[int], rng: random.Random
+) -> tuple[list[str], list[int]]:
     """The needed facts among a few of the others, and their new numbers."""
     room = max(len(needed) + 1, rng.randint(4, MAX_CHUNKS))
     others = [n for n in range(len(facts)) if n not in needed]
@@ -320,7 +360,9 @@ def read_summaries(family: str, paths: list[Path]) -> Rows:
             yield from of_summary(family, context, summary, r["label"] == "1")
 
 
-def of_summary(family: str, context: tuple[str, ...], summary: str, faithful: bool) -> Rows:
+def of_summary(
+    family: str, context: tuple[str, ...], summary: str, faithful: bool
+) -> Rows:
     """A summary as a whole, and its sentences when all are right."""
     source = context[0]
     verdict = SUPPORTED if faithful else NOT_SUPPORTED
@@ -338,24 +380,53 @@ def read_fib(family: str, paths: list[Path]) -> Rows:
         for r in objects([path]):
             context = chunks([s.text for s in sentences(r["input"])])
             for choice in r["list_choices"]:
-                yield from of_summary(family, context, choice.strip(), consistent or choice == r["correct_choice"])
+                yield from of_summary(
+                    family,
+                    context,
+                    choice.strip(),
+                    consistent or choice == r["correct_choice"],
+                )
 
 
 def read_qmsum(family: str, paths: list[Path]) -> Rows:
     """Questions about meetings: people's answers over the turns that they marked; and over other turns."""
     for path in paths:
         meeting = read_json(path)
-        turns = [f"{t['speaker']}: {spoken(t['content'])}" for t in meeting["meeting_transcripts"]]
+        turns = [
+            f"{t['speaker']}: {spoken(t['content'])}"
+            for t in meeting["meeting_transcripts"]
+        ]
         for query in meeting["specific_query_list"]:
-            spans = [range(int(start), int(end) + 1) for start, end in query["relevant_text_span"]]
+            spans = [
+                range(int(start), int(end) + 1)
+                for start, end in query["relevant_text_span"]
+            ]
             marked = [turns[n] for n in chain(*spans) if n < len(turns)]
             if sum(map(len, marked)) > MAX_CHARACTERS:
                 continue
             context = chunks(marked, 900)
             answer = query["answer"].strip()
             for s in statements_of(answer):
-                yield Row(family, path.stem, context, s, True, SUPPORTED, "sentence", query["query"])
-            yield Row(family, path.stem, context, answer, True, SUPPORTED, "answer", query["query"])
+                yield Row(
+                    family,
+                    path.stem,
+                    context,
+                    s,
+                    True,
+                    SUPPORTED,
+                    "sentence",
+                    query["query"],
+                )
+            yield Row(
+                family,
+                path.stem,
+                context,
+                answer,
+                True,
+                SUPPORTED,
+                "answer",
+                query["query"],
+            )
 
 
 def spoken(text: str) -> str:
@@ -388,7 +459,15 @@ def read_e2e(family: str, paths: list[Path]) -> Rows:
         others = sorted(values[name] - {field[name]})
         if others and name != "priceRange":
             changed = field | {name: rng.choice(others)}
-            yield Row(family, r["mr"], (table(changed),), r["ref"], False, CONTRADICTORY, "perturbed")
+            yield Row(
+                family,
+                r["mr"],
+                (table(changed),),
+                r["ref"],
+                False,
+                CONTRADICTORY,
+                "perturbed",
+            )
 
 
 def table(fields: dict[str, str]) -> str:
@@ -419,9 +498,16 @@ def read_pubmedqa(family: str, paths: list[Path]) -> Rows:
             yield from of_document(family, name, tuple(r["CONTEXTS"]), r["QUESTION"])
 
 
-def of_document(family: str, source: str, context: tuple[str, ...], question: str | None) -> Rows:
+def of_document(
+    family: str, source: str, context: tuple[str, ...], question: str | None
+) -> Rows:
     """Two sentences of a context, which supports them."""
-    found = [s for text in context for s in statements_of(text) if 40 < len(s) < MAX_STATEMENT]
+    found = [
+        s
+        for text in context
+        for s in statements_of(text)
+        if 40 < len(s) < MAX_STATEMENT
+    ]
     for s in random.Random(source).sample(found, min(2, len(found))):
         yield Row(family, source, context, s, True, SUPPORTED, "sentence", question)
 
@@ -429,24 +515,41 @@ def of_document(family: str, source: str, context: tuple[str, ...], question: st
 def read_squad(family: str, paths: list[Path]) -> Rows:
     """Short answers to questions; and answers to other questions about the same text."""
     for path in paths:
-        paragraphs = [p for article in read_json(path)["data"] for p in article["paragraphs"]]
+        paragraphs = [
+            p for article in read_json(path)["data"] for p in article["paragraphs"]
+        ]
         for i, p in enumerate(paragraphs):
             source = f"{path.stem}/{i}"
-            context = chunks(statements_of(p["context"].partition("[SEP]")[2] or p["context"]), 500)
+            context = chunks(
+                statements_of(p["context"].partition("[SEP]")[2] or p["context"]), 500
+            )
             yield from of_answers(family, source, context, p["qas"])
             yield from of_document(family, source, context, None)
 
 
-def of_answers(family: str, source: str, context: tuple[str, ...], asked: list[dict[str, Any]]) -> Rows:
+def of_answers(
+    family: str, source: str, context: tuple[str, ...], asked: list[dict[str, Any]]
+) -> Rows:
     """Right answers, and those of the question after it where they share no word."""
     for here, there in zip(asked, [*asked[1:], *asked[:1]], strict=True):
         right = here["answers"][0]["text"]
         other = there["answers"][0]["text"]
-        yield Row(family, source, context, right, True, SUPPORTED, "answer", here["question"])
+        yield Row(
+            family, source, context, right, True, SUPPORTED, "answer", here["question"]
+        )
         accepted = " ".join(a["text"] for a in here["answers"]).lower()
         new_letters = set(other.lower()) - set(accepted) - {" "}
         if kind_of(right) == kind_of(other) and new_letters and apart(other, accepted):
-            yield Row(family, source, context, other, False, CONTRADICTORY, "answer", here["question"])
+            yield Row(
+                family,
+                source,
+                context,
+                other,
+                False,
+                CONTRADICTORY,
+                "answer",
+                here["question"],
+            )
 
 
 def apart(one: str, other: str) -> bool:
@@ -575,12 +678,18 @@ def of_product(name: str) -> Change:
 def example(row: Row) -> LabelledExample:
     """The row as a labelled answer."""
     context = tuple(Chunk(id=i, text=text) for i, text in enumerate(row.context))
-    return LabelledExample(id="row", context=context, answer=row.statement, faithful=row.label)
+    return LabelledExample(
+        id="row", context=context, answer=row.statement, faithful=row.label
+    )
 
 
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w.,]*\d)")
-NAME = re.compile(r"(?<!^)(?<![.!?:] )\b[A-ZÀ-Þ][a-zà-ÿ]{2,}(?: [A-ZÀ-Þ][a-zà-ÿ]{2,})*\b")
-MONTHS = "January|February|March|April|June|July|August|September|October|November|December"
+NAME = re.compile(
+    r"(?<!^)(?<![.!?:] )\b[A-ZÀ-Þ][a-zà-ÿ]{2,}(?: [A-ZÀ-Þ][a-zà-ÿ]{2,})*\b"
+)
+MONTHS = (
+    "January|February|March|April|June|July|August|September|October|November|December"
+)
 ALIKE = f"""\
 {MONTHS}
 Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday
@@ -643,7 +752,9 @@ thought|doubted
 included|excluded
 """
 """Words of one kind, and opposites, a group a line."""
-GROUPS = {word: group.split("|") for group in ALIKE.splitlines() for word in group.split("|")}
+GROUPS = {
+    word: group.split("|") for group in ALIKE.splitlines() for word in group.split("|")
+}
 WORD = re.compile(rf"\b(?:{'|'.join(sorted(GROUPS, key=len, reverse=True))})\b")
 NEGATIONS = re.compile(
     r"\b(?P<verb>is|are|was|were|do|does|did|could|would|should|will|can|has|have|had)(?:n['’]t| not)\b"
@@ -664,10 +775,16 @@ def other_name(row: Row, others: Sequence[Row], rng: random.Random) -> str | Non
     return exchanged(NAME, row.statement, found, rng)
 
 
-def exchanged(pattern: re.Pattern[str], statement: str, found: set[str], rng: random.Random) -> str | None:
+def exchanged(
+    pattern: re.Pattern[str], statement: str, found: set[str], rng: random.Random
+) -> str | None:
     """The statement with one match replaced by something that it does not have."""
     matches = list(pattern.finditer(statement))
-    absent = sorted(text for text in found if text not in statement and not any(text in m[0] for m in matches))
+    absent = sorted(
+        text
+        for text in found
+        if text not in statement and not any(text in m[0] for m in matches)
+    )
     absent = [text for text in absent if not any(m[0] in text for m in matches)]
     if not matches or not absent:
         return None
@@ -691,7 +808,11 @@ def roles(row: Row, others: Sequence[Row], rng: random.Random) -> str | None:
         row.statement,
     )
     symmetric = r"\b(?:and|with|met|marr|between|near|or|equal|same|both|like|play\w* for|in|on|at|from|of)\b"
-    if match is None or re.search(symmetric, match["verb"]) or match["verb"].count(" ") > 3:
+    if (
+        match is None
+        or re.search(symmetric, match["verb"])
+        or match["verb"].count(" ") > 3
+    ):
         return None
     if {match["one"].split()[0], match["two"].split()[0]} & set(FUNCTION_WORDS.split()):
         return None
@@ -707,13 +828,21 @@ As Most
 
 def word(row: Row, others: Sequence[Row], rng: random.Random) -> str | None:
     """A month, day, unit, place in an order, kin or quality replaced by another of its kind, or by its opposite."""
-    matches = [m for m in WORD.finditer(row.statement) if not re.match(r" (?:than|of)\b.*\bor\b", m.string[m.end() :])]
+    matches = [
+        m
+        for m in WORD.finditer(row.statement)
+        if not re.match(r" (?:than|of)\b.*\bor\b", m.string[m.end() :])
+    ]
     if not matches:
         return None
     at = rng.choice(matches)
     new = rng.choice([w for w in GROUPS[at[0]] if w != at[0]])
     changed = row.statement[: at.start()] + new + row.statement[at.end() :]
-    return None if new in " ".join(row.context) and at[0] not in " ".join(row.context) else changed
+    return (
+        None
+        if new in " ".join(row.context) and at[0] not in " ".join(row.context)
+        else changed
+    )
 
 
 def affirmed(row: Row, others: Sequence[Row], rng: random.Random) -> str | None:
@@ -735,7 +864,13 @@ WRONG: dict[str, Change] = {
     "affirmed": affirmed,
 }
 """By name."""
-RANK = {"number": 0.6, "name": 1.8, "negation": 1.6, "other number": 0.4, "other name": 0.9}
+RANK = {
+    "number": 0.6,
+    "name": 1.8,
+    "negation": 1.6,
+    "other number": 0.4,
+    "other name": 0.9,
+}
 RANK |= {"roles": 0.4, "word": 0.9, "affirmed": 0.3}
 """What can seldom be done is tried first, more often than not."""
 OPPOSED = {"negation", "roles", "affirmed", "word"}
@@ -755,22 +890,37 @@ def moved(row: Row, others: Sequence[Row], rng: random.Random) -> list[Row]:
     everywhere = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
     context = tuple(everywhere.sub(lambda _: new, text) for text in row.context)
     statement = everywhere.sub(lambda _: new, row.statement)
-    wrong = row._replace(context=context, label=False, verdict=NOT_SUPPORTED, kind="perturbed")
+    wrong = row._replace(
+        context=context, label=False, verdict=NOT_SUPPORTED, kind="perturbed"
+    )
     return [wrong, row._replace(context=context, statement=statement, kind="perturbed")]
 
 
-def swapped_value(row: Row, others: Sequence[Row], rng: random.Random) -> tuple[str, str] | None:
+def swapped_value(
+    row: Row, others: Sequence[Row], rng: random.Random
+) -> tuple[str, str] | None:
     """A number or name that statement and context share, and one of the same shape that neither has."""
     whole = "\n".join(row.context)
-    values = [m[0] for pattern in (NUMBER, NAME) for m in pattern.finditer(row.statement) if m[0] in whole]
+    values = [
+        m[0]
+        for pattern in (NUMBER, NAME)
+        for m in pattern.finditer(row.statement)
+        if m[0] in whole
+    ]
     if not values:
         return None
     old = rng.choice(values)
     if old[0].isdigit():
         found = {re.sub(r"\d", lambda _: str(rng.randint(1, 9)), old)}
     else:
-        found = {m[0] for o in others for text in o.context for m in NAME.finditer(text)}
-    alike = [v for v in sorted(found) if shape(v) == shape(old) and v not in whole and v not in row.statement]
+        found = {
+            m[0] for o in others for text in o.context for m in NAME.finditer(text)
+        }
+    alike = [
+        v
+        for v in sorted(found)
+        if shape(v) == shape(old) and v not in whole and v not in row.statement
+    ]
     return (old, rng.choice(alike)) if alike else None
 
 
@@ -817,7 +967,10 @@ OTHERWISE = dict(line.split("|") for line in SYNONYMS.splitlines())
 
 def reordered(row: Row, others: Sequence[Row], rng: random.Random) -> str | None:
     """A time or place from the beginning to the end."""
-    match = re.fullmatch(r"(In|On|At|During|After|Before|From|By) ([^,]{3,40}), ([^,;]+)\.", row.statement)
+    match = re.fullmatch(
+        r"(In|On|At|During|After|Before|From|By) ([^,]{3,40}), ([^,;]+)\.",
+        row.statement,
+    )
     if match is None:
         return None
     body = match[3]
@@ -827,7 +980,12 @@ def reordered(row: Row, others: Sequence[Row], rng: random.Random) -> str | None
 
 def shortened(row: Row, others: Sequence[Row], rng: random.Random) -> str | None:
     """A bracket or a relative clause left out."""
-    short = re.sub(r" \([^()]*\)|, (?:which|who|where) [^,]{5,60},(?= \w)", "", row.statement, count=1)
+    short = re.sub(
+        r" \([^()]*\)|, (?:which|who|where) [^,]{5,60},(?= \w)",
+        "",
+        row.statement,
+        count=1,
+    )
     return None if short == row.statement else short
 
 
@@ -857,8 +1015,19 @@ def introduced(row: Row, others: Sequence[Row], rng: random.Random) -> str | Non
     first, _, rest = row.statement.partition(" ")
     if not row.statement.isascii() or not first.istitle() or not rest[:1].islower():
         return None
-    begin = rng.choice(("According to the text, ", "Yes, ", "As stated, ", "Indeed, ", "In short, ", "Overall, "))
-    is_word = first in FUNCTION_WORDS.split() or any(first.lower() in text for text in row.context)
+    begin = rng.choice(
+        (
+            "According to the text, ",
+            "Yes, ",
+            "As stated, ",
+            "Indeed, ",
+            "In short, ",
+            "Overall, ",
+        )
+    )
+    is_word = first in FUNCTION_WORDS.split() or any(
+        first.lower() in text for text in row.context
+    )
     return begin + (first.lower() if is_word else first) + " " + rest
 
 
@@ -876,7 +1045,11 @@ def perturbed(row: Row, others: Sequence[Row], rng: random.Random) -> list[Row]:
         statement = WRONG[name](row, others, rng)
         if statement and statement != row.statement:
             verdict = CONTRADICTORY if name in OPPOSED else NOT_SUPPORTED
-            return [row._replace(statement=statement, label=False, verdict=verdict, kind="perturbed")]
+            return [
+                row._replace(
+                    statement=statement, label=False, verdict=verdict, kind="perturbed"
+                )
+            ]
     return []
 
 
@@ -956,7 +1129,11 @@ def is_usable(row: Row, blocked: set[str]) -> bool:
 def fits(row: Row) -> bool:
     """Whether its context and statement are short enough."""
     size = sum(map(len, row.context))
-    return 0 < size <= MAX_CHARACTERS and len(row.context) <= MAX_CHUNKS and len(row.statement) <= 2 * MAX_STATEMENT
+    return (
+        0 < size <= MAX_CHARACTERS
+        and len(row.context) <= MAX_CHUNKS
+        and len(row.statement) <= 2 * MAX_STATEMENT
+    )
 
 
 def long_sentences(text: str) -> Iterator[str]:
@@ -967,7 +1144,9 @@ def long_sentences(text: str) -> Iterator[str]:
             yield plain
 
 
-def balanced(rows: Sequence[Row], most: int, rng: random.Random, *, exactly: bool = False) -> list[Row]:
+def balanced(
+    rows: Sequence[Row], most: int, rng: random.Random, *, exactly: bool = False
+) -> list[Row]:
     """At most so many rows, the labels alike as far as both are there, each source as seldom as can be."""
     sides = [spread([r for r in rows if r.label is label]) for label in (True, False)]
     few = min(map(len, sides)) if exactly else max(map(len, sides))
@@ -1008,7 +1187,10 @@ def twins_over(row: Row, rows: Sequence[Row], rng: random.Random) -> list[Row]:
     if rng.random() < MOVED_SHARE and (pair_of_rows := moved(row, others, rng)):
         return pair_of_rows
     twins = [row, *perturbed(row, others, rng)]
-    return [rewritten(r, others, rng) if rng.random() < REWRITTEN_SHARE else r for r in twins]
+    return [
+        rewritten(r, others, rng) if rng.random() < REWRITTEN_SHARE else r
+        for r in twins
+    ]
 
 
 def with_chunks(rows: Sequence[Row], rng: random.Random) -> Rows:
@@ -1019,9 +1201,19 @@ def with_chunks(rows: Sequence[Row], rng: random.Random) -> Rows:
         if chance < removed and row.label and row.kind != "perturbed":
             foreign = foreign_chunks(row, rows, rng, MAX_CHARACTERS // 2)
             if foreign:
-                yield row._replace(context=tuple(foreign), label=False, verdict=NO_EVIDENCE, kind="perturbed")
+                yield row._replace(
+                    context=tuple(foreign),
+                    label=False,
+                    verdict=NO_EVIDENCE,
+                    kind="perturbed",
+                )
         elif chance < removed + FOREIGN_SHARE and len(row.context) < 8:
-            mixed = [*row.context, *foreign_chunks(row, rows, rng, MAX_CHARACTERS - sum(map(len, row.context)))]
+            mixed = [
+                *row.context,
+                *foreign_chunks(
+                    row, rows, rng, MAX_CHARACTERS - sum(map(len, row.context))
+                ),
+            ]
             if rng.random() < 0.5:
                 rng.shuffle(mixed)
             yield row._replace(context=tuple(mixed))
@@ -1029,14 +1221,21 @@ def with_chunks(rows: Sequence[Row], rng: random.Random) -> Rows:
             yield row
 
 
-def foreign_chunks(row: Row, rows: Sequence[Row], rng: random.Random, room: int) -> list[str]:
+def foreign_chunks(
+    row: Row, rows: Sequence[Row], rng: random.Random, room: int
+) -> list[str]:
     """Chunks of other sources while there is room: mostly few, sometimes many."""
     wanted = min(int(rng.expovariate(1 / 3)) + 1, MAX_CHUNKS - len(row.context))
     room = min(room, int(rng.triangular(300, MAX_CHARACTERS, 900)))
     out: list[str] = []
     for other in rng.sample(rows, min(wanted * 2, len(rows))):
         text = rng.choice(other.context)
-        if other.source != row.source and text not in row.context and len(text) < room and len(out) < wanted:
+        if (
+            other.source != row.source
+            and text not in row.context
+            and len(text) < room
+            and len(out) < wanted
+        ):
             out.append(text)
             room -= len(text)
     return out
@@ -1054,7 +1253,10 @@ FILES = {
     "summedits": ("summedits.jsonl", "summedits"),
 }
 """Held-out families of the labels files, with their source there."""
-STUDIES = {"ragtruth": ("ragtruth_qa.jsonl", "ragtruth_qa"), "wice": ("wice_oracle.jsonl", "wice_oracle")}
+STUDIES = {
+    "ragtruth": ("ragtruth_qa.jsonl", "ragtruth_qa"),
+    "wice": ("wice_oracle.jsonl", "wice_oracle"),
+}
 SWAPPED = {"summedits", "covidfact", "paws", "summary_pairs"}
 """Published families in which answers are wrong by a word or two."""
 TWINNED = {
@@ -1071,9 +1273,22 @@ DEV_ANSWERS = 120
 
 def read_begin(paths: list[Path]) -> Iterator[LabelledExample]:
     """Replies over what was discussed, from the development parts."""
-    files = Files({path.name: path for path in paths if "_dev_" in path.name and "wow" not in path.name})
+    files = Files(
+        {
+            path.name: path
+            for path in paths
+            if "_dev_" in path.name and "wow" not in path.name
+        }
+    )
     for r in begin.rows(files):
-        yield labelled(f"begin_{r['domain']}", r["id"], r["context"], r["answer"], r["faithful"], r["question"])
+        yield labelled(
+            f"begin_{r['domain']}",
+            r["id"],
+            r["context"],
+            r["answer"],
+            r["faithful"],
+            r["question"],
+        )
 
 
 def read_q2(paths: list[Path]) -> Iterator[LabelledExample]:
@@ -1082,7 +1297,9 @@ def read_q2(paths: list[Path]) -> Iterator[LabelledExample]:
         faithful = "inconsistent" not in path.name
         for r in csv.DictReader(path.open(encoding="utf-8")):
             name = f"{path.stem}/{r['episode_idx']}/{r['round']}"
-            yield labelled("q2", name, [r["knowledge"]], r["response"], faithful, r["message"])
+            yield labelled(
+                "q2", name, [r["knowledge"]], r["response"], faithful, r["message"]
+            )
 
 
 def read_dialfact(paths: list[Path]) -> Iterator[LabelledExample]:
@@ -1102,7 +1319,9 @@ def read_qags(paths: list[Path]) -> Iterator[LabelledExample]:
             judged = [yes(s["responses"]) for s in r["summary_sentences"]]
             answer = " ".join(s["sentence"] for s in r["summary_sentences"])
             article = [s.text for s in sentences(r["article"])]
-            yield labelled(f"qags_{path.stem[6:]}", str(i), chunks(article), answer, all(judged))
+            yield labelled(
+                f"qags_{path.stem[6:]}", str(i), chunks(article), answer, all(judged)
+            )
 
 
 def yes(responses: list[dict[str, Any]]) -> bool:
@@ -1114,7 +1333,9 @@ def yes(responses: list[dict[str, Any]]) -> bool:
 def read_covidfact(paths: list[Path]) -> Iterator[LabelledExample]:
     """Claims, and the same with a word replaced by a language model, over evidence."""
     for i, r in enumerate(objects(paths)):
-        yield labelled("covidfact", str(i), r["evidence"], r["claim"], r["label"] == "SUPPORTED")
+        yield labelled(
+            "covidfact", str(i), r["evidence"], r["claim"], r["label"] == "SUPPORTED"
+        )
 
 
 def read_paws(paths: list[Path]) -> Iterator[LabelledExample]:
@@ -1122,7 +1343,13 @@ def read_paws(paths: list[Path]) -> Iterator[LabelledExample]:
     for path in paths:
         for i, r in enumerate(csv.DictReader(path.open(encoding="utf-8"))):
             context = [untokenized(r["grounding"])]
-            yield labelled("paws", str(i), context, untokenized(r["generated_text"]), r["label"] == "1")
+            yield labelled(
+                "paws",
+                str(i),
+                context,
+                untokenized(r["generated_text"]),
+                r["label"] == "1",
+            )
 
 
 def read_summary_pairs(paths: list[Path]) -> Iterator[LabelledExample]:
@@ -1132,14 +1359,23 @@ def read_summary_pairs(paths: list[Path]) -> Iterator[LabelledExample]:
             for right in (True, False):
                 answer = r["correct_sent" if right else "incorrect_sent"]
                 name = f"{i}/{'right' if right else 'wrong'}"
-                yield labelled("summary_pairs", name, [r["article_sent"]], answer, right)
+                yield labelled(
+                    "summary_pairs", name, [r["article_sent"]], answer, right
+                )
 
 
 def labelled(
-    family: str, name: str, context: Sequence[str], answer: str, faithful: bool, question: str | None = None
+    family: str,
+    name: str,
+    context: Sequence[str],
+    answer: str,
+    faithful: bool,
+    question: str | None = None,
 ) -> LabelledExample:
     """A labelled answer."""
-    chunked = tuple(Chunk(id=i, text=text) for i, text in enumerate(context) if text.strip())
+    chunked = tuple(
+        Chunk(id=i, text=text) for i, text in enumerate(context) if text.strip()
+    )
     return LabelledExample(
         id=f"{family}/{name}",
         question=question,
@@ -1165,12 +1401,17 @@ Families = dict[str, list[LabelledExample]]
 
 def held_out(published: Path, shared: Path) -> Families:
     """Labelled answers of the held-out families."""
-    found: Families = {f: of_source(shared / name, source) for f, (name, source) in FILES.items()}
+    found: Families = {
+        f: of_source(shared / name, source) for f, (name, source) in FILES.items()
+    }
     for name, read in READ_HELD_OUT.items():
         for e in read(sorted((published / name).glob(HELD_OUT[name]))):
             if e.context and e.answer.strip():
                 found.setdefault(e.tags["source"], []).append(e)
-    return {family: list({e.id: e for e in examples}.values()) for family, examples in found.items()}
+    return {
+        family: list({e.id: e for e in examples}.values())
+        for family, examples in found.items()
+    }
 
 
 def of_source(path: Path, source: str) -> list[LabelledExample]:
@@ -1191,7 +1432,9 @@ def dev_lines(families: Families) -> Iterator[str]:
             yield from statement_lines(family, "swapped", e)
 
 
-def sampled(examples: Sequence[LabelledExample], most: int, rng: random.Random) -> list[LabelledExample]:
+def sampled(
+    examples: Sequence[LabelledExample], most: int, rng: random.Random
+) -> list[LabelledExample]:
     """At most so many answers, half of them faithful where there are as many, short contexts first."""
     sides = []
     for label in (True, False):
@@ -1219,14 +1462,18 @@ def shortened_context(e: LabelledExample) -> LabelledExample:
     return e.model_copy(update={"context": tuple(kept)})
 
 
-def twins_of(faithful: Sequence[LabelledExample], rng: random.Random) -> Iterator[LabelledExample]:
+def twins_of(
+    faithful: Sequence[LabelledExample], rng: random.Random
+) -> Iterator[LabelledExample]:
     """Faithful answers, each followed by its perturbed twin."""
     short = [e for e in faithful if size_of(e) <= HELD_OUT_CHARACTERS]
     rng.shuffle(short)
     rows = [as_row(e) for e in short]
     made = 0
     for e, row in zip(short, rows, strict=True):
-        others = [o for o in rng.sample(rows, min(30, len(rows))) if o.source != row.source]
+        others = [
+            o for o in rng.sample(rows, min(30, len(rows))) if o.source != row.source
+        ]
         for changed in perturbed(row, others, rng):
             new = set(statements_of(changed.statement)) - set(statements_of(e.answer))
             if new and made < PAIRS // 2:
@@ -1238,26 +1485,60 @@ def twins_of(faithful: Sequence[LabelledExample], rng: random.Random) -> Iterato
 def twin(e: LabelledExample, answer: str) -> LabelledExample:
     """The answer as changed; its sentences that are not those of the original are wrong."""
     right = set(statements_of(e.answer))
-    verdicts = {s: Verdict.FULLY_SUPPORTED if s in right else Verdict.NOT_SUPPORTED for s in statements_of(answer)}
-    statements = tuple(LabelledStatement(text=s, verdict=verdict) for s, verdict in verdicts.items())
-    changed = {"id": f"{e.id}/perturbed", "answer": answer, "faithful": False, "statements": statements}
+    verdicts = {
+        s: Verdict.FULLY_SUPPORTED if s in right else Verdict.NOT_SUPPORTED
+        for s in statements_of(answer)
+    }
+    statements = tuple(
+        LabelledStatement(text=s, verdict=verdict) for s, verdict in verdicts.items()
+    )
+    changed = {
+        "id": f"{e.id}/perturbed",
+        "answer": answer,
+        "faithful": False,
+        "statements": statements,
+    }
     return e.model_copy(update=changed)
 
 
 def as_row(e: LabelledExample) -> Row:
     """A faithful answer as a row."""
     context = tuple(c.text for c in e.context)
-    return Row(e.tags["source"], e.context_key, context, e.answer, True, SUPPORTED, "answer", e.question)
+    return Row(
+        e.tags["source"],
+        e.context_key,
+        context,
+        e.answer,
+        True,
+        SUPPORTED,
+        "answer",
+        e.question,
+    )
 
 
-def statement_lines(family: str, group: str, e: LabelledExample, **more: Any) -> Iterator[str]:
+def statement_lines(
+    family: str, group: str, e: LabelledExample, **more: Any
+) -> Iterator[str]:
     """Lines of an answer's sentences, as the judge has them."""
-    verdicts = {s.text.strip(): s.verdict.value for s in e.statements if s.verdict is not None}
+    verdicts = {
+        s.text.strip(): s.verdict.value for s in e.statements if s.verdict is not None
+    }
     context = tuple(c.text for c in e.context)
     for text in statements_of(e.answer) or [e.answer]:
-        verdict = verdicts.get(text.strip()) or (SUPPORTED if e.label else NOT_SUPPORTED)
+        verdict = verdicts.get(text.strip()) or (
+            SUPPORTED if e.label else NOT_SUPPORTED
+        )
         kind = "perturbed" if e.id.endswith("/perturbed") else "sentence"
-        row = Row(family, e.context_key, context, text, verdict == SUPPORTED, verdict, kind, e.question)
+        row = Row(
+            family,
+            e.context_key,
+            context,
+            text,
+            verdict == SUPPORTED,
+            verdict,
+            kind,
+            e.question,
+        )
         labelled_itself = text.strip() in verdicts or bool(e.label)
         level = "statement" if labelled_itself else "answer"
         yield row.to_line(
@@ -1290,7 +1571,10 @@ def shared_lines(shared: Path) -> Iterator[str]:
 
 def held_out_sentences(families: Families, published: Path, shared: Path) -> set[str]:
     """Long sentences of every held-out context."""
-    examples = chain(*families.values(), *(read_labels(path) for path in sorted(shared.glob("*.jsonl"))))
+    examples = chain(
+        *families.values(),
+        *(read_labels(path) for path in sorted(shared.glob("*.jsonl"))),
+    )
     texts = [c.text for e in examples for c in e.context]
     for path in sorted((published / "summedits").glob(HELD_OUT["summedits"])):
         texts += [r["doc"] for r in read_json(path)]
@@ -1316,7 +1600,9 @@ def counts(name: str, rows: Sequence[dict[str, Any]]) -> str:
         kinds = Counter(r["kind"] for r in mine)
         line = f"{family}\t{mine[0]['licence'] or ''}\tyes {labels[1]}\tno {labels[0]}"
         line += "\t" + ", ".join(f"{kind} {n}" for kind, n in kinds.most_common())
-        if answers := {r["answer_id"]: r["answer_label"] for r in mine if "answer_id" in r}:
+        if answers := {
+            r["answer_id"]: r["answer_label"] for r in mine if "answer_id" in r
+        }:
             line += f"\t{len(answers)} answers, {sum(answers.values())} faithful"
         out.append(line)
     return "\n".join(out) + "\n"
@@ -1336,9 +1622,13 @@ def main() -> None:
         "dev.jsonl": dev_lines(families),
         "studies.jsonl": study_lines(given.shared),
         "all_shared.jsonl": shared_lines(given.shared),
-        "train.jsonl": (row.to_line() for row in training_rows(given.published, blocked)),
+        "train.jsonl": (
+            row.to_line() for row in training_rows(given.published, blocked)
+        ),
     }
-    tables = [counts(name, write(given.out / name, rows)) for name, rows in made.items()]
+    tables = [
+        counts(name, write(given.out / name, rows)) for name, rows in made.items()
+    ]
     (given.out / "COUNTS.txt").write_text("\n".join(tables), encoding="utf-8")
     print(*tables, sep="\n")
 

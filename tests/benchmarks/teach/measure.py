@@ -36,8 +36,13 @@ class Family(NamedTuple):
     def gains(self, random: np.random.Generator) -> np.ndarray:
         """Differences of AUROC over draws of the answers with replacement, within each label."""
         places = [np.flatnonzero(self.labels == label) for label in (True, False)]
-        draws = [np.concatenate([random.choice(p, len(p)) for p in places]) for _ in range(DRAWS)]
-        return np.array([self.auroc("taught", at) - self.auroc("raw", at) for at in draws])
+        draws = [
+            np.concatenate([random.choice(p, len(p)) for p in places])
+            for _ in range(DRAWS)
+        ]
+        return np.array(
+            [self.auroc("taught", at) - self.auroc("raw", at) for at in draws]
+        )
 
 
 def keep(log_odds: Path, files: list[Path]) -> None:
@@ -45,23 +50,42 @@ def keep(log_odds: Path, files: list[Path]) -> None:
     measured = np.load(log_odds)
     answers: dict[tuple[str, str], dict[str, Any]] = {}
     for path in files:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [
+            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
+        ]
         here = measured["parts"] == path.stem
-        for number, raw, taught in zip(*(measured[name][here] for name in ("rows", "raw", "taught")), strict=True):
+        for number, raw, taught in zip(
+            *(measured[name][here] for name in ("rows", "raw", "taught")), strict=True
+        ):
             row = rows[number]
-            about = {"family": row["family"], "group": row["group"], "label": bool(row["answer_label"])}
-            answer = answers.setdefault((row["family"], row["answer_id"]), {**about, "raw": 99.0, "taught": 99.0})
+            about = {
+                "family": row["family"],
+                "group": row["group"],
+                "label": bool(row["answer_label"]),
+            }
+            answer = answers.setdefault(
+                (row["family"], row["answer_id"]),
+                {**about, "raw": 99.0, "taught": 99.0},
+            )
             answer["raw"] = min(answer["raw"], round(float(raw), 3))
             answer["taught"] = min(answer["taught"], round(float(taught), 3))
-    KEPT.write_text("".join(f"{json.dumps(answer)}\n" for answer in answers.values()), encoding="utf-8")
+    KEPT.write_text(
+        "".join(f"{json.dumps(answer)}\n" for answer in answers.values()),
+        encoding="utf-8",
+    )
 
 
 def families() -> list[Family]:
     rows = defaultdict(list)
     for line in KEPT.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        rows[row["group"], row["family"]].append((row["label"], row["raw"], row["taught"]))
-    return [Family(name, group, *map(np.array, zip(*some, strict=True))) for (group, name), some in rows.items()]
+        rows[row["group"], row["family"]].append(
+            (row["label"], row["raw"], row["taught"])
+        )
+    return [
+        Family(name, group, *map(np.array, zip(*some, strict=True)))
+        for (group, name), some in rows.items()
+    ]
 
 
 def interval(gains: np.ndarray) -> str:
@@ -83,14 +107,21 @@ def table() -> str:
         for family, gain in zip(some, gains, strict=True):
             lines.append(line(family.name, [family], gain))
         if group != "study":
-            lines.append(line(f"**mean of {len(some)}, {group}**", some, np.mean(gains, axis=0)))
+            lines.append(
+                line(f"**mean of {len(some)}, {group}**", some, np.mean(gains, axis=0))
+            )
     return "\n".join(lines)
 
 
 def line(name: str, some: list[Family], gains: np.ndarray) -> str:
     """The figures of one family, or the means of several."""
-    auroc = [np.mean([family.auroc(which) for family in some]) for which in ("raw", "taught")]
-    balanced = [np.mean([family.balanced_accuracy(which) for family in some]) for which in ("raw", "taught")]
+    auroc = [
+        np.mean([family.auroc(which) for family in some]) for which in ("raw", "taught")
+    ]
+    balanced = [
+        np.mean([family.balanced_accuracy(which) for family in some])
+        for which in ("raw", "taught")
+    ]
     answers = sum(len(family.labels) for family in some)
     points = f"{100 * (auroc[1] - auroc[0]):+.1f} {interval(gains)}"
     figures = [f"{value:.3f}".removeprefix("0") for value in (*auroc, *balanced)]
@@ -98,8 +129,15 @@ def line(name: str, some: list[Family], gains: np.ndarray) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", type=Path, nargs="+", help="log-odds of a course, and the files measured on")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        nargs="+",
+        help="log-odds of a course, and the files measured on",
+    )
     options = parser.parse_args()
     if options.keep:
         keep(options.keep[0], options.keep[1:])

@@ -38,7 +38,9 @@ def answers(path: Path, count: int) -> list[dict[str, Any]]:
         random.Random(0).shuffle(rows)
         for label in (1, 0):
             same = [some for some in rows if some[0]["answer_label"] == label]
-            chosen += sorted(same, key=len, reverse=True)[: count // (2 * len(FAMILIES))]
+            chosen += sorted(same, key=len, reverse=True)[
+                : count // (2 * len(FAMILIES))
+            ]
     return [
         {
             "question": rows[0]["question"],
@@ -52,17 +54,23 @@ def answers(path: Path, count: int) -> list[dict[str, Any]]:
 
 def figures(judgments: list[Judgment], labels: list[bool]) -> dict[str, float]:
     statements = [s for j in judgments for s in j.statements]
-    scores = [0.0 if j.score is None else min((s.confidence or 0.0) for s in j.statements) for j in judgments]
+    scores = [
+        0.0 if j.score is None else min((s.confidence or 0.0) for s in j.statements)
+        for j in judgments
+    ]
     return {
         "scored": sum(j.score is not None for j in judgments) / len(judgments),
         "statements an answer": len(statements) / len(judgments),
-        "with a reason": sum(bool(s.reason) for s in statements) / max(1, len(statements)),
+        "with a reason": sum(bool(s.reason) for s in statements)
+        / max(1, len(statements)),
         "auroc": float(roc_auc_score(labels, scores)),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rows", type=Path)
     parser.add_argument("--answers", type=int, default=60)
     options = parser.parse_args()

@@ -39,15 +39,27 @@ VALIDATION_SHARE = 0.02
 LABELS = {
     "supported": {"fully_supported": "Yes", "unsupported": "No"},
     "every_detail": {"fully_supported": "Yes", "unsupported": "No"},
-    "grounded": {"fully_supported": "Grounded", "no_evidence": "Invented", "contradictory": "Invented"},
-    "true_false_unknown": {"fully_supported": "True", "contradictory": "False", "no_evidence": "Unknown"},
+    "grounded": {
+        "fully_supported": "Grounded",
+        "no_evidence": "Invented",
+        "contradictory": "Invented",
+    },
+    "true_false_unknown": {
+        "fully_supported": "True",
+        "contradictory": "False",
+        "no_evidence": "Unknown",
+    },
     "graded": {
         "fully_supported": "fully",
         "partially_supported": "partly",
         "no_evidence": "nothing",
         "contradictory": "contradicts",
     },
-    "five_level": {"fully_supported": "completely", "partially_supported": "mixed", "contradictory": "not"},
+    "five_level": {
+        "fully_supported": "completely",
+        "partially_supported": "mixed",
+        "contradictory": "not",
+    },
 }
 """The label that is right for a verdict, by instruction; ``unsupported`` is every verdict but full support."""
 PHRASINGS: list[tuple[dict[str, Any], float]] = [
@@ -58,7 +70,14 @@ PHRASINGS: list[tuple[dict[str, Any], float]] = [
     ({"instruction": "grounded"}, 0.06),
     ({"instruction": "true_false_unknown", "verdicts": "graded"}, 0.08),
     ({"instruction": "graded", "verdicts": "graded"}, 0.09),
-    ({"instruction": "five_level", "verdicts": "five_level", "granularity": "answer"}, 0.05),
+    (
+        {
+            "instruction": "five_level",
+            "verdicts": "five_level",
+            "granularity": "answer",
+        },
+        0.05,
+    ),
 ]
 """Options of a judge, and the share of the training rows that are asked in this way."""
 
@@ -70,10 +89,16 @@ class Tokenizer:
         self._tokenizer = openvino_genai.Tokenizer(fetch(EMBEDDED))
 
     def prompt(self, messages: list[dict[str, Any]]) -> list[int]:
-        return self.encode(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True))
+        return self.encode(
+            self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        )
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
+        ids: list[int] = (
+            self._tokenizer.encode(text, add_special_tokens=False)
+            .input_ids.data[0]
+            .tolist()
+        )
         return ids
 
 
@@ -84,27 +109,45 @@ class Writer:
         self.tokenizer = tokenizer
         self.adapter = CompactAdapter()
 
-    def messages(self, signature: type[dspy.Signature], inputs: dict[str, Any]) -> list[int]:
+    def messages(
+        self, signature: type[dspy.Signature], inputs: dict[str, Any]
+    ) -> list[int]:
         return self.tokenizer.prompt(self.adapter.format(signature, [], inputs))
 
-    def verdict(self, row: dict[str, Any], options: dict[str, Any]) -> tuple[list[int], int]:
+    def verdict(
+        self, row: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[list[int], int]:
         """Token ids of the prompt, and the first one of its right label."""
         name = options.get("instruction", "supported")
         label = right_label(row, name)
         if label is None:
             return self.verdict(row, {})
-        inputs = {"context": row["context"], "question": row.get("question"), "statement": row["statement"]}
-        return self.messages(signature_for(**options), inputs), self.tokenizer.encode(label)[0]
+        inputs = {
+            "context": row["context"],
+            "question": row.get("question"),
+            "statement": row["statement"],
+        }
+        return self.messages(signature_for(**options), inputs), self.tokenizer.encode(
+            label
+        )[0]
 
-    def other_task(self, rows: list[dict[str, Any]], chance: random.Random) -> list[int]:
+    def other_task(
+        self, rows: list[dict[str, Any]], chance: random.Random
+    ) -> list[int]:
         """A prompt that takes an answer apart, or one that asks for all verdicts at once."""
         statements = [row["statement"] for row in rows]
         question = rows[0].get("question")
         if chance.random() < 0.5:
             numbered = [f"{i} {text}" for i, text in enumerate(statements, 1)]
-            return self.messages(ExtractStatements, {"question": question, "sentences": numbered})
+            return self.messages(
+                ExtractStatements, {"question": question, "sentences": numbered}
+            )
         context = dict(enumerate(rows[0]["context"]))
-        inputs = {"context": context, "question": question or "", "statements": dict(enumerate(statements, 1))}
+        inputs = {
+            "context": context,
+            "question": question or "",
+            "statements": dict(enumerate(statements, 1)),
+        }
         signature = signature_of(JudgeConfig(verification="joint"), joint=True)
         return self.tokenizer.prompt(dspy.JSONAdapter().format(signature, [], inputs))
 
@@ -117,7 +160,9 @@ def signature_for(**options: Any) -> type[dspy.Signature]:
 def right_label(row: dict[str, Any], instruction: str) -> str | None:
     """The label that people's verdict is under an instruction; None where its labels do not tell."""
     labels = LABELS[instruction]
-    verdict = "fully_supported" if row["label"] else row.get("verdict") or "not_supported"
+    verdict = (
+        "fully_supported" if row["label"] else row.get("verdict") or "not_supported"
+    )
     if "unsupported" in labels and not row["label"]:
         verdict = "unsupported"
     return labels.get(verdict)
@@ -128,7 +173,9 @@ def read(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def choose(rows: list[dict[str, Any]], count: int, chance: random.Random) -> list[dict[str, Any]]:
+def choose(
+    rows: list[dict[str, Any]], count: int, chance: random.Random
+) -> list[dict[str, Any]]:
     """Rows of all families: each has its share, the larger ones what the smaller ones leave; labels alternate."""
     families: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -136,7 +183,10 @@ def choose(rows: list[dict[str, Any]], count: int, chance: random.Random) -> lis
     chosen: list[dict[str, Any]] = []
     for number, family in enumerate(sorted(families, key=lambda f: len(families[f]))):
         share = (count - len(chosen)) // (len(families) - number)
-        halves = [[row for row in families[family] if row["label"] == label] for label in (1, 0)]
+        halves = [
+            [row for row in families[family] if row["label"] == label]
+            for label in (1, 0)
+        ]
         for half, other in (halves, halves[::-1]):
             chance.shuffle(half)
             chosen.extend(half[: max(share // 2, share - len(other))])
@@ -144,10 +194,14 @@ def choose(rows: list[dict[str, Any]], count: int, chance: random.Random) -> lis
     return chosen
 
 
-def training_prompts(rows: list[dict[str, Any]], writer: Writer, chance: random.Random) -> Iterator[dict[str, Any]]:
+def training_prompts(
+    rows: list[dict[str, Any]], writer: Writer, chance: random.Random
+) -> Iterator[dict[str, Any]]:
     """Prompts with their right label; ``part`` is train, validation or keep."""
     sources = sorted({row["source"] for row in rows})
-    validation = set(chance.sample(sources, max(1, round(len(sources) * VALIDATION_SHARE))))
+    validation = set(
+        chance.sample(sources, max(1, round(len(sources) * VALIDATION_SHARE)))
+    )
     options, shares = zip(*PHRASINGS, strict=True)
     by_source: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -155,13 +209,29 @@ def training_prompts(rows: list[dict[str, Any]], writer: Writer, chance: random.
         measured = row["source"] in validation
         phrasing = {} if measured else chance.choices(options, shares)[0]
         ids, label = writer.verdict(row, phrasing)
-        yield {"ids": ids, "label": label, "part": "validation" if measured else "train"}
-    several = [source for source in sources if len(by_source[source]) > 1 and source not in validation]
-    for source in chance.sample(several, min(len(several), round(len(rows) * KEPT_SHARE))):
-        yield {"ids": writer.other_task(by_source[source][:4], chance), "label": -1, "part": "keep"}
+        yield {
+            "ids": ids,
+            "label": label,
+            "part": "validation" if measured else "train",
+        }
+    several = [
+        source
+        for source in sources
+        if len(by_source[source]) > 1 and source not in validation
+    ]
+    for source in chance.sample(
+        several, min(len(several), round(len(rows) * KEPT_SHARE))
+    ):
+        yield {
+            "ids": writer.other_task(by_source[source][:4], chance),
+            "label": -1,
+            "part": "keep",
+        }
 
 
-def evaluation_prompts(rows: Iterable[dict[str, Any]], writer: Writer, part: str) -> Iterator[dict[str, Any]]:
+def evaluation_prompts(
+    rows: Iterable[dict[str, Any]], writer: Writer, part: str
+) -> Iterator[dict[str, Any]]:
     """The seed prompt for each row; ``row`` is its place in the file."""
     for number, row in enumerate(rows):
         ids, label = writer.verdict(row, {})
@@ -170,31 +240,45 @@ def evaluation_prompts(rows: Iterable[dict[str, Any]], writer: Writer, part: str
 
 def save(prompts: list[dict[str, Any]], tokenizer: Tokenizer, path: Path) -> None:
     """Arrays of renumbered ids, one after the other, with where each prompt ends."""
-    labels = [tokenizer.encode(label)[0] for name in LABELS for label in INSTRUCTIONS[name].labels]
+    labels = [
+        tokenizer.encode(label)[0]
+        for name in LABELS
+        for label in INSTRUCTIONS[name].labels
+    ]
     flat = np.concatenate([np.array(p["ids"], np.int32) for p in prompts])
     vocabulary = np.union1d(flat, labels)
     renumbered = np.full(vocabulary.max() + 1, -1, np.int32)
     renumbered[vocabulary] = np.arange(len(vocabulary))
-    targets = [p["label"] if p["label"] < 0 else renumbered[p["label"]] for p in prompts]
+    targets = [
+        p["label"] if p["label"] < 0 else renumbered[p["label"]] for p in prompts
+    ]
     yes, no = (renumbered[tokenizer.encode(word)[0]] for word in ("Yes", "No"))
     np.savez_compressed(
         path,
         vocabulary=vocabulary,
-        tokens=renumbered[flat].astype(np.uint16 if len(vocabulary) < 1 << 16 else np.int32),
+        tokens=renumbered[flat].astype(
+            np.uint16 if len(vocabulary) < 1 << 16 else np.int32
+        ),
         ends=np.cumsum([len(p["ids"]) for p in prompts]),
         targets=np.array(targets, np.int32),
         parts=np.array([p["part"] for p in prompts]),
         rows=np.array([p.get("row", -1) for p in prompts], np.int32),
         yes_no=np.array([yes, no], np.int32),
     )
-    print(f"{len(prompts):,} prompts, {len(flat):,} tokens, {len(vocabulary):,} of them different")
+    print(
+        f"{len(prompts):,} prompts, {len(flat):,} tokens, {len(vocabulary):,} of them different"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("train", type=Path)
     parser.add_argument("--evaluate", type=Path, nargs="*", default=[])
-    parser.add_argument("--rows", type=int, default=40_000, help="training rows that are chosen")
+    parser.add_argument(
+        "--rows", type=int, default=40_000, help="training rows that are chosen"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("prompts.npz"))
     options = parser.parse_args()
@@ -202,7 +286,9 @@ def main() -> None:
     writer = Writer(tokenizer)
     chance = random.Random(options.seed)
     rows = choose(read(options.train), options.rows, chance)
-    prompts = [p for p in training_prompts(rows, writer, chance) if len(p["ids"]) <= MAX_TOKENS]
+    prompts = [
+        p for p in training_prompts(rows, writer, chance) if len(p["ids"]) <= MAX_TOKENS
+    ]
     for path in options.evaluate:
         prompts += evaluation_prompts(read(path), writer, path.stem)
     save(prompts, tokenizer, options.out)

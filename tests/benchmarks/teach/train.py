@@ -21,7 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import (
+    LoraConfig,
+    get_peft_model,
+    get_peft_model_state_dict,
+    set_peft_model_state_dict,
+)
 from peft.helpers import disable_input_dtype_casting
 from safetensors.torch import load_file, save_file
 
@@ -62,7 +67,9 @@ class Prompts:
         ids = np.zeros((len(numbers), max(lengths)), np.int64)
         for row, n in enumerate(numbers):
             ids[row, : lengths[row]] = self.tokens[n]
-        return torch.from_numpy(ids).to(device), torch.tensor(lengths, device=device) - 1
+        return torch.from_numpy(ids).to(device), torch.tensor(
+            lengths, device=device
+        ) - 1
 
 
 def batches(prompts: Prompts, numbers: list[int], room: int) -> Iterator[list[int]]:
@@ -78,11 +85,15 @@ def batches(prompts: Prompts, numbers: list[int], room: int) -> Iterator[list[in
 
 
 def last_states(model: Any, ids: Any, last: Any) -> tuple[Any, Any]:
-    states = model.base_model.model.model(input_ids=ids, use_cache=False).last_hidden_state
+    states = model.base_model.model.model(
+        input_ids=ids, use_cache=False
+    ).last_hidden_state
     return states, states[torch.arange(len(last), device=last.device), last]
 
 
-def log_odds(model: Any, prompts: Prompts, numbers: list[int], room: int, device: str) -> np.ndarray:
+def log_odds(
+    model: Any, prompts: Prompts, numbers: list[int], room: int, device: str
+) -> np.ndarray:
     """Log-odds of Yes against No, in the order of ``numbers``."""
     values = {}
     head = model.base_model.model.lm_head
@@ -97,15 +108,22 @@ def log_odds(model: Any, prompts: Prompts, numbers: list[int], room: int, device
 def kept_loss(model: Any, ids: Any, last: Any, with_end: Any) -> Any:
     """Kullback-Leibler divergence from the untaught model, in places drawn from the prompts."""
     states, _ = last_states(model, ids, last)
-    places = torch.arange(ids.shape[1], device=ids.device)[None] < (last + with_end)[:, None]
+    places = (
+        torch.arange(ids.shape[1], device=ids.device)[None] < (last + with_end)[:, None]
+    )
     where = places.nonzero()
     where = where[torch.randperm(len(where), device=ids.device)[:KEEP_PLACES]]
-    ends = torch.stack([torch.arange(len(last), device=ids.device), last], 1)[with_end.bool()]
+    ends = torch.stack([torch.arange(len(last), device=ids.device), last], 1)[
+        with_end.bool()
+    ]
     where = torch.cat([where, ends])
     with torch.no_grad(), model.disable_adapter():
         untaught, _ = last_states(model, ids, last)
     head = model.base_model.model.lm_head
-    now, then = (head(s[where[:, 0], where[:, 1]]).float().log_softmax(-1) for s in (states, untaught))
+    now, then = (
+        head(s[where[:, 0], where[:, 1]]).float().log_softmax(-1)
+        for s in (states, untaught)
+    )
     return torch.nn.functional.kl_div(now, then, log_target=True, reduction="batchmean")
 
 
@@ -118,10 +136,19 @@ def rate(progress: float) -> float:
 class Course:
     """One pass over the prompts, ended in time: the learning rate falls by the clock or by what is left."""
 
-    def __init__(self, model: Any, prompts: Prompts, options: argparse.Namespace, device: str) -> None:
-        self.model, self.prompts, self.options, self.device = model, prompts, options, device
+    def __init__(
+        self, model: Any, prompts: Prompts, options: argparse.Namespace, device: str
+    ) -> None:
+        self.model, self.prompts, self.options, self.device = (
+            model,
+            prompts,
+            options,
+            device,
+        )
         self.trained = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.trained, lr=options.rate, weight_decay=0.0, betas=(0.9, 0.99))
+        self.optimizer = torch.optim.AdamW(
+            self.trained, lr=options.rate, weight_decay=0.0, betas=(0.9, 0.99)
+        )
         self.kept = prompts.of("keep")
         self.step = 0
         self.state = options.out / "state"
@@ -129,15 +156,22 @@ class Course:
     def restore(self) -> None:
         """Go on where a course stopped."""
         if (self.state / "adapter.safetensors").is_file():
-            set_peft_model_state_dict(self.model, load_file(self.state / "adapter.safetensors"))
+            set_peft_model_state_dict(
+                self.model, load_file(self.state / "adapter.safetensors")
+            )
             saved = torch.load(self.state / "optimizer.pt", weights_only=True)
             self.optimizer.load_state_dict(saved["optimizer"])
             self.step = saved["step"]
 
     def save(self) -> None:
         self.state.mkdir(parents=True, exist_ok=True)
-        save_file(get_peft_model_state_dict(self.model), self.state / "adapter.safetensors")
-        torch.save({"optimizer": self.optimizer.state_dict(), "step": self.step}, self.state / "optimizer.pt")
+        save_file(
+            get_peft_model_state_dict(self.model), self.state / "adapter.safetensors"
+        )
+        torch.save(
+            {"optimizer": self.optimizer.state_dict(), "step": self.step},
+            self.state / "optimizer.pt",
+        )
 
     def run(self) -> None:
         """Train, and print how the loss falls and what it is on sources that are only measured."""
@@ -149,7 +183,10 @@ class Course:
         started, first, loss, right = time.monotonic(), self.step, 0.69, 0.5
         for self.step in range(first, steps):
             elapsed = time.monotonic() - started
-            progress = max((self.step + 1) / steps, elapsed / options.seconds if options.seconds else 0.0)
+            progress = max(
+                (self.step + 1) / steps,
+                elapsed / options.seconds if options.seconds else 0.0,
+            )
             if progress >= 1.0 and self.step + 1 < steps:
                 break
             for group in self.optimizer.param_groups:
@@ -159,7 +196,10 @@ class Course:
             loss, right = 0.95 * loss + 0.05 * mean, 0.95 * right + 0.05 * share
             if self.step % 10 == 0:
                 speed = (self.step + 1 - first) * BATCH / (time.monotonic() - started)
-                print(f"{self.step}/{steps} loss {loss:.3f} right {right:.3f} {speed:.0f} prompts/s", flush=True)
+                print(
+                    f"{self.step}/{steps} loss {loss:.3f} right {right:.3f} {speed:.0f} prompts/s",
+                    flush=True,
+                )
             if self.step % 100 == 99:
                 print(f"{self.step} {self.validation()}", flush=True)
             if options.resume and self.step % SAVE_EVERY == SAVE_EVERY - 1:
@@ -171,16 +211,23 @@ class Course:
         head = self.model.base_model.model.lm_head
         for batch in batches(self.prompts, numbers, self.options.room):
             ids, last = self.prompts.padded(batch, self.device)
-            targets = torch.tensor(self.prompts.targets[batch], device=self.device).long()
+            targets = torch.tensor(
+                self.prompts.targets[batch], device=self.device
+            ).long()
             logits = head(last_states(self.model, ids, last)[1]).float()
             loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
             (loss / len(numbers)).backward()
             total += loss.item()
             right += (logits.argmax(-1) == targets).sum().item()
         if self.step % KEEP_EVERY == 0 and self.kept:
-            chosen = random.Random(self.step).sample(self.kept, min(8, len(self.kept))) + numbers[:8]
+            chosen = (
+                random.Random(self.step).sample(self.kept, min(8, len(self.kept)))
+                + numbers[:8]
+            )
             ids, last = self.prompts.padded(chosen, self.device)
-            other_task = torch.tensor(self.prompts.targets[chosen] < 0, device=self.device).long()
+            other_task = torch.tensor(
+                self.prompts.targets[chosen] < 0, device=self.device
+            ).long()
             (KEEP_WEIGHT * kept_loss(self.model, ids, last, other_task)).backward()
         torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
         self.optimizer.step()
@@ -189,7 +236,9 @@ class Course:
 
     def validation(self) -> str:
         numbers = self.prompts.of("validation")
-        odds = log_odds(self.model, self.prompts, numbers, self.options.room, self.device)
+        odds = log_odds(
+            self.model, self.prompts, numbers, self.options.room, self.device
+        )
         yes = self.prompts.targets[numbers] == self.prompts.yes
         loss = np.logaddexp(0, np.where(yes, -odds, odds)).mean()
         return f"validation: loss {loss:.3f}, right {((odds > 0) == yes).mean():.3f} of {len(numbers)}"
@@ -203,24 +252,40 @@ def save_adapter(model: Any, path: Path, about: dict[str, str]) -> None:
     gguf_names = {name: part for part, name in weights.NAMES.items()}
     factors = {}
     for name, value in get_peft_model_state_dict(model).items():
-        place, _, factor = name.removeprefix("base_model.model.model.layers.").rpartition(".lora_")
+        place, _, factor = name.removeprefix(
+            "base_model.model.model.layers."
+        ).rpartition(".lora_")
         layer, _, projection = place.partition(".")
         scaled = value * SCALE if factor[0] == "B" else value
-        factors[f"blk.{layer}.{gguf_names[projection]}.{factor[0]}"] = scaled.to(torch.float16).contiguous()
+        factors[f"blk.{layer}.{gguf_names[projection]}.{factor[0]}"] = scaled.to(
+            torch.float16
+        ).contiguous()
     save_file(factors, path, about)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path, help="the GGUF, or a folder of its pieces")
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, help="the course ends after this time")
-    parser.add_argument("--limit", type=int, default=0, help="training prompts, for a dry run")
-    parser.add_argument("--room", type=int, default=0, help="tokens that are computed at once")
+    parser.add_argument(
+        "--limit", type=int, default=0, help="training prompts, for a dry run"
+    )
+    parser.add_argument(
+        "--room", type=int, default=0, help="tokens that are computed at once"
+    )
     parser.add_argument("--rate", type=float, default=LEARNING_RATE)
-    parser.add_argument("--resume", action="store_true", help="keep the state, and go on where it stopped")
-    parser.add_argument("--measure", nargs="*", help="parts to measure on; default: all")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the state, and go on where it stopped",
+    )
+    parser.add_argument(
+        "--measure", nargs="*", help="parts to measure on; default: all"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
@@ -229,8 +294,12 @@ def main() -> None:
     started = time.monotonic()
     prompts = Prompts(options.prompts)
     model = weights.load(options.model, prompts.vocabulary).to(device)
-    targets = [*{name.rpartition(".")[2] for name in weights.NAMES.values() if "proj" in name}]
-    lora = LoraConfig(r=RANK, lora_alpha=RANK * SCALE, lora_dropout=0.0, target_modules=targets)
+    targets = [
+        *{name.rpartition(".")[2] for name in weights.NAMES.values() if "proj" in name}
+    ]
+    lora = LoraConfig(
+        r=RANK, lora_alpha=RANK * SCALE, lora_dropout=0.0, target_modules=targets
+    )
     model = get_peft_model(model, lora)
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -240,7 +309,10 @@ def main() -> None:
     measured = prompts.of(*(options.measure or {*prompts.parts} - others))
 
     def measure() -> np.ndarray:
-        with torch.autocast(device, torch.bfloat16, cache_enabled=False), disable_input_dtype_casting(model):
+        with (
+            torch.autocast(device, torch.bfloat16, cache_enabled=False),
+            disable_input_dtype_casting(model),
+        ):
             return log_odds(model, prompts, measured, options.room * 4, device)
 
     raw = measure() if measured else None
@@ -248,14 +320,26 @@ def main() -> None:
     course = Course(model, prompts, options, device)
     if options.resume:
         course.restore()
-    with torch.autocast(device, torch.bfloat16, cache_enabled=False), disable_input_dtype_casting(model):
+    with (
+        torch.autocast(device, torch.bfloat16, cache_enabled=False),
+        disable_input_dtype_casting(model),
+    ):
         print("before", course.validation(), flush=True)
         course.run()
         print("after", course.validation(), flush=True)
-    about = {"rank": str(RANK), "rate": str(options.rate), "steps": str(course.step + 1)}
+    about = {
+        "rank": str(RANK),
+        "rate": str(options.rate),
+        "steps": str(course.step + 1),
+    }
     save_adapter(model, options.out / "adapter.safetensors", about)
     if measured:
-        arrays = {"raw": raw, "taught": measure(), "rows": prompts.rows[measured], "parts": prompts.parts[measured]}
+        arrays = {
+            "raw": raw,
+            "taught": measure(),
+            "rows": prompts.rows[measured],
+            "parts": prompts.parts[measured],
+        }
         np.savez_compressed(options.out / "log_odds.npz", **arrays)
     summary = {"seconds": round(time.monotonic() - started), "device": device, **about}
     (options.out / "course.json").write_text(json.dumps(summary), encoding="utf-8")

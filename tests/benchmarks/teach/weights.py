@@ -32,7 +32,10 @@ NAMES = {
     "ffn_norm": "post_attention_layernorm",
 }
 """What a block's tensors are called in the file, and in ``transformers``."""
-TABLES = {"token_embd.weight": "model.embed_tokens.weight", "output.weight": "lm_head.weight"}
+TABLES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output.weight": "lm_head.weight",
+}
 CONFIG = {
     "hidden_size": 1536,
     "intermediate_size": 8960,
@@ -56,13 +59,19 @@ def torch_name(name: str) -> str:
     return f"model.layers.{layer}.{NAMES[part]}.{kind}"
 
 
-def tensors(path: Path, vocabulary: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:
+def tensors(
+    path: Path, vocabulary: np.ndarray
+) -> Iterator[tuple[str, int, np.ndarray]]:
     """Name, kind of quantization and bytes of each tensor; tables have the vocabulary's rows alone."""
     for tensor in gguf.GGUFReader(path).tensors:
         data = tensor.data
         if tensor.name in TABLES:
             data = data[vocabulary]
-        yield torch_name(tensor.name), int(tensor.tensor_type), np.ascontiguousarray(data)
+        yield (
+            torch_name(tensor.name),
+            int(tensor.tensor_type),
+            np.ascontiguousarray(data),
+        )
 
 
 def write_pieces(path: Path, vocabulary: np.ndarray, folder: Path) -> None:
@@ -71,7 +80,13 @@ def write_pieces(path: Path, vocabulary: np.ndarray, folder: Path) -> None:
     index, whole = [], bytearray()
     for name, kind, data in tensors(path, vocabulary):
         raw = data.tobytes()
-        entry = {"name": name, "kind": kind, "dtype": str(data.dtype), "shape": data.shape, "start": len(whole)}
+        entry = {
+            "name": name,
+            "kind": kind,
+            "dtype": str(data.dtype),
+            "shape": data.shape,
+            "start": len(whole),
+        }
         index.append(entry | {"bytes": len(raw)})
         whole += raw
     (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
@@ -84,7 +99,10 @@ def read_pieces(folder: Path) -> Iterator[tuple[str, int, np.ndarray]]:
     whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.piece")))
     for entry in json.loads((folder / "index.json").read_text(encoding="utf-8")):
         values = np.frombuffer(
-            whole, entry["dtype"], entry["bytes"] // np.dtype(entry["dtype"]).itemsize, entry["start"]
+            whole,
+            entry["dtype"],
+            entry["bytes"] // np.dtype(entry["dtype"]).itemsize,
+            entry["start"],
         )
         yield entry["name"], entry["kind"], values.reshape(entry["shape"])
 
@@ -112,7 +130,9 @@ def load(source: Path, vocabulary: np.ndarray) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--out", type=Path, required=True)

@@ -7,8 +7,18 @@ import pytest
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.classifier import fitting
-from faith_dspy.optimize.classifier.fitting import ClassifierData, assign_folds, recalibrate, weights_of
-from faith_dspy.optimize.classifier.logistic import Fit, fit, platt_scaling, soft_minimum
+from faith_dspy.optimize.classifier.fitting import (
+    ClassifierData,
+    assign_folds,
+    recalibrate,
+    weights_of,
+)
+from faith_dspy.optimize.classifier.logistic import (
+    Fit,
+    fit,
+    platt_scaling,
+    soft_minimum,
+)
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import without_lm
 from faith_dspy.optimize.select.testset import by_length
@@ -21,8 +31,18 @@ NAMES = ("lm", *CLASSIFIER_FEATURES)
 
 def answer(features, label, source, labels=(), text="a"):
     """A judged answer with statements of these features; ``labels``: people's of the statements."""
-    statements = [{"text": "s", "verdict": "fully_supported" if x else "not_supported"} for x in labels]
-    row = {"id": source, "group": source, "context": ["c"], "answer": text, "faithful": label, "statements": statements}
+    statements = [
+        {"text": "s", "verdict": "fully_supported" if x else "not_supported"}
+        for x in labels
+    ]
+    row = {
+        "id": source,
+        "group": source,
+        "context": ["c"],
+        "answer": text,
+        "faithful": label,
+        "statements": statements,
+    }
     return JudgedAnswer(
         example=parse_example(row),
         raw=RawJudgment(),
@@ -39,11 +59,21 @@ def simulate(n, seed, *, lm=0.0, statement_labels=True, base=0.85, per_group=3):
     for i in range(n):
         labels = [rng.random() < base for _ in range(rng.randint(1, 8))]
         statements = [
-            {name: max(0.0, rng.gauss(1.0 if good else 2.0, 1.0)) for name in CLASSIFIER_FEATURES}
+            {
+                name: max(0.0, rng.gauss(1.0 if good else 2.0, 1.0))
+                for name in CLASSIFIER_FEATURES
+            }
             | ({"lm": rng.gauss(lm if good else -lm, 1.0)} if lm else {})
             for good in labels
         ]
-        out.append(answer(statements, all(labels), f"g{i // per_group}", labels if statement_labels else ()))
+        out.append(
+            answer(
+                statements,
+                all(labels),
+                f"g{i // per_group}",
+                labels if statement_labels else (),
+            )
+        )
     return out
 
 
@@ -55,7 +85,9 @@ def fit_classifier(answers, names, **more):
 
 def auroc(examples, probabilities):
     """Share of (faithful, unfaithful) pairs in the right order."""
-    pairs = list(zip(examples, [0.5 if p is None else p for p in probabilities], strict=True))
+    pairs = list(
+        zip(examples, [0.5 if p is None else p for p in probabilities], strict=True)
+    )
     good, bad = ([p for e, p in pairs if e.label is label] for label in (True, False))
     return float(np.mean([(g > b) + 0.5 * (g == b) for g in good for b in bad]))
 
@@ -70,9 +102,15 @@ def test_learns_from_either_kind_of_label(statement_labels):
     """With labels of statements or of answers alone, unseen answers are told apart."""
     train = simulate(120, 1, statement_labels=statement_labels)
     assert unseen_auroc(train, CLASSIFIER_FEATURES, simulate(400, 2)) > 0.8
-    assert ClassifierData(train, CLASSIFIER_FEATURES).source == ("statements" if statement_labels else "answers")
+    assert ClassifierData(train, CLASSIFIER_FEATURES).source == (
+        "statements" if statement_labels else "answers"
+    )
     classifier = fit_classifier(train, CLASSIFIER_FEATURES).classifier
-    rate = np.mean([x for a in train for x in a.labels]) if statement_labels else classifier.threshold
+    rate = (
+        np.mean([x for a in train for x in a.labels])
+        if statement_labels
+        else classifier.threshold
+    )
     assert classifier.statement_threshold == pytest.approx(rate)
 
 
@@ -81,15 +119,25 @@ def test_without_labels_of_statements_an_answer_passes_where_all_of_its_statemen
     train = simulate(120, 1, lm=1.0, statement_labels=False)
     classifier = fit_classifier(train, NAMES).classifier
     for a in train:
-        supported = [p >= classifier.statement_threshold for p in classifier.statement_probabilities(a.features)]
-        assert (classifier.probability(a.features) >= classifier.threshold) == all(supported)
+        supported = [
+            p >= classifier.statement_threshold
+            for p in classifier.statement_probabilities(a.features)
+        ]
+        assert (classifier.probability(a.features) >= classifier.threshold) == all(
+            supported
+        )
 
 
 def test_signs_hold():
     """Whatever the labels say, novelty never speaks for support: even on labels turned round, weights stay signed."""
-    turned = [answer(a.features, not a.label, a.source, [not x for x in a.labels]) for a in simulate(120, 3, lm=1.0)]
+    turned = [
+        answer(a.features, not a.label, a.source, [not x for x in a.labels])
+        for a in simulate(120, 3, lm=1.0)
+    ]
     classifier = fit_classifier(turned, NAMES).classifier
-    weights = dict(zip(classifier.statement.names, classifier.statement.weights, strict=True))
+    weights = dict(
+        zip(classifier.statement.names, classifier.statement.weights, strict=True)
+    )
     assert all(weights[n] * DIRECTIONS[n] >= 0 for n in CLASSIFIER_FEATURES)
     assert weights["lm"] >= 0
     assert all(w >= 0 for w in classifier.answer.weights)
@@ -98,7 +146,10 @@ def test_signs_hold():
 def test_an_informative_lm_raises_agreement():
     """A classifier with the LM's signal beats the same classifier without it, the lexical baseline."""
     train, unseen = simulate(120, 4, lm=1.0), simulate(400, 5, lm=1.0)
-    assert unseen_auroc(train, NAMES, unseen) > unseen_auroc(train, CLASSIFIER_FEATURES, unseen) + 0.02
+    assert (
+        unseen_auroc(train, NAMES, unseen)
+        > unseen_auroc(train, CLASSIFIER_FEATURES, unseen) + 0.02
+    )
 
 
 def test_twenty_answers_do_not_overfit():
@@ -106,8 +157,14 @@ def test_twenty_answers_do_not_overfit():
     unseen = simulate(400, 6)
     full = unseen_auroc(simulate(300, 7), CLASSIFIER_FEATURES, unseen)
     few = [simulate(20, 100 + seed, per_group=1) for seed in range(5)]
-    assert min(unseen_auroc(train, CLASSIFIER_FEATURES, unseen) for train in few) > full - 0.08
-    honest = [auroc(train, fit_classifier(train, CLASSIFIER_FEATURES).probabilities) for train in few]
+    assert (
+        min(unseen_auroc(train, CLASSIFIER_FEATURES, unseen) for train in few)
+        > full - 0.08
+    )
+    honest = [
+        auroc(train, fit_classifier(train, CLASSIFIER_FEATURES).probabilities)
+        for train in few
+    ]
     assert np.mean(honest) < full + 0.05
 
 
@@ -117,10 +174,20 @@ def test_no_answer_is_judged_by_what_its_own_labels_taught():
     fold_of = assign_folds([a.label for a in known], [a.source for a in known], 0)
     fold = [i for i, a in enumerate(known) if fold_of[a.source] == 0]
     own = known[fold[0]]
-    turned = [answer(a.features, a.label, a.source, [not x for x in a.labels]) if a is own else a for a in known]
+    turned = [
+        answer(a.features, a.label, a.source, [not x for x in a.labels])
+        if a is own
+        else a
+        for a in known
+    ]
 
     def within(rows):
-        z = np.array([to_logit(p) for p in fit_classifier(rows, CLASSIFIER_FEATURES).probabilities])[fold]
+        z = np.array(
+            [
+                to_logit(p)
+                for p in fit_classifier(rows, CLASSIFIER_FEATURES).probabilities
+            ]
+        )[fold]
         return (z - z.min()) / (z.max() - z.min())
 
     assert within(turned) == pytest.approx(within(known), abs=1e-6)
@@ -139,8 +206,13 @@ def test_length_is_not_smuggled_in():
     """Where all statements are alike and only long answers unfaithful, only the length baseline can tell."""
     sizes = np.random.default_rng(0).integers(1, 13, 160)
     alike = dict.fromkeys(CLASSIFIER_FEATURES, 1.0)
-    made = [answer([alike] * n, n < 7, f"g{i}", text="It is so. " * n) for i, n in enumerate(sizes)]
-    assert auroc(made, fit_classifier(made, CLASSIFIER_FEATURES).probabilities) == pytest.approx(0.5, abs=0.05)
+    made = [
+        answer([alike] * n, n < 7, f"g{i}", text="It is so. " * n)
+        for i, n in enumerate(sizes)
+    ]
+    assert auroc(
+        made, fit_classifier(made, CLASSIFIER_FEATURES).probabilities
+    ) == pytest.approx(0.5, abs=0.05)
     seen = without_lm(a.example for a in made)
     found = by_length(seen, seen)
     assert auroc(found, [a.probability for a in found]) > 0.95
@@ -156,19 +228,30 @@ def test_every_source_has_one_fold_and_every_fold_both_labels():
 
 def test_one_class_is_refused():
     with pytest.raises(InputError, match="unfaithful ones in 0"):
-        fit_classifier([answer(a.features, True, a.source) for a in simulate(20, 12)], CLASSIFIER_FEATURES)
+        fit_classifier(
+            [answer(a.features, True, a.source) for a in simulate(20, 12)],
+            CLASSIFIER_FEATURES,
+        )
 
 
 def test_labels_of_answers_are_none_of_statements():
     """Forty faithful answers and forty unfaithful ones, most of two sentences: all of them are learned from."""
     made = simulate(80, 13, statement_labels=False)
-    certain = [a.model_copy(update={"labels": (True if a.label else None,) * len(a.features)}) for a in made]
+    certain = [
+        a.model_copy(update={"labels": (True if a.label else None,) * len(a.features)})
+        for a in made
+    ]
     data = ClassifierData(certain, CLASSIFIER_FEATURES)
     assert (data.source, np.isnan(data.labels).all()) == ("answers", True)
 
 
-@pytest.mark.parametrize(("labels", "bad", "source"), [(39, 5, "answers"), (40, 5, "statements"), (60, 4, "answers")])
-def test_labels_of_statements_are_learned_from_where_there_are_enough(labels, bad, source):
+@pytest.mark.parametrize(
+    ("labels", "bad", "source"),
+    [(39, 5, "answers"), (40, 5, "statements"), (60, 4, "answers")],
+)
+def test_labels_of_statements_are_learned_from_where_there_are_enough(
+    labels, bad, source
+):
     """Forty of them, five of the rarer class."""
     rows = [answer([{}] * labels, False, "g", [i >= bad for i in range(labels)])]
     assert ClassifierData(rows, CLASSIFIER_FEATURES).source == source
@@ -194,8 +277,13 @@ def test_labels_weigh_as_told():
 def test_platt_scaling_finds_the_shift():
     """Log-odds without information: 30 positives of 40 are about 3/4, and 4 of 4 a chance of (4 + 1) / (4 + 2)."""
     slope, shift = platt_scaling(np.zeros(40), np.array([1.0] * 30 + [0.0] * 10))
-    assert (slope, 1 / (1 + math.exp(-shift))) == (pytest.approx(1.0), pytest.approx(0.75, abs=0.03))
-    assert 1 / (1 + math.exp(-platt_scaling(np.zeros(4), np.ones(4))[1])) == pytest.approx(5 / 6, abs=1e-3)
+    assert (slope, 1 / (1 + math.exp(-shift))) == (
+        pytest.approx(1.0),
+        pytest.approx(0.75, abs=0.03),
+    )
+    assert 1 / (
+        1 + math.exp(-platt_scaling(np.zeros(4), np.ones(4))[1])
+    ) == pytest.approx(5 / 6, abs=1e-3)
 
 
 @pytest.mark.parametrize("true", [0.5, 1.0, 2.5])
@@ -204,16 +292,27 @@ def test_platt_scaling_finds_the_slope(true):
     rng = np.random.default_rng(3)
     z = rng.normal(0, 2, 4000)
     y = (rng.random(4000) < 1 / (1 + np.exp(-(true * z + 0.5)))).astype(float)
-    assert platt_scaling(z, y) == (pytest.approx(true, rel=0.1), pytest.approx(0.5, abs=0.15))
+    assert platt_scaling(z, y) == (
+        pytest.approx(true, rel=0.1),
+        pytest.approx(0.5, abs=0.15),
+    )
 
 
 def test_an_lm_that_separates_is_not_held_at_the_weight_of_one_that_does_not():
     """Its weight has a prior of its own width: with 60 labels it is several times what words weigh together, and with
     that of a poor LM no more than they do."""
-    good, poor = (fit_classifier(simulate(60, 21, lm=lm, statement_labels=False), NAMES) for lm in (2.5, 0.05))
-    weight, others = good.classifier.statement.weights[0], good.classifier.statement.weights[1:]
+    good, poor = (
+        fit_classifier(simulate(60, 21, lm=lm, statement_labels=False), NAMES)
+        for lm in (2.5, 0.05)
+    )
+    weight, others = (
+        good.classifier.statement.weights[0],
+        good.classifier.statement.weights[1:],
+    )
     assert weight > 3 * sum(map(abs, others))
-    assert poor.classifier.statement.weights[0] < sum(map(abs, poor.classifier.statement.weights[1:]))
+    assert poor.classifier.statement.weights[0] < sum(
+        map(abs, poor.classifier.statement.weights[1:])
+    )
 
 
 def test_the_lm_calibrated_ranks_as_the_lm_does():
@@ -221,9 +320,9 @@ def test_the_lm_calibrated_ranks_as_the_lm_does():
     train, unseen = simulate(60, 22, lm=1.0), simulate(100, 23, lm=1.0)
     classifier = fit_classifier(train, ("lm",)).classifier
     weakest = [min(f["lm"] for f in a.features) for a in unseen]
-    assert auroc(unseen, [classifier.probability(a.features) for a in unseen]) == pytest.approx(
-        auroc(unseen, weakest), abs=0.01
-    )
+    assert auroc(
+        unseen, [classifier.probability(a.features) for a in unseen]
+    ) == pytest.approx(auroc(unseen, weakest), abs=0.01)
 
 
 def test_a_recalibrated_classifier_keeps_its_weights():
@@ -252,8 +351,12 @@ def test_weights_of_other_labels_are_a_prior():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 2))
     prior = Fit(np.zeros(2), np.array([1.0, 3.0]), np.array([2.0, -6.0]), 0.0)
-    y = (x[:, 0] + rng.logistic(size=400) / 2 > 0).astype(float)  # the first feature weighs 2, the other nothing
+    y = (x[:, 0] + rng.logistic(size=400) / 2 > 0).astype(
+        float
+    )  # the first feature weighs 2, the other nothing
     few, many = (fit(x[:n], y[:n], [1, -1], width=0.4, prior=prior) for n in (4, 400))
-    assert few.weights / few.scales == pytest.approx(prior.weights / prior.scales, abs=0.5)
+    assert few.weights / few.scales == pytest.approx(
+        prior.weights / prior.scales, abs=0.5
+    )
     assert many.weights[0] / many.scales[0] == pytest.approx(2, abs=0.5)
     assert -0.8 < many.weights[1] <= 0

@@ -29,7 +29,9 @@ def test_calibration_is_the_minimum_of_platts_loss(slope, shift):
         return np.sum(np.logaddexp(0, z) - target * z) + 2 * theta[0] ** 2
 
     log_slope, expected_shift = search(loss, 2)
-    assert platt_scaling(LOGITS, y) == pytest.approx((np.exp(log_slope), expected_shift), abs=1e-3)
+    assert platt_scaling(LOGITS, y) == pytest.approx(
+        (np.exp(log_slope), expected_shift), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("slope", [0.5, 2.0])
@@ -44,7 +46,9 @@ def test_without_a_prior_a_fit_is_logistic_regression():
     x = RNG.normal(size=(200, 2)) * [1.0, 5.0] + 3
     y = (RNG.random(200) < expit(x[:, 0] - 0.2 * x[:, 1] - 2)).astype(np.float64)
     mine = fit(x, y, [0, 0], width=1e4)
-    theirs = LogisticRegression(C=1e10, class_weight="balanced", tol=1e-9, max_iter=1000).fit(x, y)
+    theirs = LogisticRegression(
+        C=1e10, class_weight="balanced", tol=1e-9, max_iter=1000
+    ).fit(x, y)
     assert mine.weights / mine.scales == pytest.approx(theirs.coef_[0], rel=1e-2)
     assert mine.logits(x) == pytest.approx(theirs.decision_function(x), abs=1e-2)
 
@@ -54,7 +58,9 @@ def test_a_fit_of_answers_is_the_minimum_of_its_loss():
     bags = np.repeat(np.arange(40), 3)
     x = RNG.normal(size=(120, 2))
     worst = np.array([x[bags == i].min(axis=0) for i in range(40)])
-    y = (RNG.random(40) < expit(1.5 * worst[:, 0] + worst[:, 1] + 1.5)).astype(np.float64)
+    y = (RNG.random(40) < expit(1.5 * worst[:, 0] + worst[:, 1] + 1.5)).astype(
+        np.float64
+    )
     mine = fit(x, y, [1, 1], bags, width=0.5)
     z = (x - mine.means) / mine.scales
     weights = np.where(y == 1, 0.5 / y.mean(), 0.5 / (1 - y.mean()))
@@ -62,7 +68,12 @@ def test_a_fit_of_answers_is_the_minimum_of_its_loss():
     def loss(theta):
         rows = (z @ theta[:2] + theta[2]).reshape(40, 3)
         answers = -np.log(np.exp(-rows).mean(axis=1))
-        return np.sum(weights * np.logaddexp(0, -(2 * y - 1) * answers)) + np.sum((theta[:2] - 0.1) ** 2) / 0.5
+        return (
+            np.sum(weights * np.logaddexp(0, -(2 * y - 1) * answers))
+            + np.sum((theta[:2] - 0.1) ** 2) / 0.5
+        )
 
     assert [*mine.weights, mine.intercept] == pytest.approx(search(loss, 3), abs=1e-3)
-    assert mine.weights.min() > 0.2  # well inside its bounds, and far from where the search begins
+    assert (
+        mine.weights.min() > 0.2
+    )  # well inside its bounds, and far from where the search begins

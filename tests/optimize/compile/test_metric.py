@@ -13,8 +13,13 @@ said = dspy.Prediction
 
 def examples(*verdicts, instruction="supported", **more):
     """A statement with each of these verdicts by a person; of one label alone each weighs ½."""
-    statements = [{"text": f"{x} is big.", "verdict": v, **more} for x, v in zip("ABCD", verdicts, strict=False)]
-    e = parse_example({"context": ["a", "b", "c"], "answer": "All are big.", "statements": statements})
+    statements = [
+        {"text": f"{x} is big.", "verdict": v, **more}
+        for x, v in zip("ABCD", verdicts, strict=False)
+    ]
+    e = parse_example(
+        {"context": ["a", "b", "c"], "answer": "All are big.", "statements": statements}
+    )
     return statement_examples([e], Granularity.STATEMENT, instruction)
 
 
@@ -56,7 +61,9 @@ def test_a_reply_without_a_label_is_no_verdict(nothing):
 )
 def test_graded_verdicts_are_credited_by_their_distance(person, label, score):
     """Fully 1, partly ½, none 0: 1 - |distance|; the two kinds of unsupported confused cost a tenth."""
-    assert agreement_metric(*graded(person), said(verdict=label)) == pytest.approx(score / 2)
+    assert agreement_metric(*graded(person), said(verdict=label)) == pytest.approx(
+        score / 2
+    )
 
 
 NAMED = {"supporting_chunk_ids": [0, 1]}
@@ -67,15 +74,40 @@ SURE = {"verdict": "Yes", "probability": 1.0}
     ("gold", "reply", "cite", "score"),
     [
         # A person's *partly* is ½; an LM that expects .7 is .2 away. Asked yes or no it is no: .3 of support scores .7.
-        (graded("partially_supported"), said(verdict="fully", probability=0.7), False, 0.8),
-        (examples("partially_supported"), said(verdict="No", probability=0.3), False, 0.7),
+        (
+            graded("partially_supported"),
+            said(verdict="fully", probability=0.7),
+            False,
+            0.8,
+        ),
+        (
+            examples("partially_supported"),
+            said(verdict="No", probability=0.3),
+            False,
+            0.7,
+        ),
         # Ids 0 and 1 against 1 and 2: F1 = 2·1/4 = ½, which counts a fifth where both name it, else the verdict alone.
-        (examples("fully_supported", **NAMED), said(**SURE, supporting_chunk_ids=[1, 2]), False, 0.9),
-        (examples("fully_supported"), said(**SURE, supporting_chunk_ids=[1, 2]), False, 1.0),
+        (
+            examples("fully_supported", **NAMED),
+            said(**SURE, supporting_chunk_ids=[1, 2]),
+            False,
+            0.9,
+        ),
+        (
+            examples("fully_supported"),
+            said(**SURE, supporting_chunk_ids=[1, 2]),
+            False,
+            1.0,
+        ),
         (examples("fully_supported", **NAMED), said(**SURE), False, 1.0),
         # An LM that is to cite loses the fifth where it supports without a chunk, not where it says no.
         (examples("fully_supported", **NAMED), said(**SURE), True, 0.8),
-        (examples("fully_supported", **NAMED), said(verdict="No", probability=0.4), True, 0.4),
+        (
+            examples("fully_supported", **NAMED),
+            said(verdict="No", probability=0.4),
+            True,
+            0.4,
+        ),
     ],
 )
 def test_by_probability_and_evidence(gold, reply, cite, score):
@@ -91,8 +123,12 @@ def test_a_demo_shows_the_label_that_claims_least():
 
 def test_feedback_tells_what_people_said_and_why():
     """A reflecting LM reads the person's verdict, the finer one too, their reason and their evidence."""
-    (gold,) = examples("contradictory", reason="A ticket is 4 crowns.", supporting_chunk_ids=[1])
-    found = agreement_metric(gold, said(verdict="Yes", probability=0.7), pred_name="predict")
+    (gold,) = examples(
+        "contradictory", reason="A ticket is 4 crowns.", supporting_chunk_ids=[1]
+    )
+    found = agreement_metric(
+        gold, said(verdict="Yes", probability=0.7), pred_name="predict"
+    )
     assert found.score == pytest.approx(0.3)
     assert found.feedback.startswith("Wrong")
     for told in ("(contradictory)", "A ticket is 4 crowns.", "passage 1: b"):

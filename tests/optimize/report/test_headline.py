@@ -5,7 +5,15 @@ from made import agreement, rows, study
 from test_readme import README, blocks
 
 from faith_dspy.optimize.report.headline import Measured, not_shown, three_lines
-from faith_dspy.optimize.results import CALIBRATED, CHEAPER, LENGTH, LEXICAL, UNTUNED, Comparison, Difference
+from faith_dspy.optimize.results import (
+    CALIBRATED,
+    CHEAPER,
+    LENGTH,
+    LEXICAL,
+    UNTUNED,
+    Comparison,
+    Difference,
+)
 from faith_dspy.scoring.statistics import Estimate
 
 HALF = [True] * 20 + [False] * 20
@@ -19,12 +27,23 @@ def right(n):
 def compared(verdict, value=0.1, more=None, sources=None):
     """A difference of so much, with an interval of ±.05."""
     d = Difference(value=value, low=value - 0.05, high=value + 0.05)
-    fields = {"n": 40, "sources": 40, "balanced_accuracy": d, "auroc": d, "verdict": verdict, "sentence": ""}
+    fields = {
+        "n": 40,
+        "sources": 40,
+        "balanced_accuracy": d,
+        "auroc": d,
+        "verdict": verdict,
+        "sentence": "",
+    }
     return Comparison(**fields, more_labels=more, more_sources=sources)
 
 
 BETTER = {name: compared("better") for name in (*CHEAPER, LENGTH)}
-PRICES = {"champion": "$0.40 for 1,000 answers", **dict.fromkeys(CHEAPER, "$0.30 for 1,000 answers"), LEXICAL: "free"}
+PRICES = {
+    "champion": "$0.40 for 1,000 answers",
+    **dict.fromkeys(CHEAPER, "$0.30 for 1,000 answers"),
+    LEXICAL: "free",
+}
 
 
 def told(**changes):
@@ -47,12 +66,23 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next():
     assert gained == (
         f"Gain: in points, {over} the LM calibrated; {over} the lexical baseline (no LM); {over} the untuned judge."
     )
-    assert next_ == "Next: use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine"
-    gained = told(comparisons={UNTUNED: compared("inconclusive"), LEXICAL: compared("worse", -0.1)})[1]
+    assert (
+        next_
+        == "Next: use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine"
+    )
+    gained = told(
+        comparisons={
+            UNTUNED: compared("inconclusive"),
+            LEXICAL: compared("worse", -0.1),
+        }
+    )[1]
     assert "over the untuned judge, inconclusive." in gained
     assert "(no LM), worse;" in gained
     by_sign = compared("inconclusive").model_copy(update={"p_value": 0.07})
-    assert "over the untuned judge, inconclusive by permutation (p = .07)." in told(comparisons={UNTUNED: by_sign})[1]
+    assert (
+        "over the untuned judge, inconclusive by permutation (p = .07)."
+        in told(comparisons={UNTUNED: by_sign})[1]
+    )
     assert "not tuned" in told(comparisons={})[1]
 
 
@@ -83,7 +113,10 @@ ON_ONE_LABEL = agreement(rows([0.9] * 40, [True] * 40))
             "use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine; or the lexical "
             'baseline (no LM), free: Judge("none").fit(labels). Inconclusive: about 200 more answers over about 90 ',
         ),
-        ({LENGTH: compared("inconclusive", -0.02)}, "label more answers, to tune and to test: counting words agrees"),
+        (
+            {LENGTH: compared("inconclusive", -0.02)},
+            "label more answers, to tune and to test: counting words agrees",
+        ),
     ],
 )
 def test_the_advice_never_speaks_against_the_figures(changes, said):
@@ -93,19 +126,35 @@ def test_the_advice_never_speaks_against_the_figures(changes, said):
 def test_a_judge_that_costs_more_is_no_rival():
     """The champion without an LM is behind an LM: it stays, for what is ahead is not free."""
     figures = BETTER | {CALIBRATED: compared("inconclusive", -0.02)}
-    found = told(comparisons=figures, prices={"champion": "free", LEXICAL: "free"}, asks_lm=False)[2]
-    assert found.startswith("Next: use it (free), your labels need no LM: faith-dspy judge")
+    found = told(
+        comparisons=figures, prices={"champion": "free", LEXICAL: "free"}, asks_lm=False
+    )[2]
+    assert found.startswith(
+        "Next: use it (free), your labels need no LM: faith-dspy judge"
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"comparisons": {}}, "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"),
-        ({"seen": 40}, "label other answers to measure it on: 40 of 40 answers had a part in the study"),
+        (
+            {"comparisons": {}},
+            "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl",
+        ),
+        (
+            {"seen": 40},
+            "label other answers to measure it on: 40 of 40 answers had a part in the study",
+        ),
         ({"agreement": ON_ONE_LABEL}, "label more answers of both kinds"),
-        ({"agreement": agreement(right(8))}, "label more answers like these and tune on them; until then do not use"),
+        (
+            {"agreement": agreement(right(8))},
+            "label more answers like these and tune on them; until then do not use",
+        ),
         # .55 ± .171, with t of the rarer label's 20 sources: 40 · ((.171 / .05)² − 1) = 428
-        ({"agreement": agreement(right(11))}, "label about 430 more answers to test on: it is not shown better than"),
+        (
+            {"agreement": agreement(right(11))},
+            "label about 430 more answers to test on: it is not shown better than",
+        ),
     ],
 )
 def test_the_next_step_follows_from_what_is_shown(changes, said):
@@ -116,7 +165,8 @@ def by_source(sources):
     """Sixty answers, all but four judged rightly, over so many sources, either label in each."""
     labels = [True, False] * 30
     found = [
-        rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i // 2 % sources)) for i, y in enumerate(labels)
+        rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i // 2 % sources))
+        for i, y in enumerate(labels)
     ]
     return tuple(a for one in found for a in one)
 
@@ -128,7 +178,11 @@ def by_source(sources):
         (right(18), right(18), "not shown better than its own untuned judge"),
         (right(18), right(0), ""),
         (right(20), right(0), ""),
-        (by_source(9), by_source(9), "not shown better than chance"),  # whatever its interval
+        (
+            by_source(9),
+            by_source(9),
+            "not shown better than chance",
+        ),  # whatever its interval
         (by_source(10), by_source(10), "not shown better than its own untuned judge"),
     ],
 )
@@ -139,25 +193,46 @@ def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
 
 def test_the_readme_shows_them_as_they_are_printed():
     """Three lines made of the README's figures are those it shows."""
-    shown = next(block for block in blocks(README) if block.startswith("In three lines"))
+    shown = next(
+        block for block in blocks(README) if block.startswith("In three lines")
+    )
     words = " ".join(shown.split())
     counts = r"on (\d+) test answers(?:, (\d+) of them scored,)? over (\d+) sources"
     n, scored, sources = re.search(counts, words).groups()
     chosen = re.search(r" Chosen on \d+ answers over \d+ sources\.", words).group()
-    accuracy = dict(zip(("value", "low", "high"), map(float, _figures(words.partition("Gain:")[0])[0]), strict=True))
-    read = {"n": int(n), "scored": int(scored or n), "sources": int(sources), "least_sources": int(sources)}
+    accuracy = dict(
+        zip(
+            ("value", "low", "high"),
+            map(float, _figures(words.partition("Gain:")[0])[0]),
+            strict=True,
+        )
+    )
+    read = {
+        "n": int(n),
+        "scored": int(scored or n),
+        "sources": int(sources),
+        "least_sources": int(sources),
+    }
     comparisons = {LENGTH: compared("better")}
     for part in words.partition("in points, ")[2].partition(" Next:")[0].split("; "):
         (name,) = (name for name, called in CHEAPER.items() if f"over {called}" in part)
         figures = (float(x) / 100 for x in _figures(part)[0])
-        difference = Difference(**dict(zip(("value", "low", "high"), figures, strict=True)))
+        difference = Difference(
+            **dict(zip(("value", "low", "high"), figures, strict=True))
+        )
         verdict = next((v for v in ("inconclusive", "worse") if v in part), "better")
-        comparisons[name] = compared(verdict).model_copy(update={"balanced_accuracy": difference})
-    measured = agreement(right(18)).model_copy(update={**read, "balanced_accuracy": Estimate(**accuracy)})
-    lines = three_lines(Measured(measured, comparisons, "judges/quickstart", chosen=chosen)).notes
-    assert words.partition("Agreement:")[2].partition(" Next:")[0].strip(" •").replace(" • ", " ") == (
-        " ".join(lines[:2]).removeprefix("Agreement:").strip()
+        comparisons[name] = compared(verdict).model_copy(
+            update={"balanced_accuracy": difference}
+        )
+    measured = agreement(right(18)).model_copy(
+        update={**read, "balanced_accuracy": Estimate(**accuracy)}
     )
+    lines = three_lines(
+        Measured(measured, comparisons, "judges/quickstart", chosen=chosen)
+    ).notes
+    assert words.partition("Agreement:")[2].partition(" Next:")[0].strip(" •").replace(
+        " • ", " "
+    ) == (" ".join(lines[:2]).removeprefix("Agreement:").strip())
 
 
 def _figures(text):

@@ -10,10 +10,18 @@ EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
 """A text that would break a page that does not escape it."""
 STATEMENT = StatementVerdict(text=EVIL, verdict=Verdict.NO_EVIDENCE, confidence=0.3)
 CONTEXT = (Chunk(id=0, text=f"A chunk. {EVIL}"),)
-TEXTS = {"question": f"Why? {EVIL}", "context": CONTEXT, "statements": (STATEMENT,), "tags": {"x": EVIL}}
+TEXTS = {
+    "question": f"Why? {EVIL}",
+    "context": CONTEXT,
+    "statements": (STATEMENT,),
+    "tags": {"x": EVIL},
+}
 # Of four answers the first and third are faithful. Untuned: wrong about the first two. Champion: right about the first
 # and third, unscored, wrong about the last.
-BEFORE, AFTER = rows([0.4, 0.6, 0.9, 0.1], **TEXTS), rows([0.8, None, 0.7, 0.95], **TEXTS)
+BEFORE, AFTER = (
+    rows([0.4, 0.6, 0.9, 0.1], **TEXTS),
+    rows([0.8, None, 0.7, 0.95], **TEXTS),
+)
 
 
 def page(champion=AFTER):
@@ -23,7 +31,9 @@ def page(champion=AFTER):
         "tuned",
         AFTER,
         params={"optimizer": "labelled"},
-        prompts={"verify": {"instructions": "Is it so? Say Yes or No.", "demos": demos}},
+        prompts={
+            "verify": {"instructions": "Is it so? Say Yes or No.", "demos": demos}
+        },
         seed_prompts={"verify": {"instructions": "Is it so? Say Yes.", "demos": []}},
     )
     return write_learned(made(champion, BEFORE, variants=(tuned,), champion="tuned"))
@@ -33,13 +43,23 @@ def test_flips_are_counted_against_the_untuned_judge():
     """Right to right: the third. To right: the first. To wrong: the last. Wrong before, unscored now: both wrong."""
     found = flips(BEFORE, AFTER)
     ids = {name: [new.id for _, new in pairs] for name, pairs in found.items()}
-    assert ids == {"both right": ["a2"], "now right": ["a0"], "now wrong": ["a3"], "both wrong": ["a1"]}
-    assert [(old.predicted, new.predicted) for old, new in found["now wrong"]] == [(False, True)]
+    assert ids == {
+        "both right": ["a2"],
+        "now right": ["a0"],
+        "now wrong": ["a3"],
+        "both wrong": ["a1"],
+    }
+    assert [(old.predicted, new.predicted) for old, new in found["now wrong"]] == [
+        (False, True)
+    ]
 
 
 def test_a_diff_joins_to_either_text():
     """Nothing of the two prompts is lost, spaces and line breaks included."""
-    before, after = "Use only\n the context. Yes or No?", "Use the context,  nothing else.\nYes or No?"
+    before, after = (
+        "Use only\n the context. Yes or No?",
+        "Use the context,  nothing else.\nYes or No?",
+    )
     pieces = diff(before, after)
     assert "".join(text for kind, text in pieces if kind != "new") == before
     assert "".join(text for kind, text in pieces if kind != "gone") == after
@@ -67,13 +87,17 @@ def test_the_page_shows_prompts_flips_and_mistakes():
     for never in ("<script", "http://", "https://", 'style="', "script-src"):
         assert never not in text
     text.encode("utf-8")
-    assert re.search(r"""http-equiv="Content-Security-Policy" content="default-src 'none'""", text)
+    assert re.search(
+        r"""http-equiv="Content-Security-Policy" content="default-src 'none'""", text
+    )
 
 
 def test_long_contexts_are_cut_and_say_so():
     """A page of long documents stays readable; the rest is in the labels file."""
     texts = ("word " * 399 + "and that is never shown", *["chunk"] * 9, "never shown")
-    long = TEXTS | {"context": tuple(Chunk(id=i, text=text) for i, text in enumerate(texts))}
+    long = TEXTS | {
+        "context": tuple(Chunk(id=i, text=text) for i, text in enumerate(texts))
+    }
     text = page(rows([0.8, None, 0.7, 0.95], **long))
     assert "The other chunks are left out here" in text
     assert "never shown" not in text

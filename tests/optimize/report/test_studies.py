@@ -9,14 +9,20 @@ from faith_dspy.optimize.report.studies import compare_studies, studies_tables
 def study(study_id, right=20, prefix="a", **more):
     """A study tested on twenty answers, the first ``right`` of them judged as people do."""
     labels = [i % 2 == 0 for i in range(20)]
-    found = rows([0.9 if y is (i < right) else 0.1 for i, y in enumerate(labels)], labels, prefix)
+    found = rows(
+        [0.9 if y is (i < right) else 0.1 for i, y in enumerate(labels)], labels, prefix
+    )
     return made(found[::-1], study_id=study_id, **more)
 
 
 def test_studies_on_the_same_answers_are_paired_with_the_first():
     """Twenty right against ten: better by 50 points. Three studies are two comparisons; one is none."""
     pairs = compare_studies([study("a"), study("b", 10), study("c", 12)])
-    assert (pairs[0].n, pairs[0].verdict, pairs[0].balanced_accuracy.value) == (20, "better", 0.5)
+    assert (pairs[0].n, pairs[0].verdict, pairs[0].balanced_accuracy.value) == (
+        20,
+        "better",
+        0.5,
+    )
     assert "study 1 is better than study 2" in pairs[0].sentence
     assert "study 1 is better than study 3" in pairs[1].sentence
     with pytest.raises(InputError, match="at least two"):

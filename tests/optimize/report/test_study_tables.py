@@ -20,13 +20,22 @@ def study(recorded):
     """The recorded study with what makes a table wide, and more of it: annotators, evidence, sources, thousands."""
     result, some = recorded.result, Estimate(value=0.75, low=0.6, high=0.9)
     champion, *others = result.test
-    evidence = EvidenceAgreement(n=9, scored=9, coverage=1.0, precision=some, recall=some, f1=some)
-    champion = champion.model_copy(update={"levels": champion.levels.model_copy(update={"evidence": evidence})})
+    evidence = EvidenceAgreement(
+        n=9, scored=9, coverage=1.0, precision=some, recall=some, f1=some
+    )
+    champion = champion.model_copy(
+        update={"levels": champion.levels.model_copy(update={"evidence": evidence})}
+    )
     labels = [True, True, False, False] * 5
     found = [
         answer
         for source in ("[bold]a source with a very long name[/bold]", "wiki")
-        for answer in rows([0.9 if label else 0.1 for label in labels], labels, source, tags={"source": source})
+        for answer in rows(
+            [0.9 if label else 0.1 for label in labels],
+            labels,
+            source,
+            tags={"source": source},
+        )
     ]
     changes = {
         "labels_file": "some-labels-with-a-long-name.jsonl",
@@ -52,7 +61,9 @@ def shown(tables):
 
 def test_a_study_in_eighty_columns(study):
     """Only names that are too long are cut. One that was stopped says so."""
-    words = shown(study_tables(study.model_copy(update={"finished": False, "replayed": 3})))
+    words = shown(
+        study_tables(study.model_copy(update={"finished": False, "replayed": 3}))
+    )
     for told in (
         f"sentence-gepa: skipped, {study.variant('sentence-gepa').note[:20]}",
         f"★ {study.champion[:12]}",
@@ -66,9 +77,18 @@ def test_a_study_in_eighty_columns(study):
 
 def test_the_test_table_has_all_judges(study):
     """Champion, what it is compared with, and people in one table, with answers scored and intervals."""
-    table = next(t for t in study_tables(study) if t.title.startswith("Agreement with people"))
+    table = next(
+        t for t in study_tables(study) if t.title.startswith("Agreement with people")
+    )
     names = [row[0] for row in table.rows]
-    assert names == ["★ champion", "LM calibrated", "lexical", "untuned", "length", "people"]
+    assert names == [
+        "★ champion",
+        "LM calibrated",
+        "lexical",
+        "untuned",
+        "length",
+        "people",
+    ]
     assert table.rows[0][1] == "100%"
     assert table.rows[2][-2:] == ("–", "–")  # a baseline costs nothing
     assert "people: one annotator" in table.caption
@@ -76,7 +96,11 @@ def test_the_test_table_has_all_judges(study):
 
 def test_the_card_says_what_the_judge_is_worth(study):
     """Three lines, how it judges, by which version, agreement, weights, cost, and what it is not."""
-    text = card(study.model_copy(update={"version": "2.0", "date": "2026-01-31", "labels_file": "a`b.csv"}))
+    text = card(
+        study.model_copy(
+            update={"version": "2.0", "date": "2026-01-31", "labels_file": "a`b.csv"}
+        )
+    )
     statement = study.classifier.statement
     weight, name = min(zip(statement.weights, statement.names, strict=True))
     assert text.startswith("# Faithfulness judge\n\n- Agreement: balanced accuracy ")
@@ -92,7 +116,10 @@ def test_the_card_says_what_the_judge_is_worth(study):
     ):
         assert told in text
     assert "None" not in text
-    unshown = {k: c.model_copy(update={"verdict": "inconclusive"}) for k, c in study.comparisons.items()}
+    unshown = {
+        k: c.model_copy(update={"verdict": "inconclusive"})
+        for k, c in study.comparisons.items()
+    }
     text = card(study.model_copy(update={"comparisons": unshown}))
     assert "if it is `@champion`" in text
 
@@ -120,14 +147,22 @@ def test_figures_are_drawn_of_what_is_there(study):
     from matplotlib import pyplot
 
     champion = study.tested("champion")
-    figures = study_figures(study) | judge_figures(champion.rows, champion.agreement, "champion")
+    figures = study_figures(study) | judge_figures(
+        champion.rows, champion.agreement, "champion"
+    )
     assert set(figures) == {"roc.png", "confusion.png", "calibration.png"}
     curves = [line.get_label() for line in figures["roc.png"].axes[0].lines]
-    assert [c.partition(" ")[0] for c in curves if "hance" not in c] == ["champion", *CHEAPER]
+    assert [c.partition(" ")[0] for c in curves if "hance" not in c] == [
+        "champion",
+        *CHEAPER,
+    ]
     for figure in figures.values():
         figure.savefig(io.BytesIO())
     assert pyplot.get_fignums() == []
-    unscored = tuple(r.model_copy(update={"predicted": None, "probability": None}) for r in champion.rows)
+    unscored = tuple(
+        r.model_copy(update={"predicted": None, "probability": None})
+        for r in champion.rows
+    )
     assert set(judge_figures(unscored, champion.agreement, "none")) == {"confusion.png"}
 
 
@@ -135,5 +170,9 @@ def test_studies_in_eighty_columns(study):
     """Every figure of the comparison is whole."""
     found = [study, study.model_copy(update={"seed": 1, "study_id": "51d1"})]
     words = shown(studies_tables(found, compare_studies(found)))
-    for told in (study.label_set_hash[:6], "tudy 1 against study 2: inconclusive", "quick, seed 1;"):
+    for told in (
+        study.label_set_hash[:6],
+        "tudy 1 against study 2: inconclusive",
+        "quick, seed 1;",
+    ):
         assert told in words

@@ -32,7 +32,12 @@ def examples(n, *, known_words=0.8, prefix="k", seed=0):
         text, faithful = f"The {prefix}{i} kettle is {COLOURS[i % 5]}.", i % 2 == 0
         novel = (rng.random() < known_words) != faithful
         said = text.replace(COLOURS[i % 5], "made of porcelain") if novel else text
-        row = {"id": f"{prefix}{i}", "context": [text, "It holds a litre."], "answer": said, "faithful": faithful}
+        row = {
+            "id": f"{prefix}{i}",
+            "context": [text, "It holds a litre."],
+            "answer": said,
+            "faithful": faithful,
+        }
         rows.append(parse_example(row))
     return rows
 
@@ -42,14 +47,26 @@ def replies(labelled, *, separation, shift=0.0, tells=True, seed=1):
     rng = np.random.default_rng(seed)
     answers = []
     for e in labelled:
-        logit = float(np.clip(1.5 * (separation * (e.label - 0.5) + rng.normal()) + shift, -6, 6))
+        logit = float(
+            np.clip(1.5 * (separation * (e.label - 0.5) + rng.normal()) + shift, -6, 6)
+        )
         verdict = Verdict.FULLY_SUPPORTED if logit >= 0 else Verdict.NOT_SUPPORTED
         said = {"logit": 2.0 if logit >= 0 else -2.0}
         if tells:
             said = {"logit": logit, "probability": 1 / (1 + np.exp(-logit))}
-        raw = RawJudgment(raw_verdicts=(RawVerdict(text=e.answer, sentence_index=0, verdict=verdict, **said),))
-        answers.append(JudgedAnswer.of(e, raw, Judgment(score=1.0, faithful=logit >= 0)))
-    return Replies(Judge("openai/known", classifier=None), answers, {"name": "sentence", "description": "by sentence"})
+        raw = RawJudgment(
+            raw_verdicts=(
+                RawVerdict(text=e.answer, sentence_index=0, verdict=verdict, **said),
+            )
+        )
+        answers.append(
+            JudgedAnswer.of(e, raw, Judgment(score=1.0, faithful=logit >= 0))
+        )
+    return Replies(
+        Judge("openai/known", classifier=None),
+        answers,
+        {"name": "sentence", "description": "by sentence"},
+    )
 
 
 def accuracy(judge, answers):
@@ -62,7 +79,13 @@ def accuracy(judge, answers):
 
 @pytest.mark.parametrize(
     ("separation", "shift", "tells"),
-    [(2.7, 0.0, True), (2.7, 3.0, True), (2.7, 0.0, False), (1.7, 0.0, True), (0.5, 0.0, True)],
+    [
+        (2.7, 0.0, True),
+        (2.7, 3.0, True),
+        (2.7, 0.0, False),
+        (1.7, 0.0, True),
+        (0.5, 0.0, True),
+    ],
     ids=["strong", "badly placed", "verdicts alone", "medium", "weak"],
 )
 def test_a_champion_is_no_worse_than_its_lm_or_what_is_free(separation, shift, tells):
@@ -73,13 +96,24 @@ def test_a_champion_is_no_worse_than_its_lm_or_what_is_free(separation, shift, t
     gains = []
     for draw in range(6):
         pool = examples(24, seed=draw)
-        asked = replies(pool, separation=separation, shift=shift, tells=tells, seed=draw)
+        asked = replies(
+            pool, separation=separation, shift=shift, tells=tells, seed=draw
+        )
         made = candidates({"sentence": asked}, pool, 0, BALANCED)
-        by_lm = replies(new, separation=separation, shift=shift, tells=tells, seed=100 + draw).answers
+        by_lm = replies(
+            new, separation=separation, shift=shift, tells=tells, seed=100 + draw
+        ).answers
         named = {c.result.name: c for c in made}
-        rivals = (choose(made, "agreement").champion, named["sentence, LM calibrated"], named["lexical-baseline"])
+        rivals = (
+            choose(made, "agreement").champion,
+            named["sentence, LM calibrated"],
+            named["lexical-baseline"],
+        )
         champion, calibrated, lexical = (
-            accuracy(c.judge, [as_asked(c.judge, a) for a in by_lm] if c.replies else unasked) for c in rivals
+            accuracy(
+                c.judge, [as_asked(c.judge, a) for a in by_lm] if c.replies else unasked
+            )
+            for c in rivals
         )
         gains.append([champion - calibrated, champion - lexical])
     assert np.mean(gains, axis=0).min() > -0.01
@@ -104,8 +138,16 @@ def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
     """Only an answer with all of its statements judged shows what a classifier has to learn; the others stay
     unscored."""
     judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
-    said = ["It is blue. It is red.", "It is blue. It is lost.", "It is lost.", "Hello!"]
-    rows = [{"id": str(i), "context": ["A kettle."], "answer": a, "faithful": False} for i, a in enumerate(said)]
+    said = [
+        "It is blue. It is red.",
+        "It is blue. It is lost.",
+        "It is lost.",
+        "Hello!",
+    ]
+    rows = [
+        {"id": str(i), "context": ["A kettle."], "answer": a, "faithful": False}
+        for i, a in enumerate(said)
+    ]
     seen = verify(judge, map(parse_example, rows))
     assert [a.id for a in usable(seen)] == ["0"]
     known = without_lm(examples(12))
@@ -122,7 +164,13 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     seen = verify(judge, labelled)
     probabilities = {CLEAR: 0.9, OPEN: 0.5}
     lexical = [
-        a.model_copy(update={"judgment": a.judgment.model_copy(update={"probability": probabilities[a.id]})})
+        a.model_copy(
+            update={
+                "judgment": a.judgment.model_copy(
+                    update={"probability": probabilities[a.id]}
+                )
+            }
+        )
         for a in without_lm(labelled)
     ]
     lm = FittedJudge(judge.copy(classifier=WORDS), seen)
@@ -146,8 +194,16 @@ def test_a_judge_is_fitted_on_labels():
     fitted = judge.fit(labelled)
     assert judge.classifier.fitted_to == "default"
     assert (fitted.classifier.fitted_to, fitted.classifier.threshold) == ("labels", 0.5)
-    assert fitted.agreement(examples(20, known_words=1.0, prefix="t")).answers.balanced_accuracy.value == 1.0
-    assert judge.fit(labelled, "default").classifier.statement == judge.classifier.statement
+    assert (
+        fitted.agreement(
+            examples(20, known_words=1.0, prefix="t")
+        ).answers.balanced_accuracy.value
+        == 1.0
+    )
+    assert (
+        judge.fit(labelled, "default").classifier.statement
+        == judge.classifier.statement
+    )
     with pytest.raises(InputError, match="unfaithful ones in 0"):
         judge.fit([e for e in labelled if e.label])
     with pytest.raises(ConfigError, match="asks no LM"):

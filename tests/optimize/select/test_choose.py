@@ -12,7 +12,9 @@ LABELS = [i % 2 == 0 for i in range(400)]
 
 def judging(right, sure=0.8, labels=LABELS):
     """Probabilities that are right about so many answers, and as sure of all of them."""
-    return [sure if label == (i < right) else 1 - sure for i, label in enumerate(labels)]
+    return [
+        sure if label == (i < right) else 1 - sure for i, label in enumerate(labels)
+    ]
 
 
 def candidate(name, probabilities, tokens=0, price=None, labels=LABELS):
@@ -20,7 +22,9 @@ def candidate(name, probabilities, tokens=0, price=None, labels=LABELS):
     n = len(labels)
     usage = Usage(calls=n if tokens or price else 0, prompt_tokens=n * tokens)
     asked = 1.0 if tokens or price else 0.0
-    result = measured(name, rows(probabilities, labels), usage=usage, lm_share=asked, price=price)
+    result = measured(
+        name, rows(probabilities, labels), usage=usage, lm_share=asked, price=price
+    )
     return Candidate(result, None, None, "features")
 
 
@@ -31,7 +35,9 @@ def names(*candidates, prefer="agreement"):
 def test_the_score_by_hand():
     """Errors .1 and .3 of the faithful ones, .2 of the unfaithful: 1 - (mean of .01 and .09, and .04) / 2 at even odds;
     at three to one the same odds are .9, .7 and .2 again. What is unscored has an error of 1."""
-    assert score(rows([0.9, 0.2, 0.7, 0.2], [True, False, True, False])) == pytest.approx(1 - (0.05 + 0.04) / 2)
+    assert score(
+        rows([0.9, 0.2, 0.7, 0.2], [True, False, True, False])
+    ) == pytest.approx(1 - (0.05 + 0.04) / 2)
     odds = [3 * p / (1 - p) for p in (0.9, 0.9, 0.9, 0.2)]
     shifted = rows([o / (1 + o) for o in odds], [True, True, True, False])
     assert score(shifted) == pytest.approx(1 - (0.01 + 0.04) / 2)
@@ -81,7 +87,10 @@ def test_candidates_are_compared_on_the_answers_both_may_be_measured_on():
     whole = rows(judging(30, labels=labels), labels)
     part = rows(judging(30, labels=labels), labels)[:30]
     assert difference(part, whole).value == pytest.approx(0)
-    assert difference(part, rows(judging(0, labels=labels), labels)[30:]).why == "no answer was judged by both"
+    assert (
+        difference(part, rows(judging(0, labels=labels), labels)[30:]).why
+        == "no answer was judged by both"
+    )
 
 
 def test_not_inferior_needs_ten_sources_of_the_rarer_label():

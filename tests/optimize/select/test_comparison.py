@@ -25,15 +25,24 @@ def compare(labels, a, b, sources=None, **more):
 
     def rows(side):
         found = zip(sources, labels, side.predictions, side.scores, strict=True)
-        return [Row(id="", source=s, label=y, predicted=p, probability=score) for s, y, p, score in found]
+        return [
+            Row(id="", source=s, label=y, predicted=p, probability=score)
+            for s, y, p, score in found
+        ]
 
     return comparison.compare(rows(a), rows(b), **more)
 
 
 # Eight answers, four faithful. A is right on seven, B on four.
 LABELS = [True] * 4 + [False] * 4
-A = Side([True, True, True, True, False, False, False, True], [0.9, 0.8, 0.7, 0.6, 0.1, 0.2, 0.3, 0.65])
-B = Side([True, True, False, False, False, False, True, True], [0.9, 0.8, 0.2, 0.1, 0.3, 0.4, 0.7, 0.6])
+A = Side(
+    [True, True, True, True, False, False, False, True],
+    [0.9, 0.8, 0.7, 0.6, 0.1, 0.2, 0.3, 0.65],
+)
+B = Side(
+    [True, True, False, False, False, False, True, True],
+    [0.9, 0.8, 0.2, 0.1, 0.3, 0.4, 0.7, 0.6],
+)
 NOTHING = Side([None] * 8, [None] * 8)
 
 
@@ -44,14 +53,19 @@ def sides(n, right_a, right_b):
 
     def judge(right):
         found = [y if rng.random() < right else not y for y in labels]
-        return Side(found, [0.5 + (0.3 if v else -0.3) + 0.1 * rng.standard_normal() for v in found])
+        return Side(
+            found,
+            [0.5 + (0.3 if v else -0.3) + 0.1 * rng.standard_normal() for v in found],
+        )
 
     return labels, judge(right_a), judge(right_b)
 
 
 def test_difference_worked_by_hand():
     c = compare(LABELS, A, B)
-    assert c.balanced_accuracy.value == pytest.approx((4 / 4 + 3 / 4) / 2 - (2 / 4 + 2 / 4) / 2)
+    assert c.balanced_accuracy.value == pytest.approx(
+        (4 / 4 + 3 / 4) / 2 - (2 / 4 + 2 / 4) / 2
+    )
     # AUROC of A: .65 beats .6 only: 15 of 16. B: .9 .8 win 8, .2 .1 win none: 8 of 16.
     assert c.auroc.value == pytest.approx(15 / 16 - 8 / 16)
 
@@ -60,7 +74,10 @@ def test_standard_error_worked_by_hand():
     """Three sources of one answer of each label, A right on all, B wrong in the third: left out once each, the
     differences are 1/2, 1/2 and 0, so that SE² = 2/3 · (1/36 + 1/36 + 4/36) = 1/9; t(2) = 4.30."""
     labels = [True, False] * 3
-    right, wrong = Side(labels, [None] * 6), Side([True, False, True, False, False, True], [None] * 6)
+    right, wrong = (
+        Side(labels, [None] * 6),
+        Side([True, False, True, False, False, True], [None] * 6),
+    )
     d = compare(labels, right, wrong, ["a", "a", "b", "b", "c", "c"]).balanced_accuracy
     assert (d.value, d.standard_error) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
     assert d.high == pytest.approx(1 / 3 + 4.30 / 3, rel=0.01)
@@ -85,10 +102,15 @@ def test_a_judge_against_itself_does_not_differ():
 def test_swapping_the_judges_turns_everything_round():
     """Better becomes worse; but what was chosen on these answers (not ``tested``) shows nothing either way."""
     labels, a, b = sides(300, 0.85, 0.65)
-    ab, ba = compare(labels, a, b, names=("the champion", "the lexical baseline")), compare(labels, b, a)
+    ab, ba = (
+        compare(labels, a, b, names=("the champion", "the lexical baseline")),
+        compare(labels, b, a),
+    )
     assert (ab.verdict, ba.verdict, ab.more_labels) == ("better", "worse", None)
     assert ab.balanced_accuracy.low == pytest.approx(-ba.balanced_accuracy.high)
-    assert ab.sentence.startswith("the champion is better than the lexical baseline: balanced accuracy +")
+    assert ab.sentence.startswith(
+        "the champion is better than the lexical baseline: balanced accuracy +"
+    )
     assert ab.sentence.endswith(") on 300 answers over 300 sources.")
     chosen = compare(labels, a, b, tested=False)
     assert (chosen.verdict, chosen.more_labels) == ("inconclusive", None)
@@ -111,16 +133,26 @@ def test_few_sources_show_nothing(sources, verdict):
     """Not even of a judge that is right on all against one that is wrong on all."""
     labels = [True, False] * sources
     wrong = [not y for y in labels]
-    c = compare(labels, Side(labels, labels), Side(wrong, wrong), [str(i // 2) for i in range(2 * sources)])
+    c = compare(
+        labels,
+        Side(labels, labels),
+        Side(wrong, wrong),
+        [str(i // 2) for i in range(2 * sources)],
+    )
     assert (c.sources, c.verdict) == (sources, verdict)
-    assert ("it takes 10 sources of either label to decide" in c.sentence) is (sources == 9)
+    assert ("it takes 10 sources of either label to decide" in c.sentence) is (
+        sources == 9
+    )
 
 
 def test_the_sources_of_the_rarer_label_count():
     """Of 40 sources nine have an unfaithful answer: whatever the interval, nothing is significant."""
     labels = [i >= 9 for i in range(40)]
     wrong = [not y for y in labels]
-    assert compare(labels, Side(labels, labels), Side(wrong, wrong)).verdict == "inconclusive"
+    assert (
+        compare(labels, Side(labels, labels), Side(wrong, wrong)).verdict
+        == "inconclusive"
+    )
 
 
 def test_sign_flips_by_hand():
@@ -136,9 +168,18 @@ def test_sign_flips_by_hand():
 def test_what_cannot_be_compared_gives_a_reason():
     """One class, one source or no scores: None with the reason, and never a verdict."""
     one_class = compare([True] * 8, A, B)
-    assert (one_class.balanced_accuracy.value, one_class.verdict) == (None, "inconclusive")
+    assert (one_class.balanced_accuracy.value, one_class.verdict) == (
+        None,
+        "inconclusive",
+    )
     assert "all answers have the same label" in one_class.sentence
     no_scores = compare(LABELS, A, B._replace(scores=[None] * 8))
-    assert (no_scores.auroc.why, no_scores.balanced_accuracy.value) == ("B gives no scores", pytest.approx(0.375))
+    assert (no_scores.auroc.why, no_scores.balanced_accuracy.value) == (
+        "B gives no scores",
+        pytest.approx(0.375),
+    )
     one_source = compare(LABELS, A, B, ["one"] * 8)
-    assert (one_source.balanced_accuracy.low, one_source.verdict) == (None, "inconclusive")
+    assert (one_source.balanced_accuracy.low, one_source.verdict) == (
+        None,
+        "inconclusive",
+    )

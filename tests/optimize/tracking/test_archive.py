@@ -16,10 +16,16 @@ def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
     uri = f"sqlite:///{folder}/mlflow.db"
     client = client_of(uri)
-    experiment = client.create_experiment("some", artifact_location=str(folder / "files"))
-    for i, (study_id, finished) in enumerate({"5ad1e0c7": True, "77aa10bc": True, "0b0b0b0b": False}.items()):
+    experiment = client.create_experiment(
+        "some", artifact_location=str(folder / "files")
+    )
+    for i, (study_id, finished) in enumerate(
+        {"5ad1e0c7": True, "77aa10bc": True, "0b0b0b0b": False}.items()
+    ):
         tags = {"faith_dspy.kind": "study", "faith_dspy.study_id": study_id}
-        run = client.create_run(experiment, 1000 + i, tags | ({"champion": "sentence"} if finished else {}))
+        run = client.create_run(
+            experiment, 1000 + i, tags | ({"champion": "sentence"} if finished else {})
+        )
         client.log_param(run.info.run_id, "labels_file", "l.jsonl")
         if finished:
             found = RESULT.model_copy(update={"study_id": study_id})
@@ -28,7 +34,11 @@ def store(tmp_path_factory):
 
 
 def test_a_study_is_found_by_its_id_its_run_or_its_beginning(store):
-    run = client_of(store).search_runs(["1"], "tags.`faith_dspy.study_id` = '77aa10bc'")[0].info.run_id
+    run = (
+        client_of(store)
+        .search_runs(["1"], "tags.`faith_dspy.study_id` = '77aa10bc'")[0]
+        .info.run_id
+    )
     for name in ("77aa10bc", "77aa10", run, run[:8], f"runs:/{run}"):
         found = read_study(name, store)
         assert (found.study_id, len(found.test[0].rows)) == ("77aa10bc", 6)
@@ -51,7 +61,10 @@ def test_the_last_studies_of_an_experiment(store, tmp_path):
     none = f"sqlite:///{tmp_path}/none.db"
     for find, said in (
         (lambda: read_study("ffffffff", store), r"neither a folder.*There: .*l\.jsonl"),
-        (lambda: read_study("ffffffff", none), r"neither a folder.*there is no MLflow store at"),
+        (
+            lambda: read_study("ffffffff", none),
+            r"neither a folder.*there is no MLflow store at",
+        ),
         (lambda: read_study("0b0b0b0b", store), "was not finished"),
         (lambda: last_studies("other", store), "there are Default, some"),
     ):
@@ -63,7 +76,10 @@ def test_the_last_studies_of_an_experiment(store, tmp_path):
 def test_a_server_that_is_down_is_named(monkeypatch):
     """One message, no traceback, and no password in it."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(FaithDspyError, match=r"at http://127\.0\.0\.1:9 cannot be used: .*--tracking-uri") as caught:
+    with pytest.raises(
+        FaithDspyError,
+        match=r"at http://127\.0\.0\.1:9 cannot be used: .*--tracking-uri",
+    ) as caught:
         read_study("5ad1e0c7", "http://me:hush@127.0.0.1:9")
     assert "hush" not in str(caught.value)
 

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.all
 ROOT = Path(__file__).parents[3]
 STORE = os.environ.get("FAITH_DSPY_STORE")
 WRONG = re.compile(
-    r"something went wrong|page not found|can't load|failed to (load|fetch)|does not exist|not enabled", re.I
+    r"something went wrong|page not found|can't load|failed to (load|fetch)|does not exist|not enabled",
+    re.I,
 )
 QUIET = """
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
@@ -38,7 +39,9 @@ HIDE_PATHS = (
 )
 """Where files lie on this machine is nothing for a picture."""
 TEXT = "document.body.innerText"
-BUTTON = "[...document.querySelectorAll('button')].find((b) => b.innerText.startsWith('{}'))"
+BUTTON = (
+    "[...document.querySelectorAll('button')].find((b) => b.innerText.startsWith('{}'))"
+)
 EXPERIMENT = "experiments/{experiment}"
 RUN = EXPERIMENT + "/runs/{run}"
 ARTIFACT = RUN + "/artifacts/"
@@ -52,7 +55,9 @@ class Pages:
 
     def show(self, page, *wanted):
         """Open a page, and wait until it shows these texts."""
-        self.browser.visit("about:blank")  # else a page that differs by its fragment is not loaded anew
+        self.browser.visit(
+            "about:blank"
+        )  # else a page that differs by its fragment is not loaded anew
         self.browser.visit(f"{self.address}#/{page.format(**self.names)}")
         for text in wanted:
             self.wait(f"{TEXT}.includes({json.dumps(text)})")
@@ -77,7 +82,9 @@ class Pages:
             kind, told = event["method"], event.get("params", {})
             assert kind != "Runtime.exceptionThrown", told
             if kind == "Network.requestWillBeSent":
-                assert told["request"]["url"].startswith((self.address, "data:", "blob:", "about:")), told
+                assert told["request"]["url"].startswith(
+                    (self.address, "data:", "blob:", "about:")
+                ), told
             if kind == "Log.entryAdded" and told["entry"]["level"] == "error":
                 # Asked for by the page itself, of a server that knows no users.
                 assert told["entry"].get("url", "").endswith("/users/current"), told
@@ -107,12 +114,35 @@ def pages(tmp_path_factory, request, browser):
     query, newest = "tags.`faith_dspy.kind` = 'study'", ["attributes.start_time DESC"]
     runs = store.client.search_runs([store.experiment_id], query, order_by=newest)
     run = next(r for r in runs if "champion" in r.data.tags).info.run_id
-    children = store.client.search_runs([store.experiment_id], f"tags.`mlflow.parentRunId` = '{run}'")
-    asked = [c.info.run_id for c in children if c.data.metrics and "granularity" in c.data.params]
+    children = store.client.search_runs(
+        [store.experiment_id], f"tags.`mlflow.parentRunId` = '{run}'"
+    )
+    asked = [
+        c.info.run_id
+        for c in children
+        if c.data.metrics and "granularity" in c.data.params
+    ]
     variants = json.dumps(asked, separators=(",", ":"))
     port = free_port()
-    command = ["make", "--no-print-directory", "-o", ".venv/.ready", "-C", str(ROOT), "ui"]
-    with serving([*command, f"BIN={Path(sys.executable).parent}", f"STORE={uri}", f"PORT={port}"], folder, port):
+    command = [
+        "make",
+        "--no-print-directory",
+        "-o",
+        ".venv/.ready",
+        "-C",
+        str(ROOT),
+        "ui",
+    ]
+    with serving(
+        [
+            *command,
+            f"BIN={Path(sys.executable).parent}",
+            f"STORE={uri}",
+            f"PORT={port}",
+        ],
+        folder,
+        port,
+    ):
         browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
         browser.size(1600, 900)
         names = {"experiment": store.experiment_id, "run": run, "variants": variants}
@@ -122,11 +152,31 @@ def pages(tmp_path_factory, request, browser):
 @pytest.mark.parametrize(
     ("name", "page", "wanted", "condition"),
     [
-        ("runs", EXPERIMENT + "/runs?workflowType=machine_learning", ["faith-dspy tune", "matching runs"], "true"),
-        ("predictions", ARTIFACT + "test/champion/predictions.csv", ["people", "probability", "faithful"], "true"),
+        (
+            "runs",
+            EXPERIMENT + "/runs?workflowType=machine_learning",
+            ["faith-dspy tune", "matching runs"],
+            "true",
+        ),
+        (
+            "predictions",
+            ARTIFACT + "test/champion/predictions.csv",
+            ["people", "probability", "faithful"],
+            "true",
+        ),
         ("model", "models/faithfulness", ["champion", "Faithfulness judges"], "true"),
-        ("prompt", "prompts/faithfulness.verify.predict", ["Viewing version 1", "Use only the context"], "true"),
-        ("roc", ARTIFACT + "roc.png", ["roc.png"], "[...document.images].some((i) => i.naturalWidth > 300)"),
+        (
+            "prompt",
+            "prompts/faithfulness.verify.predict",
+            ["Viewing version 1", "Use only the context"],
+            "true",
+        ),
+        (
+            "roc",
+            ARTIFACT + "roc.png",
+            ["roc.png"],
+            "[...document.images].some((i) => i.naturalWidth > 300)",
+        ),
         (
             "compare",
             "compare-runs?runs={variants}&experiments=[%22{experiment}%22]",
@@ -160,7 +210,12 @@ def test_learned_opens_in_place(pages):
     box = "(({x, y, right, bottom}) => [x, y, right, bottom])(document.querySelector('iframe').getBoundingClientRect())"
     box, end = pages.browser.js(box), time.monotonic() + 60
     # It is another origin's, so that only its looks tell whether it is there.
-    while len(Image.open(io.BytesIO(pages.browser.picture())).crop(box).getcolors(1 << 24)) < 50:
+    while (
+        len(
+            Image.open(io.BytesIO(pages.browser.picture())).crop(box).getcolors(1 << 24)
+        )
+        < 50
+    ):
         assert time.monotonic() < end, "learned.html is blank"
         time.sleep(1)
     pages.picture("learned")

@@ -21,16 +21,64 @@ HELD = {"held_back": ("injection: tool results: flipped 1.00 of 2 verdicts.",)}
     ("champion", "untuned", "present", "promoted", "reason"),
     [
         # Tested on other answers, under corrected labels too, it must be shown better than its own untuned judge.
-        (MOSTLY, WRONG, None, True, "it is better than its own untuned judge; the present champion was not tested on"),
-        (MOSTLY, WRONG, ELSEWHERE, True, "it is better than its own untuned judge; the present champion was not"),
-        (MOSTLY, WRONG, CORRECTED, True, "it is better than its own untuned judge; the present champion was not"),
-        (MOSTLY, MOSTLY, ELSEWHERE, False, "it is not shown better than its own untuned judge"),
+        (
+            MOSTLY,
+            WRONG,
+            None,
+            True,
+            "it is better than its own untuned judge; the present champion was not tested on",
+        ),
+        (
+            MOSTLY,
+            WRONG,
+            ELSEWHERE,
+            True,
+            "it is better than its own untuned judge; the present champion was not",
+        ),
+        (
+            MOSTLY,
+            WRONG,
+            CORRECTED,
+            True,
+            "it is better than its own untuned judge; the present champion was not",
+        ),
+        (
+            MOSTLY,
+            MOSTLY,
+            ELSEWHERE,
+            False,
+            "it is not shown better than its own untuned judge",
+        ),
         # Tested on the same answers, a difference that is shown decides. All right against all wrong: 100 points.
-        (OFTEN, WRONG, RIGHT, False, "it is worse than the present champion on the same 40 test answers (-25.0 ["),
-        (RIGHT, RIGHT, WRONG, True, "it is better than the present champion on the same 40 test answers (+100.0 ["),
+        (
+            OFTEN,
+            WRONG,
+            RIGHT,
+            False,
+            "it is worse than the present champion on the same 40 test answers (-25.0 [",
+        ),
+        (
+            RIGHT,
+            RIGHT,
+            WRONG,
+            True,
+            "it is better than the present champion on the same 40 test answers (+100.0 [",
+        ),
         # Where none is shown it has still to be worth its tuning.
-        (RIGHT, WRONG, RIGHT, True, "it is better than its own untuned judge, and not shown worse than the present"),
-        (RIGHT, RIGHT, RIGHT, False, "it is not shown better than its own untuned judge"),
+        (
+            RIGHT,
+            WRONG,
+            RIGHT,
+            True,
+            "it is better than its own untuned judge, and not shown worse than the present",
+        ),
+        (
+            RIGHT,
+            RIGHT,
+            RIGHT,
+            False,
+            "it is not shown better than its own untuned judge",
+        ),
         # What no comparison can earn: no better than chance, or worse than what costs less.
         (WRONG, WRONG, None, False, "it is not shown better than chance"),
         (OFTEN, RIGHT, None, False, "it is worse than the untuned judge"),
@@ -46,18 +94,29 @@ def test_who_takes_the_alias(champion, untuned, present, promoted, reason):
 @pytest.mark.parametrize("cheaper", ["lm-calibrated", "lexical-baseline"])
 def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper):
     """Not even the first: the LM calibrated needs no features, the lexical baseline no LM."""
-    result = study(OFTEN, WRONG, test=[judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)])
+    result = study(
+        OFTEN,
+        WRONG,
+        test=[judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)],
+    )
     found = decide_promotion(result, None, first=True)
-    assert (found.promoted, found.reason.startswith("it is worse than the ")) == (False, True)
+    assert (found.promoted, found.reason.startswith("it is worse than the ")) == (
+        False,
+        True,
+    )
 
 
-@pytest.mark.parametrize(("present", "promoted"), [(False, False), (None, False), (True, True)])
+@pytest.mark.parametrize(
+    ("present", "promoted"), [(False, False), (None, False), (True, True)]
+)
 def test_one_without_a_test_replaces_none_that_was_tested(present, promoted):
     """A champion that was only cross-fitted takes the alias from its like alone, not from one nobody knows (None)."""
     there = None if present is None else study(WRONG, split={"cross_fitted": present})
     found = decide_promotion(study(RIGHT, WRONG, split={"cross_fitted": True}), there)
     assert found.promoted is promoted
-    assert found.reason.startswith("it is better than the present" if promoted else "it was only cross-fitted, for")
+    assert found.reason.startswith(
+        "it is better than the present" if promoted else "it was only cross-fitted, for"
+    )
 
 
 @pytest.fixture
@@ -72,9 +131,13 @@ def registered(own_store):
         store.client.log_text(run, result.model_dump_json(), "study.json")
         Judge("openai/tiny", granularity="sentence").save("judge")
         Path("judge/CARD.md").write_text(card, encoding="utf-8")
-        told = register(store, run, result.model_copy(update={"judge_dir": "judge"}), "faithfulness")
+        told = register(
+            store, run, result.model_copy(update={"judge_dir": "judge"}), "faithfulness"
+        )
         aliases = store.client.get_registered_model("faithfulness").aliases
-        return told.removeprefix("Registered as faithfulness version "), {k: str(v) for k, v in aliases.items()}
+        return told.removeprefix("Registered as faithfulness version "), {
+            k: str(v) for k, v in aliases.items()
+        }
 
     make.rollback, make.client = partial(rollback, tracking_uri=uri), store.client
     return make
@@ -86,14 +149,23 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
     Nobody who is no better than chance, or was held back under stress, is champion, whoever is there.
     """
     nobody = "but @champion is given to none: it"
-    assert registered(study(WRONG, study_id="none")) == (f"1, {nobody} is not shown better than chance.", {})
-    assert registered(study(RIGHT, WRONG, study_id="held", **HELD)) == (f"2, {nobody} was held back under stress.", {})
+    assert registered(study(WRONG, study_id="none")) == (
+        f"1, {nobody} is not shown better than chance.",
+        {},
+    )
+    assert registered(study(RIGHT, WRONG, study_id="held", **HELD)) == (
+        f"2, {nobody} was held back under stress.",
+        {},
+    )
     with pytest.raises(InputError, match="no version @champion and none @previous"):
         registered.rollback()
 
     first = registered(study(MOSTLY, study_id="a"))
     assert first == ("3 and @champion: there was no champion.", {"champion": "3"})
-    for told in ("no version is @champion; version 3 is @previous", "version 3 is @champion; no version is @previous"):
+    for told in (
+        "no version is @champion; version 3 is @previous",
+        "version 3 is @champion; no version is @previous",
+    ):
         assert registered.rollback() == f"faithfulness: {told}. Repeat to undo."
 
     told, aliases = registered(study(OFTEN, RIGHT, study_id="b"), "x" * 8000)
@@ -105,11 +177,18 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
     assert told.startswith("5 and @champion: it is better than ")
     assert aliases == {"champion": "5", "previous": "3"}
 
-    assert registered.rollback().startswith("faithfulness: version 3 is @champion; version 5 is")
+    assert registered.rollback().startswith(
+        "faithfulness: version 3 is @champion; version 5 is"
+    )
     again = registered(better)
-    assert again == ("Registered before as faithfulness version 5 (@previous).", {"champion": "3", "previous": "5"})
+    assert again == (
+        "Registered before as faithfulness version 5 (@previous).",
+        {"champion": "3", "previous": "5"},
+    )
 
-    third, fourth = (registered.client.get_model_version("faithfulness", v) for v in "34")
+    third, fourth = (
+        registered.client.get_model_version("faithfulness", v) for v in "34"
+    )
     assert (third.description, fourth.description) == ("The card.", "x" * 5000)
     assert third.tags["promoted"] == "yes: there was no champion"
     assert fourth.tags["promoted"].startswith("no: it is worse than")
@@ -117,7 +196,9 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
 
 def test_there_may_be_nothing_to_roll_back(own_store):
     """A store that is not there, and one without a model, are named; nothing is made."""
-    with pytest.raises(InputError, match=r"there is no MLflow store at sqlite:///nothing\.db"):
+    with pytest.raises(
+        InputError, match=r"there is no MLflow store at sqlite:///nothing\.db"
+    ):
         rollback(tracking_uri="sqlite:///nothing.db")
     assert not Path("nothing.db").exists()
     client_of(f"sqlite:///{own_store}/mlflow.db").create_experiment("faithfulness")

@@ -11,13 +11,23 @@ from faith_dspy.io.labels import parse_example, read_labels
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.optimize.data.imports import majority, parse_values
-from faith_dspy.optimize.tracking.review import FAITHFUL, UNSUPPORTED, label_traces, queue_answers, read_reviews
+from faith_dspy.optimize.tracking.review import (
+    FAITHFUL,
+    UNSUPPORTED,
+    label_traces,
+    queue_answers,
+    read_reviews,
+)
 from faith_dspy.optimize.tracking.store import connect
 
 KETTLE = {
     "id": "kettle",
     "question": "What is it like?",
-    "context": ["A kettle.", {"text": "It is blue.\nIt is old.", "source": "x.md"}, "A kettle."],
+    "context": [
+        "A kettle.",
+        {"text": "It is blue.\nIt is old.", "source": "x.md"},
+        "A kettle.",
+    ],
     "answer": "Hello! It is blue. It is new.",
     "faithful": True,
     "group": "kettles",
@@ -28,24 +38,45 @@ CUP = {"context": ["A cup."], "answer": "It is a cup."}
 
 
 def traces(experiment="faithfulness"):
-    return mlflow.search_traces(locations=[connect(None, experiment).experiment_id], return_type="list")
+    return mlflow.search_traces(
+        locations=[connect(None, experiment).experiment_id], return_type="list"
+    )
 
 
 def trace_of(row, experiment="faithfulness"):
     """The trace of a pushed answer."""
-    return next(t for t in traces(experiment) for s in t.data.spans if s.outputs == row["answer"]).info
+    return next(
+        t
+        for t in traces(experiment)
+        for s in t.data.spans
+        if s.outputs == row["answer"]
+    ).info
 
 
-def finish(row, queue, faithful, unsupported=(), why=None, who="default", experiment="faithfulness"):
+def finish(
+    row,
+    queue,
+    faithful,
+    unsupported=(),
+    why=None,
+    who="default",
+    experiment="faithfulness",
+):
     """What MLflow's page does when a reviewer submits answers."""
     trace_id, store = trace_of(row, experiment).trace_id, connect(None, experiment)
     person = AssessmentSource("HUMAN", who)
     name = f"{FAITHFUL} ({queue})"
-    mlflow.log_feedback(trace_id=trace_id, name=name, value=faithful, source=person, rationale=why)
+    mlflow.log_feedback(
+        trace_id=trace_id, name=name, value=faithful, source=person, rationale=why
+    )
     if unsupported:
         name = f"{UNSUPPORTED} ({queue})"
-        mlflow.log_feedback(trace_id=trace_id, name=name, value=list(unsupported), source=person)
-    found = review_queues.get_review_queue(name=queue, experiment_id=store.experiment_id)
+        mlflow.log_feedback(
+            trace_id=trace_id, name=name, value=list(unsupported), source=person
+        )
+    found = review_queues.get_review_queue(
+        name=queue, experiment_id=store.experiment_id
+    )
     done = {"item_id": trace_id, "status": "complete", "completed_by": who}
     review_queues.set_review_queue_item_status(found.queue_id, **done)
 
@@ -73,11 +104,17 @@ def test_from_answers_to_labels(own_store):
         "reasons": {"ann": "No date is given."},
         "statements": [
             {"text": "It is blue.", "verdict": "fully_supported"},
-            {"text": "It is new.", "verdict": "not_supported", "reason": "No date is given."},
+            {
+                "text": "It is new.",
+                "verdict": "not_supported",
+                "reason": "No date is given.",
+            },
         ],
     }
     assert labels.sentence == "1 labelled answer, 0 faithful; 1 review unfinished."
-    with pytest.raises(InputError, match="there is no review queue 'second'; the experiment has first"):
+    with pytest.raises(
+        InputError, match="there is no review queue 'second'; the experiment has first"
+    ):
         reviews("second")
 
 
@@ -108,16 +145,26 @@ def test_two_people(own_store):
     finish(CUP, "bea", True, who="Beatrice")
     labels = reviews("ann", "bea")
     kettle, cup = sorted(labels.rows, key=lambda r: r["answer"])
-    assert (kettle["faithful"], kettle["annotators"]) == (None, {"ann": False, "bea": True})
+    assert (kettle["faithful"], kettle["annotators"]) == (
+        None,
+        {"ann": False, "bea": True},
+    )
     assert "statements" not in kettle
-    assert (cup["faithful"], cup["annotators"]) == (True, {"ann": True, "Beatrice": True})
+    assert (cup["faithful"], cup["annotators"]) == (
+        True,
+        {"ann": True, "Beatrice": True},
+    )
     assert cup["statements"] == [{"text": "It is a cup.", "verdict": "fully_supported"}]
     assert (labels.split, labels.unfinished) == (["kettle"], 0)
     examples = [parse_example(row) for row in (kettle, cup)]
     assert examples[0].label is None
     people = annotator_agreement(examples)
     # Each is held against the other: no agreement on the kettle, agreement on the cup.
-    assert (people.n, people.confusion["faithful_passed"], people.confusion["unfaithful_failed"]) == (4, 2, 0)
+    assert (
+        people.n,
+        people.confusion["faithful_passed"],
+        people.confusion["unfaithful_failed"],
+    ) == (4, 2, 0)
 
 
 def test_statements_that_are_not_there(own_store):
@@ -129,13 +176,18 @@ def test_statements_that_are_not_there(own_store):
     labels = reviews()
     cup, kettle = sorted(labels.rows, key=lambda r: r["answer"], reverse=True)
     assert (kettle["faithful"], kettle.get("statements")) == (False, None)
-    assert labels.unreadable == [f"trace {trace_of(KETTLE).trace_id}, first: statement 7 of 2"]
+    assert labels.unreadable == [
+        f"trace {trace_of(KETTLE).trace_id}, first: statement 7 of 2"
+    ]
     assert cup["statements"] == [{"text": "It is a cup.", "verdict": "not_supported"}]
 
 
 @pytest.mark.parametrize(
     ("where", "name", "calls"),
-    [(mlflow, "flush_trace_async_logging", 1), (review_queues, "add_items_to_review_queue", 0)],
+    [
+        (mlflow, "flush_trace_async_logging", 1),
+        (review_queues, "add_items_to_review_queue", 0),
+    ],
 )
 def test_a_push_that_was_cut_off(own_store, monkeypatch, where, name, calls):
     """Pushed again, all of it is in the queue, and nothing twice: cut off after a trace, or before the queue."""
@@ -153,7 +205,9 @@ def test_a_push_that_was_cut_off(own_store, monkeypatch, where, name, calls):
     queue_answers([KETTLE, CUP], "first")
     assert len(traces()) == 2
     (queue,) = review_queues.list_review_queues(experiment_id=connect().experiment_id)
-    items = [item.item_id for item in review_queues.list_review_queue_items(queue.queue_id)]
+    items = [
+        item.item_id for item in review_queues.list_review_queue_items(queue.queue_id)
+    ]
     assert sorted(items) == sorted(t.info.trace_id for t in traces())
 
 
@@ -162,13 +216,27 @@ def test_traces_of_an_application(own_store):
     with mlflow.start_span("agent") as span:
         span.set_inputs({"question": "?", "context": CUP["context"]})
         span.set_outputs(CUP["answer"])
-    assert queue_answers(None, "live", traces="attributes.status = 'OK'", experiment="Default").items == 1
-    assert len(review_queues.get_review_queue(name="live", experiment_id="0").schema_ids) == 1
+    assert (
+        queue_answers(
+            None, "live", traces="attributes.status = 'OK'", experiment="Default"
+        ).items
+        == 1
+    )
+    assert (
+        len(review_queues.get_review_queue(name="live", experiment_id="0").schema_ids)
+        == 1
+    )
     finish(CUP, "live", True, experiment="Default")
     (row,) = reviews("live", experiment="Default").rows
-    assert (row["context"], row["answer"], row["faithful"]) == (CUP["context"], CUP["answer"], True)
+    assert (row["context"], row["answer"], row["faithful"]) == (
+        CUP["context"],
+        CUP["answer"],
+        True,
+    )
     with pytest.raises(InputError, match="no trace of the experiment 'Default' fits"):
-        queue_answers(None, "live", traces="attributes.status = 'ERROR'", experiment="Default")
+        queue_answers(
+            None, "live", traces="attributes.status = 'ERROR'", experiment="Default"
+        )
 
 
 def test_queues_on_the_command_line(own_store, cli):
@@ -180,11 +248,17 @@ def test_queues_on_the_command_line(own_store, cli):
 
     Path("answers.csv").write_text("context,answer\nA cup.,It is a cup.\n")
     code, err = run("push", "answers.csv", "--queue", "first", "--verdicts", "none")
-    assert (code, err.startswith("first: 1 review added (1 new trace). Page")) == (0, True)
+    assert (code, err.startswith("first: 1 review added (1 new trace). Page")) == (
+        0,
+        True,
+    )
     assert "review-queue?selectedQueueId=rq-" in err
     code, err = run("pull", "--queue", "first")
     assert code == 2
-    assert "nobody has finished a review of the queue 'first': 0 labelled answers, 0 faithful; 1 review unf" in err
+    assert (
+        "nobody has finished a review of the queue 'first': 0 labelled answers, 0 faithful; 1 review unf"
+        in err
+    )
     finish(CUP, "first", True)
     pulled = run("pull", "--queue", "first", "--reviewer", "ann")
     assert pulled == (0, "labels.jsonl: 1 labelled answer, 1 faithful.\n")
@@ -195,7 +269,13 @@ def test_queues_on_the_command_line(own_store, cli):
 
 
 def say(trace_id, who, value, name="faithful", why=None, kind="HUMAN"):
-    mlflow.log_feedback(trace_id=trace_id, name=name, value=value, source=AssessmentSource(kind, who), rationale=why)
+    mlflow.log_feedback(
+        trace_id=trace_id,
+        name=name,
+        value=value,
+        source=AssessmentSource(kind, who),
+        rationale=why,
+    )
 
 
 def traced(answer, context="A kettle."):
@@ -229,7 +309,11 @@ def test_people_on_traces_of_an_agent(own_store):
     say(trace_id, "ann", "no")  # she has changed her mind
     say(trace_id, "gpt", "yes", kind="LLM_JUDGE")
     say(trace_id, "dee", "yes", name="fluent")
-    failed = Feedback(name="faithful", error="the page did not load", source=AssessmentSource("HUMAN", "eve"))
+    failed = Feedback(
+        name="faithful",
+        error="the page did not load",
+        source=AssessmentSource("HUMAN", "eve"),
+    )
     mlflow.log_assessment(traced("Nobody said anything of this."), failed)
     with mlflow.start_span(name="root_span") as span:
         span.set_inputs({"question": "?", "context": ["A kettle."]})
@@ -248,14 +332,19 @@ def test_people_on_traces_of_an_agent(own_store):
 
 def test_what_does_not_become_a_label(own_store):
     """Traces on which people are split have no label; words nobody explained and traces without a context are named."""
-    split, unknown, bare, told = (traced(a, c) for a, c in (("A.", "x"), ("B.", "x"), ("C.", ""), ("D.", "x")))
+    split, unknown, bare, told = (
+        traced(a, c) for a, c in (("A.", "x"), ("B.", "x"), ("C.", ""), ("D.", "x"))
+    )
     say(split, "ann", True)
     say(split, "bob", False)
     say(unknown, "ann", "plausible")
     say(bare, "ann", True)
     say(told, "ann", False, why="It is not there.")
     labels = feedback()
-    assert {row["id"]: row["faithful"] for row in labels.rows} == {split: None, told: False}
+    assert {row["id"]: row["faithful"] for row in labels.rows} == {
+        split: None,
+        told: False,
+    }
     assert labels.split == [split]
     assert sorted(labels.unreadable) == sorted(
         [
@@ -267,9 +356,15 @@ def test_what_does_not_become_a_label(own_store):
         "1 labelled answer, 0 faithful; 1 without one because people are split; 2 could not be read"
     )
     explained = feedback(values=parse_values(["plausible=true"])).rows
-    assert {row["id"]: row["faithful"] for row in explained} == {split: None, unknown: True, told: False}
+    assert {row["id"]: row["faithful"] for row in explained} == {
+        split: None,
+        unknown: True,
+        told: False,
+    }
     (row,) = [row for row in explained if row["id"] == told]
-    assert row["statements"] == [{"text": "D.", "verdict": "not_supported", "reason": "It is not there."}]
+    assert row["statements"] == [
+        {"text": "D.", "verdict": "not_supported", "reason": "It is not there."}
+    ]
 
 
 def test_majority():
@@ -282,11 +377,23 @@ def test_feedback_on_the_command_line(own_store, cli):
     """`labels pull` writes a file of the feedback; an experiment or assessments that are not there are an error."""
     say(traced("It is blue."), "ann", "yes")
     for words, code, said in (
-        ("--experiment Default --out pulled.jsonl", 0, "pulled.jsonl: 1 labelled answer, 1 faithful.\n"),
+        (
+            "--experiment Default --out pulled.jsonl",
+            0,
+            "pulled.jsonl: 1 labelled answer, 1 faithful.\n",
+        ),
         ("--experiment reviews", 2, "there is no experiment 'reviews'"),
-        ("--experiment Default --name fluent", 2, "usable human assessment called 'fluent'"),
+        (
+            "--experiment Default --name fluent",
+            2,
+            "usable human assessment called 'fluent'",
+        ),
     ):
         done, _, err = cli("labels", "pull", *words.split())
         assert (done, said in err) == (code, True)
     (example,) = read_labels("pulled.jsonl")
-    assert (example.answer, example.faithful, example.annotators) == ("It is blue.", True, {"ann": "yes"})
+    assert (example.answer, example.faithful, example.annotators) == (
+        "It is blue.",
+        True,
+        {"ann": "yes"},
+    )

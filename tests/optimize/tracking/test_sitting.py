@@ -18,11 +18,17 @@ pytestmark = pytest.mark.all
 QUIET = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');"
 SUBMIT = '[data-component-id="mlflow.experiment-review-queue.focused-review.complete"]'
 START = "[...document.querySelectorAll('button')].find((e) => e.innerText.includes('Start review'))"
-CHOICE = "[...document.querySelectorAll('label')].find((e) => e.innerText.trim() === {})"
+CHOICE = (
+    "[...document.querySelectorAll('label')].find((e) => e.innerText.trim() === {})"
+)
 TEXT = "document.body.innerText"
 SECONDS = 240
 
-KETTLE = {"id": "kettle", "context": ["A kettle.", "It is blue."], "answer": "It is blue. It is new."}
+KETTLE = {
+    "id": "kettle",
+    "context": ["A kettle.", "It is blue."],
+    "answer": "It is blue. It is new.",
+}
 CUP = {"id": "cup", "context": ["A cup."], "answer": "It is a cup."}
 SAYS = {
     "ann": {"kettle": "Not faithful", "cup": "Faithful"},
@@ -38,8 +44,12 @@ def review(b, address, who):
     b.wait(f"Boolean({START})", SECONDS)
     b.js(f"{START}.click()")
     for _ in SAYS[who]:
-        b.wait(f"document.querySelector('{SUBMIT}') && {TEXT}.includes('Chunk 0')", SECONDS)
-        item = b.js("new URLSearchParams(location.hash.split('?')[1]).get('selectedItemId')")
+        b.wait(
+            f"document.querySelector('{SUBMIT}') && {TEXT}.includes('Chunk 0')", SECONDS
+        )
+        item = b.js(
+            "new URLSearchParams(location.hash.split('?')[1]).get('selectedItemId')"
+        )
         name = "kettle" if b.js(f"{TEXT}.includes('It is new.')") else "cup"
         choice = SAYS[who][name]
         b.js("document.getElementById('picked')?.removeAttribute('id')")
@@ -49,7 +59,10 @@ def review(b, address, who):
             Path(os.environ["FAITH_DSPY_IMAGES"], "review.png").write_bytes(b.picture())
         b.wait(f"!document.querySelector('{SUBMIT}').disabled", SECONDS)
         b.point(SUBMIT, click=True)
-        b.wait(f"!location.hash.includes('{item}') || {TEXT}.includes('Start review')", SECONDS)
+        b.wait(
+            f"!location.hash.includes('{item}') || {TEXT}.includes('Start review')",
+            SECONDS,
+        )
 
 
 def test_from_push_to_pull(own_store, browser):
@@ -58,7 +71,16 @@ def test_from_push_to_pull(own_store, browser):
     store, port = connect(), free_port()
     browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
     browser.size(1500, 950)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri, "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        store.uri,
+        "--workers",
+        "1",
+    ]
     with serving([*command, "--port", str(port)], own_store, port):
         for who, page in pages.items():
             review(browser, f"http://127.0.0.1:{port}/{page}", who)
@@ -66,4 +88,7 @@ def test_from_push_to_pull(own_store, browser):
     cup, kettle = sorted(labels.rows, key=lambda row: row["id"])
     assert (labels.split, labels.unfinished, labels.unreadable) == (["cup"], 0, [])
     assert (cup["faithful"], cup["annotators"]) == (None, {"ann": True, "bea": False})
-    assert (kettle["faithful"], kettle["annotators"]) == (False, {"ann": False, "bea": False})
+    assert (kettle["faithful"], kettle["annotators"]) == (
+        False,
+        {"ann": False, "bea": False},
+    )

@@ -23,8 +23,23 @@ from faith_dspy.optimize.tracking.store import connect
 def server(folder):
     """`mlflow server` on loopback; runs, registry, artifacts and traces all go over HTTP."""
     port = free_port()
-    where = ["--backend-store-uri", f"sqlite:///{folder}/served.db", "--artifacts-destination", str(folder / "served")]
-    command = [sys.executable, "-m", "mlflow", "server", *where, "--host", "127.0.0.1", "--port", str(port)]
+    where = [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/served.db",
+        "--artifacts-destination",
+        str(folder / "served"),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        *where,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     with serving([*command, "--workers", "1"], folder, port):
         yield f"http://127.0.0.1:{port}"
 
@@ -33,12 +48,21 @@ def server(folder):
 def postgresql(folder):
     """A PostgreSQL of this test's own, on a socket in a folder; it does not run as root."""
     if POSTGRESQL is None:
-        pytest.skip("PostgreSQL was not tried: it is not installed (apt-get install postgresql)")
+        pytest.skip(
+            "PostgreSQL was not tried: it is not installed (apt-get install postgresql)"
+        )
     with unprivileged_folder() as (home, user):
 
         def run(program, *words):
-            command = [str(Path(POSTGRESQL) / program), "-D", str(home / "data"), *words]
-            subprocess.run(command, cwd=home, check=True, stdout=subprocess.DEVNULL, **user)
+            command = [
+                str(Path(POSTGRESQL) / program),
+                "-D",
+                str(home / "data"),
+                *words,
+            ]
+            subprocess.run(
+                command, cwd=home, check=True, stdout=subprocess.DEVNULL, **user
+            )
 
         run("initdb", "-U", "mlflow", "--auth=trust", "--no-sync")
         only_socket = f"-k {home} -c listen_addresses= -c fsync=off"
@@ -86,17 +110,33 @@ def test_a_study_is_kept_by_every_store(uri, recorded):
     tested = result.tested("champion")
     accuracy = tested.agreement.balanced_accuracy.value
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["test/balanced_accuracy"] == pytest.approx(accuracy, abs=1e-4)
-    variants = store.client.search_runs([store.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
-    assert {r.data.tags["faith_dspy.variant"] for r in variants} == {v.name for v in result.variants}
-    assert {"learned.html", "study.json", "judge", "test"} <= {f.path for f in store.client.list_artifacts(run_id)}
+    assert run.data.metrics["test/balanced_accuracy"] == pytest.approx(
+        accuracy, abs=1e-4
+    )
+    variants = store.client.search_runs(
+        [store.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'"
+    )
+    assert {r.data.tags["faith_dspy.variant"] for r in variants} == {
+        v.name for v in result.variants
+    }
+    assert {"learned.html", "study.json", "judge", "test"} <= {
+        f.path for f in store.client.list_artifacts(run_id)
+    }
     assert read_study(run_id).champion == result.champion
     assert store.client.get_model_version("faithfulness", "1").run_id == run_id
-    assert load_judge("models:/faithfulness/1").config == load_judge(result.judge_dir).config
+    assert (
+        load_judge("models:/faithfulness/1").config
+        == load_judge(result.judge_dir).config
+    )
     traces = store.client.search_traces(locations=[store.experiment_id], run_id=run_id)
-    assert sorted(t.info.client_request_id for t in traces) == sorted(r.id for r in tested.rows)
+    assert sorted(t.info.client_request_id for t in traces) == sorted(
+        r.id for r in tested.rows
+    )
     with_probability = {r.id: r.probability is not None for r in tested.rows}
-    assert all(len(t.info.assessments) == 3 + with_probability[t.info.client_request_id] for t in traces)
+    assert all(
+        len(t.info.assessments) == 3 + with_probability[t.info.client_request_id]
+        for t in traces
+    )
 
 
 CONNECTING = """
@@ -113,7 +153,12 @@ print(store.client.create_run(store.experiment_id).info.run_id)
 def test_a_new_store_by_three_processes_at_once(tmp_path):
     """One of them makes tables and experiment, the others find them; only the store and its lock are left."""
     command = [sys.executable, "-c", CONNECTING, f"sqlite:///{tmp_path}/mlflow.db"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
     started = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(3)]
     for process in started:
         assert process.stdout.readline() == "ready\n"
@@ -124,7 +169,10 @@ def test_a_new_store_by_three_processes_at_once(tmp_path):
     assert [p.returncode for p in started] == [0, 0, 0], told
     found = connect(f"sqlite:///{tmp_path}/mlflow.db", create=False)
     assert len(found.client.search_runs([found.experiment_id])) == 3
-    assert {p.name for p in tmp_path.iterdir() if "mlflow.db" in p.name} == {"mlflow.db", ".mlflow.db.lock"}
+    assert {p.name for p in tmp_path.iterdir() if "mlflow.db" in p.name} == {
+        "mlflow.db",
+        ".mlflow.db.lock",
+    }
 
 
 MAKING = "import mlflow, sys; from faith_dspy.optimize.tracking.store import connect; connect(sys.argv[1])"
@@ -152,5 +200,8 @@ def test_a_damaged_store_is_named(tmp_path, tables):
     else:
         with sqlite3.connect(path) as database:
             database.execute(tables)
-    with pytest.raises(FaithDspyError, match=rf"{path} is a damaged MLflow store .*: mv {path} {path}\.damaged"):
+    with pytest.raises(
+        FaithDspyError,
+        match=rf"{path} is a damaged MLflow store .*: mv {path} {path}\.damaged",
+    ):
         connect(f"sqlite:///{path}")

@@ -14,7 +14,11 @@ from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
-from faith_dspy.optimize.tracking.study_run import MlflowTracker, cost_metrics, log_study_traces
+from faith_dspy.optimize.tracking.study_run import (
+    MlflowTracker,
+    cost_metrics,
+    log_study_traces,
+)
 from faith_dspy.schema import Judgment, Unscored, Usage
 
 YES = {True: "yes", False: "no"}
@@ -30,15 +34,21 @@ class Logged(NamedTuple):
     folder: Path
 
     def read(self, path, run_id=None):
-        return Path(self.client.download_artifacts(run_id or self.run.info.run_id, path)).read_text(encoding="utf-8")
+        return Path(
+            self.client.download_artifacts(run_id or self.run.info.run_id, path)
+        ).read_text(encoding="utf-8")
 
     def traces(self, run_id=None):
         run_id = run_id or self.run.info.run_id
-        return self.client.search_traces(locations=[self.store.experiment_id], run_id=run_id)
+        return self.client.search_traces(
+            locations=[self.store.experiment_id], run_id=run_id
+        )
 
     def files(self, folder=""):
         found = self.client.list_artifacts(self.run.info.run_id, folder)
-        return {f.path for f in found if not f.is_dir}.union(*(self.files(f.path) for f in found if f.is_dir))
+        return {f.path for f in found if not f.is_dir}.union(
+            *(self.files(f.path) for f in found if f.is_dir)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +64,13 @@ def logged(tmp_path_factory, recorded):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         tracker = log_study(f"sqlite:///{folder}/mlflow.db", result)
-    return Logged(result, tracker.client, tracker._store, tracker.client.get_run(tracker.run_id), folder)
+    return Logged(
+        result,
+        tracker.client,
+        tracker._store,
+        tracker.client.get_run(tracker.run_id),
+        folder,
+    )
 
 
 @pytest.fixture
@@ -66,7 +82,10 @@ def no_pictures(monkeypatch):
 
 def children(client, run_id):
     """The runs of a study's variants, by name."""
-    found = client.search_runs([client.get_run(run_id).info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
+    found = client.search_runs(
+        [client.get_run(run_id).info.experiment_id],
+        f"tags.`mlflow.parentRunId` = '{run_id}'",
+    )
     return {r.data.tags["faith_dspy.variant"]: r for r in found}
 
 
@@ -76,16 +95,29 @@ def test_every_variant_is_a_run_under_the_studys(logged):
     assert list(reversed(runs)) == [v.name for v in logged.result.variants]
     measured, run = logged.result.variant("sentence"), runs["sentence"]
     accuracy = measured.agreement.balanced_accuracy
-    assert run.data.metrics["dev/balanced_accuracy"] == pytest.approx(accuracy.value, abs=1e-4)
-    assert run.data.metrics["dev/balanced_accuracy_low"] == pytest.approx(accuracy.low, abs=1e-4)
-    assert run.data.metrics["cost/computed_tokens"] == measured.usage.computed_tokens / 24
+    assert run.data.metrics["dev/balanced_accuracy"] == pytest.approx(
+        accuracy.value, abs=1e-4
+    )
+    assert run.data.metrics["dev/balanced_accuracy_low"] == pytest.approx(
+        accuracy.low, abs=1e-4
+    )
+    assert (
+        run.data.metrics["cost/computed_tokens"] == measured.usage.computed_tokens / 24
+    )
     assert run.data.params["granularity"] == "sentence"
     assert len(json.loads(logged.read("result.json", run.info.run_id))["rows"]) == 24
-    stars = [n for n, r in runs.items() if r.data.tags.get("champion") == "true" and r.info.run_name.startswith("★ ")]
+    stars = [
+        n
+        for n, r in runs.items()
+        if r.data.tags.get("champion") == "true" and r.info.run_name.startswith("★ ")
+    ]
     assert stars == [logged.result.champion]
     skipped = runs["sentence-gepa"]
     assert (skipped.info.status, skipped.data.metrics) == ("KILLED", {})
-    assert "2 supported and 2 unsupported statements in either part" in skipped.data.tags["mlflow.note.content"]
+    assert (
+        "2 supported and 2 unsupported statements in either part"
+        in skipped.data.tags["mlflow.note.content"]
+    )
     assert not any(v != v for r in runs.values() for v in r.data.metrics.values())
 
 
@@ -96,23 +128,39 @@ def test_the_studys_run_holds_the_test_and_the_judge(logged):
     assert run.info.status == "FINISHED"
     tested = result.tested("champion").agreement.balanced_accuracy.value
     assert run.data.metrics["test/balanced_accuracy"] == pytest.approx(tested, abs=1e-4)
-    assert run.data.metrics["test/gain_over_untuned"] == pytest.approx(gain.balanced_accuracy.value, abs=1e-4)
+    assert run.data.metrics["test/gain_over_untuned"] == pytest.approx(
+        gain.balanced_accuracy.value, abs=1e-4
+    )
     assert run.data.metrics["dev/flip_rate"] == 0.25
-    assert (run.data.tags["champion"], run.data.tags["vs_untuned"]) == (result.champion, gain.verdict)
+    assert (run.data.tags["champion"], run.data.tags["vs_untuned"]) == (
+        result.champion,
+        gain.verdict,
+    )
     note = run.data.tags["mlflow.note.content"]
     assert "\n- Gain: " in note
     opened = {"details.md", "roc.png", "learned.html", "test/champion/predictions.csv"}
-    assert opened | {"judge/judge.json", "judge/CARD.md", "test/champion/plots/confusion.png"} <= logged.files()
+    assert (
+        opened
+        | {"judge/judge.json", "judge/CARD.md", "test/champion/plots/confusion.png"}
+        <= logged.files()
+    )
     for name in ("learned.html", "test/champion/predictions.csv"):
         assert f"/runs/{run.info.run_id}/artifacts/{name})" in note
     document = json.loads(logged.read("study.json"))
     assert document["champion"] == result.champion
     assert not {"answer", "context"} & set(document["test"][0]["rows"][0])
-    table = list(csv.DictReader(io.StringIO(logged.read("test/champion/predictions.csv"))))
+    table = list(
+        csv.DictReader(io.StringIO(logged.read("test/champion/predictions.csv")))
+    )
     right = [row["right"] for row in table]
     assert right == sorted(right, key=["NO", "–", "yes"].index)
-    datasets = {i.tags[0].value: (i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs}
-    assert datasets == {part: ("cities", digest) for part, digest in result.split["hashes"].items()}
+    datasets = {
+        i.tags[0].value: (i.dataset.name, i.dataset.digest)
+        for i in run.inputs.dataset_inputs
+    }
+    assert datasets == {
+        part: ("cities", digest) for part, digest in result.split["hashes"].items()
+    }
 
 
 def test_the_champions_prompts_are_in_the_prompt_registry(logged):
@@ -129,7 +177,10 @@ def test_the_registered_judge_loads_without_pickle_or_lm(logged, recorded, monke
     """`load_judge` and MLflow load it, and it is what the study exported."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", logged.store.uri)
     monkeypatch.setenv("OPENAI_API_BASE", recorded.server.base)
-    assert load_judge("models:/faithfulness/1").config == load_judge(logged.result.judge_dir).config
+    assert (
+        load_judge("models:/faithfulness/1").config
+        == load_judge(logged.result.judge_dir).config
+    )
     model = mlflow.pyfunc.load_model("models:/faithfulness/1")
     given, found = (
         [p.name for p in side.inputs[0].type.properties]
@@ -149,12 +200,21 @@ def test_an_answer_is_a_trace(logged):
 
     The first in MLflow, its newest, is the worst disagreement.
     """
-    found, answers = logged.traces(), {r.id: r for r in logged.result.tested("champion").answers}
+    found, answers = (
+        logged.traces(),
+        {r.id: r for r in logged.result.tested("champion").answers},
+    )
     for trace in found:
         row = answers[trace.info.client_request_id]
         (span,), e = trace.data.spans, row.example
-        assert span.inputs == {"question": e.question, "answer": e.answer, "context": [c.text for c in e.context]}
-        assert [s["text"] for s in span.outputs["statements"]] == [s.text for s in row.judgment.statements]
+        assert span.inputs == {
+            "question": e.question,
+            "answer": e.answer,
+            "context": [c.text for c in e.context],
+        }
+        assert [s["text"] for s in span.outputs["statements"]] == [
+            s.text for s in row.judgment.statements
+        ]
         assert trace.info.token_usage["input_tokens"] == row.raw.usage.prompt_tokens
         told = {(a.name, a.source.source_type): a.value for a in trace.info.assessments}
         assert told["faithful", "HUMAN"] == YES[row.label]
@@ -170,11 +230,20 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     row = row.model_copy(update={"judgment": Judgment(unscored=Unscored.LM_FAILED)})
     test = [logged.result.test[0].model_copy(update={"answers": (row,)})]
     run_id = logged.client.create_run(logged.store.experiment_id).info.run_id
-    log_study_traces(logged.store, run_id, logged.result.model_copy(update={"test": test}))
+    log_study_traces(
+        logged.store, run_id, logged.result.model_copy(update={"test": test})
+    )
     (trace,) = logged.traces(run_id)
-    (feedback,) = [a for a in trace.info.assessments if a.name == "faithful" and a.feedback is not None]
+    (feedback,) = [
+        a
+        for a in trace.info.assessments
+        if a.name == "faithful" and a.feedback is not None
+    ]
     assert feedback.feedback.value is None
-    assert (feedback.error.error_code, feedback.error.error_message) == ("UNSCORED", "lm_failed")
+    assert (feedback.error.error_code, feedback.error.error_message) == (
+        "UNSCORED",
+        "lm_failed",
+    )
     assert "agrees" not in {a.name for a in trace.info.assessments}
 
 
@@ -183,7 +252,9 @@ def test_how_often_a_testset_was_opened(own_store, recorded):
     store, elsewhere = connect(), connect(None, "other")
 
     def opened(where, study_id, test_hash="7e57"):
-        return MlflowTracker(where, recorded.result.model_copy(update={"study_id": study_id})).count_openings(test_hash)
+        return MlflowTracker(
+            where, recorded.result.model_copy(update={"study_id": study_id})
+        ).count_openings(test_hash)
 
     assert [opened(store, "a"), opened(store, "a"), opened(elsewhere, "b")] == [1, 1, 2]
     for run in store.client.search_runs([store.experiment_id]):
@@ -193,7 +264,9 @@ def test_how_often_a_testset_was_opened(own_store, recorded):
 
 def test_costs_are_of_an_answer():
     """Dollars of a thousand of them; what nobody knows is no number."""
-    assert cost_metrics(Usage(prompt_tokens=80, cached_tokens=40, dollars=0.008), 8) == {
+    assert cost_metrics(
+        Usage(prompt_tokens=80, cached_tokens=40, dollars=0.008), 8
+    ) == {
         "cost/computed_tokens": 5.0,
         "cost/seconds": 0.0,
         "cost/dollars_per_1000_answers": 1.0,
@@ -202,17 +275,30 @@ def test_costs_are_of_an_answer():
 
 
 def test_without_registration_there_is_no_model(own_store, recorded, no_pictures):
-    tracker = log_study(f"sqlite:///{own_store}/mlflow.db", recorded.result, register=False)
-    assert tracker.client.search_registered_models() == list(tracker.client.search_prompts()) == []
-    assert "models:/" not in tracker.client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
+    tracker = log_study(
+        f"sqlite:///{own_store}/mlflow.db", recorded.result, register=False
+    )
+    assert (
+        tracker.client.search_registered_models()
+        == list(tracker.client.search_prompts())
+        == []
+    )
+    assert (
+        "models:/"
+        not in tracker.client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
+    )
 
 
 def down(*_, **__):
     raise ConnectionError("connection refused\nand more lines")
 
 
-@pytest.mark.parametrize("away", [["register_prompt"], ["log_batch", "search_registered_models"]])
-def test_a_store_that_stays_away_does_not_end_the_study(own_store, recorded, no_pictures, caplog, away):
+@pytest.mark.parametrize(
+    "away", [["register_prompt"], ["log_batch", "search_registered_models"]]
+)
+def test_a_store_that_stays_away_does_not_end_the_study(
+    own_store, recorded, no_pictures, caplog, away
+):
     """One warning when it begins to fail; `finish` says that the judge is complete and the record is not."""
     tracker = MlflowTracker(connect(), recorded.result)
     with pytest.MonkeyPatch.context() as patch:
@@ -222,27 +308,42 @@ def test_a_store_that_stays_away_does_not_end_the_study(own_store, recorded, no_
             tracker.variant(v)
         registered = tracker.finish(recorded.result)
     done = away == ["register_prompt"]
-    assert registered.startswith("Registered as faithfulness version 1" if done else "Not registered: MLflow at sqlite")
+    assert registered.startswith(
+        "Registered as faithfulness version 1"
+        if done
+        else "Not registered: MLflow at sqlite"
+    )
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
     failed, incomplete = (r.getMessage() for r in caplog.records)
-    assert failed == f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
+    assert (
+        failed
+        == f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
+    )
     assert "record of this study is incomplete" in incomplete
 
 
-@pytest.mark.parametrize(("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
-def test_a_study_that_is_not_finished_does_not_stay_running(own_store, recorded, no_pictures, fault, status):
+@pytest.mark.parametrize(
+    ("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
+)
+def test_a_study_that_is_not_finished_does_not_stay_running(
+    own_store, recorded, no_pictures, fault, status
+):
     """Its run ends with the process that made it; the variants that were finished stay."""
     tracker = MlflowTracker(connect(), recorded.result)
     tracker.variant(recorded.result.variant("sentence"))
     tracker.__exit__(type(fault), fault, None)
     run = tracker.client.get_run(tracker.run_id)
     assert (run.info.status, run.data.tags["status"]) == (status, status.lower())
-    assert children(tracker.client, tracker.run_id)["sentence"].info.status == "FINISHED"
+    assert (
+        children(tracker.client, tracker.run_id)["sentence"].info.status == "FINISHED"
+    )
 
 
 def test_a_deleted_experiment_is_named(own_store):
     """MLflow neither uses nor makes an experiment of a deleted one's name: the error says how to get it back."""
     store = connect()
     store.client.delete_experiment(store.experiment_id)
-    with pytest.raises(FaithDspyError, match=f"restore --experiment-id {store.experiment_id}"):
+    with pytest.raises(
+        FaithDspyError, match=f"restore --experiment-id {store.experiment_id}"
+    ):
         connect()
