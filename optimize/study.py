@@ -20,7 +20,7 @@ from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
 from faith_dspy.optimize.classifier.operating_point import check_recall
 from faith_dspy.optimize.compile.optimizers import PROPOSING
-from faith_dspy.optimize.data.audit import annotator_agreement
+from faith_dspy.optimize.data.labels import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
 from faith_dspy.optimize.plan import (
     BudgetName,

@@ -14,7 +14,7 @@ from faith_dspy.errors import InputError, counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.data.imports import ImportedLabels
+    from faith_dspy.optimize.data.labels import ImportedLabels
     from faith_dspy.schema import LabelledExample
 
 app = typer.Typer(
@@ -85,7 +85,7 @@ def show(
     With --json the answers are lines of a labels file.
     """
     from faith_dspy.io.labels import read_labels
-    from faith_dspy.optimize.data.imports import row_of
+    from faith_dspy.optimize.data.labels import row_of
 
     examples = read_labels(labels, require_label=False)
     if as_json:
@@ -161,7 +161,7 @@ def get(
     from faith_dspy.eval_sets.catalog import folder_of
     from faith_dspy.eval_sets.public import PUBLIC, load_public
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import write_labels
+    from faith_dspy.optimize.data.labels import write_labels
 
     out = out or Path(f"{name}.jsonl")
     check_writable(out)
@@ -182,7 +182,7 @@ def get(
 @app.command()
 def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
     """Check a labels file: are there enough, of which kind, how would they be split, how far do annotators agree."""
-    from faith_dspy.optimize.data.audit import audit_labels
+    from faith_dspy.optimize.data.labels import audit_labels
     from faith_dspy.report.tables import Table
 
     def in_words(value: Any) -> str:
@@ -245,7 +245,7 @@ def import_(
     Example: faith-dspy labels import ratings.csv --map faithful=stars --value 5=true --value 4=false
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import (
+    from faith_dspy.optimize.data.labels import (
         import_labels,
         parse_columns,
         parse_values,
@@ -298,7 +298,7 @@ def pull(
     Without --queue the label of a trace is the majority of the assessments called --name.
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import parse_values
+    from faith_dspy.optimize.data.labels import parse_values
     from faith_dspy.optimize.tracking.review import read_feedback, read_reviews
     from faith_dspy.optimize.tracking.store import connect
 
@@ -318,7 +318,7 @@ def pull(
 
 
 def _write(labels: ImportedLabels, out: Path, none: str) -> None:
-    from faith_dspy.optimize.data.imports import write_labels
+    from faith_dspy.optimize.data.labels import write_labels
 
     if not labels.rows:
         raise InputError(none % labels.sentence)

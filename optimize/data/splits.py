@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -13,10 +13,12 @@ from faith_dspy.errors import InputError, counted, need
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.io.readers import name_of
 from faith_dspy.schema import LabelledExample
+from faith_dspy.scoring.statistics import label_sources
 
 SHARES = {"pool": 0.65, "test": 0.35}
 PARTS = tuple(SHARES)
-_FIXED = {"train": "pool", "dev": "pool", "pool": "pool", "test": "test"}
+_TUNING = ("train", "dev", "pool")
+_FIXED = {**dict.fromkeys(_TUNING, "pool"), "test": "test"}
 """The part that an example's own ``split`` puts it into."""
 PER_PART = 2
 """Sources of each label that a part has at least: one with a single source can be neither cross-fitted nor measured."""
@@ -30,6 +32,8 @@ NEAR_SAME = 0.9
 """Contexts whose TF-IDF vectors (words and word pairs) have at least this cosine count as one source."""
 LONG_ANSWER = 60
 """Normalised characters. A longer answer that occurs twice is a copy; a shorter one may be a stock reply."""
+_NAMED = 5
+"""Leaks that are named."""
 # One token a word; one a character where words are not spaced (Chinese, Japanese).
 _TOKEN = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
@@ -60,11 +64,11 @@ class Parts(NamedTuple):
         """`Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and whether
         the test is ``cross_fitted``."""
         parts = {"pool": self.pool, "test": self.test}
-        used = {name: len(part) for name, part in parts.items()}
-        hashes = {name: label_set_hash(part) for name, part in parts.items() if part}
         return self.splits.report | {
-            "used": used,
-            "hashes": hashes,
+            "used": {name: len(part) for name, part in parts.items()},
+            "hashes": {
+                name: label_set_hash(part) for name, part in parts.items() if part
+            },
             "cross_fitted": self.cross_fitted,
         }
 
@@ -76,12 +80,10 @@ class Parts(NamedTuple):
     @property
     def sentence(self) -> str:
         """The line a study begins with."""
-        parts = {"pool": self.pool, "test": self.test}
-        text = "Labels: " + " · ".join(
-            f"{name} {_described(part)}" for name, part in parts.items() if part
-        )
+        text = f"Labels: pool {_described(self.pool)}"
         if self.cross_fitted:
             return f"{text}. Too few for a test part: agreement will be cross-fitted"
+        text += f" · test {_described(self.test)}"
         own = sorted({e.split for part in self.splits[:2] for e in part if e.split})
         if own and not self.splits.report["fixed"]:
             text += f". Split by source: the file's own split ({', '.join(own[:3])}) has no test beside train or dev"
@@ -106,16 +108,12 @@ def read_parts(
         splits = split(examples, seed=seed)
         tested: Sequence[LabelledExample] = splits.test
     else:
-        tested = read_labels(test)
-        check_leakage(examples, tested)
-        tested = with_sources(tested)
-        _check_part(tested, name_of(test))
         splits = split(examples, seed=seed, parts=("pool",))
-    return Parts(
-        splits,
-        sample(splits.pool, sizes[0], words, seed),
-        sample(tested, sizes[1], words, seed),
-    )
+        tested = with_sources(read_labels(test))
+        check_leakage(examples, tested)
+        _check_part(tested, name_of(test))
+    pool = sample(splits.pool, sizes[0], words, seed)
+    return Parts(splits, pool, sample(tested, sizes[1], words, seed))
 
 
 def sample(
@@ -127,20 +125,20 @@ def sample(
     A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
     `MIN_SOURCES` sources each, as far as there are so many: a classifier cannot be cross-fitted on less.
     """
-    taken: list[LabelledExample] = []
-    read: set[str] = set()
+    drawn: list[LabelledExample] = []
+    contexts: set[str] = set()
     sources: dict[bool, set[str]] = {True: set(), False: set()}
     for e in _sources_in_turn(part, seed):
         enough = min(map(len, sources.values())) >= MIN_SOURCES
-        if enough and (len(taken) >= n or words <= 0):
+        if enough and (len(drawn) >= n or words <= 0):
             break
-        if e.context_key not in read:
-            read.add(e.context_key)
+        if e.context_key not in contexts:
+            contexts.add(e.context_key)
             words -= sum(len(c.text.split()) for c in e.context)
         words -= len(e.answer.split())
         sources[bool(e.label)].add(e.group_key)
-        taken.append(e)
-    return taken
+        drawn.append(e)
+    return drawn
 
 
 def _sources_in_turn(
@@ -170,46 +168,44 @@ def split(
     fewer than `MIN_PER_CLASS` answers of a label, all examples are in the pool.
     """
     labelled = with_sources([e for e in examples if e.label is not None])
-    labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
     own = {e.split for e in labelled}
-    fixed = (
-        len(parts) > 1
-        and "test" in own
-        and not own.isdisjoint({"train", "dev", "pool"})
-    )
-    if fixed:
-        part_of = _fixed_parts(labelled)
-    else:
-        _check_enough(labels, sources)
-        part_of = ["pool"] * len(labelled)
-        wide = min(_spread(labels, sources)) >= PER_PART * len(parts)
-        if wide and min(Counter(labels).values()) >= MIN_PER_CLASS:
-            dealt = deal(labels, sources, [SHARES[p] for p in parts], PER_PART, seed)
-            part_of = [parts[k] for k in dealt]
-    held = {
-        p: tuple(e for e, part in zip(labelled, part_of, strict=True) if part == p)
-        for p in PARTS
-    }
+    fixed = len(parts) > 1 and "test" in own and not own.isdisjoint(_TUNING)
+    divided = _fixed_parts(labelled) if fixed else _dealt_parts(labelled, parts, seed)
     report = {
-        "parts": {p: _counts(examples) for p, examples in held.items() if examples},
+        "parts": {name: _counts(part) for name, part in divided.items() if part},
         "fixed": fixed,
-        "groups": len(set(sources)),
+        "groups": len({e.group_key for e in labelled}),
         "unlabelled": len(examples) - len(labelled),
         "seed": seed,
     }
-    return Splits(held["pool"], held["test"], report)
+    return Splits(tuple(divided["pool"]), tuple(divided["test"]), report)
 
 
-def _check_enough(labels: Sequence[bool], sources: Sequence[str]) -> None:
+def _divide(
+    labelled: Iterable[LabelledExample], part_of: Iterable[str]
+) -> dict[str, list[LabelledExample]]:
+    divided: dict[str, list[LabelledExample]] = {name: [] for name in PARTS}
+    for e, name in zip(labelled, part_of, strict=True):
+        divided[name].append(e)
+    return divided
+
+
+def _dealt_parts(
+    labelled: Sequence[LabelledExample], parts: Sequence[str], seed: int
+) -> dict[str, list[LabelledExample]]:
     """`InputError` where the labels are too few to be tuned on."""
-    if len(labels) < MIN_LABELS or min(_spread(labels, sources)) < MIN_SOURCES:
-        faithful = sum(labels)
+    labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
+    spread = min(count_sources(labelled).values())
+    if len(labels) < MIN_LABELS or spread < MIN_SOURCES:
         raise InputError(
-            f"got {counted(len(set(sources)), 'source')} with {faithful} faithful and "
-            f"{counted(len(labels) - faithful, 'unfaithful example')}, expected at least {MIN_LABELS} examples, and "
-            f"each label in {MIN_SOURCES} sources: label answers over more contexts (those over one context share a "
-            "source), and more of the rarer label"
+            f"got {_sources_of_each(labelled)}; expected at least {MIN_LABELS} answers, and {MIN_SOURCES} sources with "
+            "each label: label more of the rarer kind, over other contexts (answers over one context share a source)"
         )
+    rarer = min(Counter(labels).values())
+    if spread < PER_PART * len(parts) or rarer < MIN_PER_CLASS:
+        return _divide(labelled, ["pool"] * len(labelled))
+    dealt = deal(labels, sources, [SHARES[p] for p in parts], PER_PART, seed)
+    return _divide(labelled, [parts[k] for k in dealt])
 
 
 def deal(
@@ -232,34 +228,31 @@ def deal(
     random.Random(seed).shuffle(order)
     order.sort(key=lambda s: size[s].total())
     total = Counter(labels)
-    dealt: dict[str, int] = {}
-    given = [Counter[bool]() for _ in shares]
+    part_of: dict[str, int] = {}
+    dealt = [Counter[bool]() for _ in shares]
+    with_label = [Counter[bool]() for _ in shares]
+
+    def give(source: str, part: int) -> None:
+        part_of[source] = part
+        dealt[part].update(size[source])
+        with_label[part].update(size[source].keys())
 
     def missing(part: int, source: str) -> float:
         """The part's share of what is dealt out that it has not got, by the labels of this source."""
+        share = shares[part] / sum(shares)
         return sum(
-            n
-            * (shares[part] / sum(shares) - given[part][label] / total[label])
-            / total[label]
+            n * (share - dealt[part][label] / total[label]) / total[label]
             for label, n in size[source].items()
         )
 
-    def give(source: str, part: int) -> None:
-        dealt[source] = part
-        given[part].update(size[source])
-
-    for label in sorted(
-        (True, False), key=lambda label: sum(label in size[s] for s in order)
-    ):
+    for label in sorted((True, False), key=lambda y: sum(y in size[s] for s in order)):
         for part in [*range(len(shares))] * least:
-            having = sum(label in size[s] for s, p in dealt.items() if p == part)
-            if having < least:
-                give(
-                    next(s for s in order if s not in dealt and label in size[s]), part
-                )
-    for source in reversed([s for s in order if s not in dealt]):
+            if with_label[part][label] < least:
+                left = (s for s in order if s not in part_of and label in size[s])
+                give(next(left), part)
+    for source in reversed([s for s in order if s not in part_of]):
         give(source, max(range(len(shares)), key=lambda part: missing(part, source)))
-    return [dealt[s] for s in sources]
+    return [part_of[source] for source in sources]
 
 
 def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
@@ -268,70 +261,63 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     A source is all that is joined, one through the other, by the same `group`, the same or a near-same context
     (`NEAR_SAME`), or the same long answer; it is named by its content.
     """
-    csgraph, sparse = (
-        need("scipy.sparse.csgraph", "Splitting labels"),
-        need("scipy.sparse", "Splitting labels"),
-    )
-    edges = [
-        (members[0], i) for _, members in _shared_sources(examples) for i in members[1:]
-    ]
-    rows, cols = zip(*edges, strict=True) if edges else ((), ())
-    graph = sparse.coo_matrix(
-        ([True] * len(edges), (rows, cols)), shape=(len(examples), len(examples))
-    )
-    component = csgraph.connected_components(graph, directed=False)[1].tolist()
-    own = [
-        e.group_key if e.group or _has_context(e) else f"{e.group_key} {e.id}"
-        for e in examples
-    ]
-    names: dict[int, str] = {}
-    for c, name in zip(component, own, strict=True):
-        names[c] = min(name, names.get(c, name))
-    sources = [names[c] for c in component]
-    return [
-        e if e.group_key == source else e.model_copy(update={"group": source})
-        for e, source in zip(examples, sources, strict=True)
-    ]
+    hierarchy = need("scipy.cluster.hierarchy", "Splitting labels")
+    joined = hierarchy.DisjointSet(range(len(examples)))
+    for _, (first, *others) in _shared_sources(examples):
+        for other in others:
+            joined.merge(first, other)
+    own_key = [_own_key(e) for e in examples]
+    sourced = list(examples)
+    for members in joined.subsets():
+        source = min(own_key[i] for i in members)
+        for i in members:
+            if examples[i].group_key != source:
+                sourced[i] = examples[i].model_copy(update={"group": source})
+    return sourced
 
 
-def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
-    """The part that the labels file says of each; `InputError` when one has none, leaks, or has too few sources."""
-    if odd := [e for e in labelled if e.split not in _FIXED]:
-        got = f"{counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
+def _own_key(e: LabelledExample) -> str:
+    """Answers without a context have none in common."""
+    return e.group_key if e.group or _has_context(e) else f"{e.group_key} {e.id}"
+
+
+def _fixed_parts(
+    labelled: Sequence[LabelledExample],
+) -> dict[str, list[LabelledExample]]:
+    """The parts of the labels file; `InputError` when an example has none, one leaks, or one has too few sources."""
+    odd = [e for e in labelled if e.split not in _FIXED]
+    if odd:
         raise InputError(
-            f"got split in {got}; expected one of the three in each, or none to split them by source"
+            f"got split in {counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with "
+            f"{odd[0].split!r}; expected one of the three in each, or none to split them by source"
         )
-    part_of = [_FIXED[str(e.split)] for e in labelled]
-    pool, test = (
-        [e for e, part in zip(labelled, part_of, strict=True) if part == name]
-        for name in PARTS
-    )
-    _check_part(pool, "split train and dev", PER_PART)
-    _check_part(test, "split test")
-    check_leakage(pool, test)
-    return part_of
+    divided = _divide(labelled, [_FIXED[str(e.split)] for e in labelled])
+    _check_part(divided["pool"], "split train and dev", PER_PART)
+    _check_part(divided["test"], "split test")
+    check_leakage(divided["pool"], divided["test"])
+    return divided
 
 
 def _check_part(part: Sequence[LabelledExample], name: str, least: int = 1) -> None:
     """`InputError` unless each label is in so many sources: on less nothing can be fitted, or measured."""
-    if (
-        min(
-            spread := _spread(
-                [bool(e.label) for e in part], [e.group_key for e in part]
-            )
-        )
-        < least
-    ):
+    if min(count_sources(part).values()) < least:
         raise InputError(
-            f"{name}: faithful answers over {counted(spread[0], 'source')}, unfaithful ones over {spread[1]}; "
-            f"expected at least {least} of each"
+            f"{name}: {_sources_of_each(part)}; expected at least {least} of each"
         )
 
 
-def _spread(labels: Sequence[bool], sources: Sequence[str]) -> list[int]:
-    """Sources with a faithful answer, and with an unfaithful one."""
-    both = set(zip(labels, sources, strict=True))
-    return [sum(label is want for label, _ in both) for want in (True, False)]
+def count_sources(part: Sequence[LabelledExample]) -> dict[bool, int]:
+    """Return in how many sources each label occurs."""
+    return label_sources([bool(e.label) for e in part], [e.group_key for e in part])
+
+
+def _sources_of_each(part: Sequence[LabelledExample]) -> str:
+    spread = count_sources(part)
+    faithful = sum(bool(e.label) for e in part)
+    return (
+        f"{counted(faithful, 'faithful answer')} over {counted(spread[True], 'source')} and "
+        f"{len(part) - faithful} unfaithful over {spread[False]}"
+    )
 
 
 def _counts(part: Sequence[LabelledExample]) -> dict[str, Any]:
@@ -351,14 +337,16 @@ def check_leakage(
     both = [*tuning, *test]
     leaks: dict[int, str] = {}
     for reason, members in _shared_sources(both):
-        seen = [i for i in members if i < len(tuning)]
-        for i in (i for i in members if seen and i >= len(tuning)):
-            leaks.setdefault(i, f"{both[i].id!r} and {both[seen[0]].id!r} ({reason})")
+        first = members[0]  # they are in order: it is one of those tuned on, if any is
+        for i in members:
+            if first < len(tuning) <= i:
+                leaks.setdefault(i, f"{both[i].id!r} and {both[first].id!r} ({reason})")
     if leaks:
-        first = "; ".join(leaks[i] for i in sorted(leaks)[:5])
+        named = [leaks[i] for i in sorted(leaks)]
+        more = "; …" if len(named) > _NAMED else ""
         raise InputError(
             f"got {len(leaks)} of {len(test)} test examples that share a source with the ones tuned on, expected none: "
-            f"{first}{'; …' * (len(leaks) > 5)}. Remove them from one side, or have one file split by group"
+            f"{'; '.join(named[:_NAMED])}{more}. Remove them from one side, or have one file split by group"
         )
 
 
@@ -366,47 +354,44 @@ def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
     """Pairs (i < j) of texts whose TF-IDF cosine is at least `NEAR_SAME`. Compares all pairs, block by block."""
     text = need("sklearn.feature_extraction.text", "Finding near-same contexts")
     neighbors = need("sklearn.neighbors", "Finding near-same contexts")
+    sparse = need("scipy.sparse", "Finding near-same contexts")
     if len(texts) < 2:
         return []
-    vectors = text.TfidfVectorizer(
-        ngram_range=(1, 2), token_pattern=_TOKEN
-    ).fit_transform(texts)
-    graph = neighbors.radius_neighbors_graph(
-        vectors, radius=1 - NEAR_SAME + 1e-12, metric="cosine"
-    ).tocoo()
-    return sorted(
-        (i, j)
-        for i, j in zip(graph.row.tolist(), graph.col.tolist(), strict=True)
-        if i < j
+    vectorizer = text.TfidfVectorizer(ngram_range=(1, 2), token_pattern=_TOKEN)
+    near = neighbors.radius_neighbors_graph(
+        vectorizer.fit_transform(texts), radius=1 - NEAR_SAME + 1e-12, metric="cosine"
     )
+    pairs = sparse.triu(near, k=1)
+    return sorted(zip(pairs.row.tolist(), pairs.col.tolist(), strict=True))
 
 
 def _shared_sources(
     examples: Sequence[LabelledExample],
 ) -> Iterator[tuple[Reason, list[int]]]:
-    """Positions of examples that share a source, with the kind of source."""
-    kinds: dict[Reason, dict[str, list[int]]] = {
-        "same group": {},
-        "same context": {},
-        "same answer": {},
-    }
-    texts: dict[str, str] = {}
+    """Positions of examples that share a source, in order, with the kind of source."""
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    contexts: defaultdict[str, list[int]] = defaultdict(list)
+    answers: defaultdict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(examples):
         if e.group is not None:
-            kinds["same group"].setdefault(e.group, []).append(i)
-        if _has_context(e):  # answers without a context have none in common
-            kinds["same context"].setdefault(e.context_key, []).append(i)
-            texts.setdefault(e.context_key, "\n".join(c.text for c in e.context))
-        if (
-            len(answer := " ".join(re.findall(r"\w+", e.answer.casefold())))
-            > LONG_ANSWER
-        ):
-            kinds["same answer"].setdefault(answer, []).append(i)
-    for reason, found in kinds.items():
-        yield from ((reason, members) for members in found.values() if len(members) > 1)
-    keys, contexts = list(texts), kinds["same context"]
-    for a, b in near_same(list(texts.values())):
-        yield "near-same context", sorted(contexts[keys[a]] + contexts[keys[b]])
+            groups[e.group].append(i)
+        if _has_context(e):
+            contexts["\n".join(c.text for c in e.context)].append(i)
+        answer = " ".join(re.findall(r"\w+", e.answer.casefold()))
+        if len(answer) > LONG_ANSWER:
+            answers[answer].append(i)
+    kinds: dict[Reason, defaultdict[str, list[int]]] = {
+        "same group": groups,
+        "same context": contexts,
+        "same answer": answers,
+    }
+    for reason, members_of in kinds.items():
+        for members in members_of.values():
+            if len(members) > 1:
+                yield reason, members
+    texts = list(contexts)
+    for a, b in near_same(texts):
+        yield "near-same context", sorted(contexts[texts[a]] + contexts[texts[b]])
 
 
 def _has_context(e: LabelledExample) -> bool:

@@ -202,12 +202,12 @@ def test_few_labels_have_no_test_part(examples, parts):
 @pytest.mark.parametrize(
     ("examples", "said"),
     [
-        ([make(i) for i in range(9)], "got 9 sources with 6 faithful and 3 unfaithful"),
+        ([make(i) for i in range(9)], "got 6 faithful answers over 6 sources and 3 unfaithful over 3; "),
         (
             [make(i, text(i % 20), faithful=i % 20 > 1) for i in range(200)],
-            "expected at least 10 examples, and",
+            "expected at least 10 answers, and",
         ),
-        ([], "got 0 sources"),
+        ([], "got 0 faithful answers over 0 sources"),
     ],
 )
 def test_too_few_labels_say_how_many_it_takes(examples, said):
@@ -245,11 +245,11 @@ FIXED = [make(i, split=["train", "dev", "test"][i // 3 % 3]) for i in range(30)]
         ([*FIXED, make(99, text(0), split="test")], r"'e99' and 'e0' \(same context\)"),
         (
             [e for e in FIXED if e.split != "test" or e.faithful],
-            "split test: faithful answers over 6 sources, unfaithful ones over 0; expected at least 1",
+            "split test: 6 faithful answers over 6 sources and 0 unfaithful over 0; expected at least 1",
         ),
         (
             [e for e in FIXED if e.split == "test" or e.faithful or e.id == "e3"],
-            "split train and dev: .*unfaithful ones over 1; expected at least 2",
+            "split train and dev: .*unfaithful over 1; expected at least 2",
         ),
     ],
 )
@@ -298,7 +298,7 @@ def test_a_study_begins_by_saying_how_its_labels_are_split():
     few = read_parts(rows(*range(12)), None, [99, 99], 9999, 0)
     assert few.report["used"] == {"pool": 12, "test": 0}
     assert few.cross_fitted
-    with pytest.raises(InputError, match="unfaithful ones over 0; expected at least 1"):
+    with pytest.raises(InputError, match="unfaithful over 0; expected at least 1"):
         read_parts(rows(*range(36)), rows(*range(100, 110, 2)), *limits)
 
 

@@ -1,0 +1,352 @@
+"""Labels before a study: from tables and feedback to lines of a labels file, and whether they are enough."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from faith_dspy.errors import InputError, LabelsError, counted, in_short, need
+from faith_dspy.io.files import write_file
+from faith_dspy.io.inputs import COLUMNS
+from faith_dspy.io.labels import (
+    LABELS,
+    LabelColumn,
+    label_set_hash,
+    label_word,
+    parse_example,
+    rating,
+    read_labels,
+    vote,
+)
+from faith_dspy.io.readers import clean, parsed
+from faith_dspy.optimize.data.splits import (
+    MIN_PER_CLASS,
+    PARTS,
+    PER_PART,
+    count_sources,
+    split,
+)
+from faith_dspy.report.tables import FEW, few, roughly
+from faith_dspy.schema import LabelledExample
+from faith_dspy.scoring.agreement import Agreement, measure
+from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
+
+FIELDS = tuple(name for name in {**COLUMNS, **LABELS} if name != "conversation")
+"""Fields of a labels file that a column can be read into."""
+_DIFFER = 1 / 3
+"""Share of the answers that a tuned and an untuned judge call differently, as `detectable_gain` expects it."""
+
+
+class ImportedLabels(BaseModel, extra="forbid", frozen=True):
+    """Labelled answers, and what did not become one."""
+
+    rows: list[dict[str, Any]]
+    """Lines of a labels file."""
+    split: list[str] = []
+    """Ids of the rows without a label because their annotators are split."""
+    unreadable: list[str] = []
+    """What is wrong with each row that was left out."""
+    unlabelled: int = 0
+    """Rows left out because nobody labelled them."""
+    unfinished: int = 0
+    """Reviews that are still to be done."""
+
+    @property
+    def examples(self) -> list[LabelledExample]:
+        """The rows that have a label."""
+        examples = [parse_example(row) for row in self.rows]
+        return [example for example in examples if example.label is not None]
+
+    @property
+    def sentence(self) -> str:
+        """What was imported and what was left out."""
+        labels = [example.label for example in self.examples]
+        text = f"{counted(len(labels), 'labelled answer')}, {sum(map(bool, labels))} faithful"
+        if self.unlabelled:
+            text += f"; {self.unlabelled} left out without a label"
+        if self.split:
+            text += f"; {len(self.split)} without one because people are split"
+        if self.unreadable:
+            first = self.unreadable[0].rstrip(".")
+            text += f"; {len(self.unreadable)} could not be read, the first: {first}"
+        if self.unfinished:
+            text += f"; {counted(self.unfinished, 'review')} unfinished"
+        return f"{text}."
+
+
+def write_labels(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Write rows as a labels file."""
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    write_file(path, "".join(lines))
+
+
+def row_of(example: LabelledExample) -> dict[str, Any]:
+    """Return an example as a line of a labels file."""
+    row = example.model_dump(mode="json", exclude={"tags"}, exclude_defaults=True)
+    row["context"] = [
+        c.text if c.source is None else {"text": c.text, "source": c.source}
+        for c in example.context
+    ]
+    return example.tags | row
+
+
+def parse_values(settings: Iterable[str]) -> dict[str, bool]:
+    """Parse what labels mean, written as ``grounded=true``, ``1=unfaithful``."""
+    values = {}
+    for setting in settings:
+        value, _, meaning = setting.rpartition("=")
+        faithful = label_meaning(meaning)
+        if not value.strip() or faithful is None:
+            raise InputError(
+                f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false."
+            )
+        values[value.strip()] = faithful
+    return values
+
+
+def parse_columns(settings: Iterable[str]) -> dict[str, str]:
+    """Parse which column a field is read from, written as ``answer=response``; ``faithful=!column`` negates it."""
+    columns = {}
+    for setting in settings:
+        field, _, column = (part.strip() for part in setting.partition("="))
+        if field not in FIELDS or not column:
+            raise InputError(
+                f"{setting!r} maps no column; expected FIELD=COLUMN, e.g. answer=response. Fields are: "
+                f"{', '.join(FIELDS)}."
+            )
+        columns[field] = column
+    return columns
+
+
+def label_meaning(label: Any, values: Mapping[str, bool] | None = None) -> bool | None:
+    """Return whether a person's label means faithful; None where neither it nor ``values`` tell."""
+    words = {label_word(value): faithful for value, faithful in (values or {}).items()}
+    return LabelColumn("faithful", words=words).meaning(label)
+
+
+def by_annotator(annotators: Any) -> dict[str, Any]:
+    """Return the labels of an answer's annotators; those of a list, or of one inside a list of one, are numbered."""
+    labels = parsed(annotators)
+    if isinstance(labels, list | tuple):
+        if len(labels) == 1 and isinstance(labels[0], list | tuple):
+            labels = labels[0]
+        labels = {f"person {i}": label for i, label in enumerate(labels, 1)}
+    if not isinstance(labels, Mapping):
+        return {}
+    return {who: label for who, label in clean(labels).items() if label is not None}
+
+
+def majority(votes: Iterable[bool | None]) -> bool | None:
+    """Return the label of more than half of the votes that are not None; None at a tie, or without votes."""
+    counts = Counter(votes)
+    if counts[True] == counts[False]:
+        return None
+    return counts[True] > counts[False]
+
+
+def import_labels(
+    path: Path,
+    columns: Mapping[str, str] | None = None,
+    values: Mapping[str, bool] | None = None,
+) -> ImportedLabels:
+    """Read a table, or a folder that `datasets` saved, as rows of a labels file.
+
+    Args:
+        path: CSV, TSV, Excel, JSON, JSON lines, Parquet, or a folder.
+        columns: field → column.
+        values: what a value of the label means.
+
+    Returns:
+        Each row with its label, else with the majority of its annotators'. Rows without a label are counted, and of
+        those that cannot be read it is said what is wrong.
+
+    Raises:
+        LabelsError: No row can be read, or it is not clear what the label's values mean.
+    """
+    source: Any = path
+    if path.is_dir():
+        datasets = need("datasets", "Reading a folder of datasets")
+        try:
+            source = datasets.load_from_disk(str(path))
+        except Exception as exc:  # whatever a folder holds
+            raise LabelsError(
+                f"{path}: is no folder that `datasets` saved ({in_short(exc)})."
+            ) from exc
+    unreadable: list[str] = []
+    options = {"columns": columns, "values": values, "unreadable": unreadable}
+    examples = read_labels(source, require_label=False, **options)
+    rows = {example.id: row_of(example) for example in examples}
+    return label_by_majority(rows, unreadable, values)
+
+
+def label_by_majority(
+    rows: Mapping[str, dict[str, Any]],
+    unreadable: Sequence[str] = (),
+    values: Mapping[str, bool] | None = None,
+    unfinished: int = 0,
+) -> ImportedLabels:
+    """Give each row that has no label the majority of its annotators'.
+
+    Args:
+        rows: lines of a labels file by where they stand.
+        unreadable: what is wrong with rows that were left out before.
+        values: what annotators' labels mean.
+        unfinished: reviews that are still to be done.
+
+    Returns:
+        Rows with a label, and those without one because people are split; what is left out is counted or named.
+    """
+    labelled: list[dict[str, Any]] = []
+    split_ids: list[str] = []
+    faults = list(unreadable)
+    unlabelled = 0
+    for place, row in rows.items():
+        try:
+            example = parse_example(row, where=place)
+        except LabelsError as exc:
+            faults.append(str(exc))
+            continue
+        people = by_annotator(row.get("annotators"))
+        votes = [label_meaning(label, values) for label in people.values()]
+        if example.label is not None:
+            labelled.append(row)
+        elif not people:
+            unlabelled += 1
+        elif set(votes) == {None}:
+            word = next(iter(people.values()))
+            faults.append(
+                f"{place}: the label is {word!r}. Say what it means: --value '{word}=true'"
+            )
+        else:
+            faithful = majority(votes)
+            labelled.append({**row, "faithful": faithful})
+            if faithful is None:
+                split_ids.append(example.id)
+    return ImportedLabels(
+        rows=labelled,
+        split=split_ids,
+        unreadable=faults,
+        unlabelled=unlabelled,
+        unfinished=unfinished,
+    )
+
+
+def audit_labels(path: Any) -> dict[str, Any]:
+    """Return whether there are enough labels, counts, contradictions inside the labels, the split they would get, and
+    how far their annotators agree. `InputError` when the file cannot be read or holds no label."""
+    answers = read_labels(path, require_label=False)
+    examples = [e for e in answers if e.label is not None]
+    if not examples:
+        read_labels(path)  # raises, and says what a usable label is
+    faithful = sum(bool(e.label) for e in examples)
+    verdicts = Counter(
+        s.verdict.value for e in examples for s in e.statements if s.verdict
+    )
+    words = sorted(sum(len(c.text.split()) for c in e.context) for e in examples)
+    at_odds = [e.id for e in examples if _contradicts_statements(e)]
+    report: dict[str, Any] = {
+        "answers": len(answers),
+        "without_label": len(answers) - len(examples),
+        "faithful": faithful,
+        "unfaithful": len(examples) - faithful,
+        "statement_verdicts": dict(verdicts),
+        "contexts": len({e.context_key for e in examples}),
+        "words_of_context_median": words[len(words) // 2],
+        "words_of_context_most": words[-1],
+        "labels_at_odds": len(at_odds),
+        "first_at_odds": ", ".join(at_odds[:5]),
+        "label_set_hash": label_set_hash(examples),
+    }
+    report |= _split_and_power(examples)
+    ceiling = annotator_agreement(
+        answers
+    )  # without a label are those they are split on
+    if ceiling is not None and ceiling.balanced_accuracy.value is not None:
+        accuracy = round(ceiling.balanced_accuracy.value, 3)
+        report["annotators_balanced_accuracy"] = accuracy
+    return report
+
+
+def _contradicts_statements(e: LabelledExample) -> bool:
+    """Whether ``faithful`` contradicts the verdicts on all of its statements: one of the two is wrong."""
+    verdicts = [s.verdict for s in e.statements]
+    if e.faithful is None or not verdicts or None in verdicts:
+        return False
+    return e.faithful != all(v.is_supported for v in verdicts if v)
+
+
+def _split_and_power(examples: Sequence[LabelledExample]) -> dict[str, Any]:
+    """The split that a study would make, and what the labels are enough for, in words."""
+    try:
+        splits = split(examples)
+    except InputError as exc:
+        return {
+            "split": f"cannot be tuned on: {exc}",
+            "enough": {"to tune": f"no: {exc}."},
+        }
+    n = len(splits.test)
+    if n:
+        parts = splits.report["parts"].items()
+        by_part: Any = {name: part["n"] for name, part in parts}
+        answer = "hardly" if n < FEW else "yes"
+        to_test = f"{answer}, {counted(n, 'answer')} that tuning does not see.{few(n)}"
+    else:
+        by_part = f"too few for a test part: all {len(examples)} are cross-fitted"
+        to_test = (
+            f"no: a test takes {MIN_PER_CLASS} answers of each label over {PER_PART * len(PARTS)} sources each, "
+            f"a fair one {FEW} answers."
+        )
+    to_show = _power([*splits.pool, *splits.test], splits.test)
+    enough = {"to tune": "yes", "to test": to_test, "to show": f"{to_show}."}
+    return {"split": by_part, "enough": enough}
+
+
+def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> str:
+    """What gain in balanced accuracy these labels would show at even odds, and how many more show two thirds of it."""
+    n, sources = len(examples), len({e.group_key for e in examples})
+    subject = f"{counted(n, 'answer')} from {counted(sources, 'source')}"
+    rarer = min(count_sources(test).values())
+    if rarer < SIGNIFICANT_FROM:
+        return f"{subject}: no gain yet; it takes {SIGNIFICANT_FROM} sources in the test part, these have {rarer}"
+    points = 100 * detectable_gain(test)
+    smaller = round(points * 2 / 3)
+    more = roughly(math.ceil(n * ((points / smaller) ** 2 - 1)))
+    return f"{subject}: a gain of about {points:.0f} points would be seen, at even odds; {more} more for {smaller}"
+
+
+def detectable_gain(test: Sequence[LabelledExample]) -> float:
+    """Return the difference in balanced accuracy that has even odds to be shown on these answers (paired, 95 %).
+
+    Half the interval of a paired difference, 1.96 · √(d/4 · (1/n₊ + 1/n₋)), where the judges differ on a share d of the
+    answers (`_DIFFER`) and answers over one context tell as much as others: an estimate on the bold side.
+    """
+    faithful = sum(bool(e.label) for e in test)
+    return 1.96 * math.sqrt(_DIFFER / 4 * (1 / faithful + 1 / (len(test) - faithful)))
+
+
+def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None:
+    """Measure one annotator against the majority of the others, as a ceiling for a judge; None without a usable label.
+
+    `vote` reads each label; the highest rating in the set (at least 1) means faithful. Labels it cannot read, and
+    opinions where the others tie, are left out; `n` counts opinions. Intervals are over sources.
+    """
+    labels_of = [list(by_annotator(e.annotators).values()) for e in examples]
+    ratings = [rating(label) for labels in labels_of for label in labels]
+    top = max([1.0, *(r for r in ratings if r is not None)])
+    opinions = []
+    for example, labels in zip(examples, labels_of, strict=True):
+        read = [vote(label, top) for label in labels]
+        for i, own in enumerate(read):
+            others = majority(read[:i] + read[i + 1 :])
+            if own is not None and others is not None:
+                opinions.append((others, own, example.group_key))
+    if not opinions:
+        return None
+    by_others, by_one, sources = zip(*opinions, strict=True)
+    return measure(by_others, by_one, [None] * len(opinions), groups=sources)
