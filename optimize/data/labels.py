@@ -179,8 +179,13 @@ def import_labels(
                 f"{path}: is no folder that `datasets` saved ({in_short(exc)})."
             ) from exc
     unreadable: list[str] = []
-    options = {"columns": columns, "values": values, "unreadable": unreadable}
-    examples = read_labels(source, require_label=False, **options)
+    examples = read_labels(
+        source,
+        require_label=False,
+        columns=columns,
+        values=values,
+        unreadable=unreadable,
+    )
     rows = {example.id: row_of(example) for example in examples}
     return label_by_majority(rows, unreadable, values)
 

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import JudgeResult, StudyResult
 
 _CHANCE = 0.5
-_MADE = {
+_IN_PYTHON = {
     LEXICAL: 'Judge("none").fit(labels)',
     CALIBRATED: 'Judge(lm).fit(labels, "lm")',
     UNTUNED: "Judge(lm, granularity='answer', classifier=None)",
 }
-"""How the judges that a champion is compared with are made in Python."""
+"""How the judges that a champion is compared with are made."""
+_FREE = f"{CHEAPER[LEXICAL]}, free: {_IN_PYTHON[LEXICAL]}"
 _FIRST_IMPRESSION = (
     "A first impression, not a test: {n} labels are too few to hold some out. Each answer was judged by weights fitted "
     "on answers over other contexts, but the judge was chosen on all of them, which flatters it; nor are prompts "
@@ -49,12 +50,12 @@ class Measured(NamedTuple):
     """What ``--judge`` takes."""
     answers: str = "test answers"
     """What it was measured on."""
-    compared: str = ""
-    """Where it was compared, if elsewhere: words before the gain."""
+    in_its_study: bool = False
+    """Whether it was compared on other answers, those of its study."""
     chosen: str = ""
     """What it was chosen on, a sentence."""
     prices: Mapping[str, str] = {}
-    """What an answer costs by ``judge`` and by each that costs no more, in words; empty where nobody knows."""
+    """What an answer costs by ``champion`` and by each that costs no more, in words; empty where nobody knows."""
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
     asks_lm: bool = True
@@ -62,29 +63,24 @@ class Measured(NamedTuple):
 
 def three_lines(m: Measured) -> Table:
     """Agreement with its interval and n, gain, and next step, a sentence each."""
-    return Table(
-        "In three lines",
-        notes=(f"Agreement: {_agrees(m)}", f"Gain: {_gained(m)}", f"Next: {_next(m)}"),
-    )
+    lines = (f"Agreement: {_agreement(m)}", f"Gain: {_gain(m)}", f"Next: {_next(m)}")
+    return Table("In three lines", notes=lines)
 
 
 def of_study(result: StudyResult) -> Table:
     """The three lines of a study."""
-    champion = result.tested("champion")
-    cost = dict(zip((t.name for t in result.test), costs(result.test), strict=True))
-    prices = {
-        t.name: _price(t) for t in result.test if cost[t.name] <= cost["champion"]
-    }
+    champion, *others = result.test
+    price, *prices = costs(result.test)
+    cheaper = [t for t, cost in zip(others, prices, strict=True) if cost <= price]
+    cross_fitted = result.split.get("cross_fitted")
     return three_lines(
         Measured(
             champion.agreement,
             result.comparisons,
             result.judge_dir,
-            "cross-fitted answers (no test)"
-            if result.split.get("cross_fitted")
-            else "test answers",
-            chosen=_chosen_on(result),
-            prices=prices,
+            "cross-fitted answers (no test)" if cross_fitted else "test answers",
+            chosen=f" {_chosen_on(result)}.",
+            prices={t.name: _price(t) for t in (champion, *cheaper)},
             asks_lm=champion.lm_share > 0,
         )
     )
@@ -103,24 +99,24 @@ def of_judge(
     """
     # Exported objects without the fields that only other versions have.
     exported = judge.manifest.get("comparison", {})
-    names = [name for name in (*CHEAPER, LENGTH) if name in exported]
-    made = {
+    comparisons = {
         name: Comparison.model_validate(exported[name], extra="ignore")
-        for name in names
+        for name in (*CHEAPER, LENGTH)
+        if name in exported
     }
-    if agreement is None:
-        tested = Agreement.model_validate(judge.manifest["agreement"], extra="ignore")
-        return three_lines(Measured(tested, made, source or ""))
-    return three_lines(
-        Measured(
-            agreement,
-            made,
-            source or "",
-            "labelled answers",
-            "in its study ",
-            seen=seen,
-        )
+    measured = Measured(
+        agreement
+        or Agreement.model_validate(judge.manifest["agreement"], extra="ignore"),
+        comparisons,
+        source or "",
+        prices={} if judge.asks_lm else dict.fromkeys(("champion", LEXICAL), "free"),
+        asks_lm=judge.asks_lm,
     )
+    if agreement is not None:
+        measured = measured._replace(
+            answers="labelled answers", in_its_study=True, seen=seen
+        )
+    return three_lines(measured)
 
 
 def _price(judge: JudgeResult) -> str:
@@ -134,71 +130,62 @@ def _price(judge: JudgeResult) -> str:
 def _chosen_on(result: StudyResult) -> str:
     rows = result.variant(result.champion).rows
     sources = len({r.source for r in rows})
-    return (
-        f" Chosen on {counted(len(rows), 'answer')} over {counted(sources, 'source')}."
-    )
+    return f"Chosen on {counted(len(rows), 'answer')} over {counted(sources, 'source')}"
 
 
 def notes_of(result: StudyResult, reason: str, point: OperatingPoint) -> list[str]:
     """What a reader must know beside the figures, a sentence each; ``reason``: why the champion was chosen."""
-    notes = [f"{_chosen_on(result).strip().rstrip('.')}: {reason}."]
+    notes = [f"{_chosen_on(result)}: {reason}."]
     if not result.variant(result.champion).lm_share:
         notes.append(
-            "The champion asks no LM: on these labels nothing that does was shown to be better."
+            "The champion asks no LM: on the pool nothing that does was shown to be better."
         )
     if result.split.get("cross_fitted"):
         notes.append(_FIRST_IMPRESSION.format(n=result.test[0].agreement.n))
-    if result.opened is not None and result.opened > 1:
+    if result.opened == 1:
+        notes.append("No other study has opened this testset.")
+    elif result.opened is not None:
         notes.append(
-            f"{result.opened} studies have opened this testset: the more are compared on it, the more the best "
-            "flatters itself."
+            f"{result.opened} studies have opened this testset, this one included: the more of them are compared on "
+            "it, the more it flatters the best."
         )
-    notes += operating_point_note(result, point)
+    if point != BALANCED:
+        notes.append(_operating_point_note(result, point))
     return notes + [f"Held back: {why}" for why in result.held_back]
 
 
-def operating_point_note(result: StudyResult, point: OperatingPoint) -> list[str]:
+def _operating_point_note(result: StudyResult, point: OperatingPoint) -> str:
     """What a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
-    if point == BALANCED:
-        return []
-    caught, passed = (
-        [
-            _percent(getattr(result.tested(name).agreement, recall))
-            for name in ("champion", UNTUNED)
-        ]
-        for recall in ("recall_unfaithful", "recall_faithful")
-    )
-    unfaithful = sum(not r.label for r in result.variant(result.champion).rows)
-    rests = (
-        f", and rests on {counted(unfaithful, 'unfaithful answer')}"
-        if point.kind == "recall"
-        else ""
-    )
-    return [
+    champion = result.tested("champion").agreement
+    untuned = result.tested(UNTUNED).agreement
+    rests = ""
+    if point.kind == "recall":
+        unfaithful = sum(not r.label for r in result.variant(result.champion).rows)
+        rests = f", and rests on {counted(unfaithful, 'unfaithful answer')}"
+    return (
         f"The threshold is for the operating point “{point}”, not for balanced accuracy{rests}: on test it catches "
-        f"{caught[0]} of the unfaithful answers (untuned: {caught[1]}) and passes {passed[0]} of the faithful "
-        f"(untuned: {passed[1]})."
-    ]
+        f"{_percent(champion.recall_unfaithful)} of the unfaithful answers (untuned: "
+        f"{_percent(untuned.recall_unfaithful)}) and passes {_percent(champion.recall_faithful)} of the faithful "
+        f"(untuned: {_percent(untuned.recall_faithful)})."
+    )
 
 
 def _percent(e: Estimate) -> str:
     """A share with its interval in per cent: ``75% [67%, 82%]``."""
     if e.value is None:
         return NONE
-    return f"{e.value:.0%}" + (
-        "" if e.low is None or e.high is None else f" [{e.low:.0%}, {e.high:.0%}]"
-    )
+    if e.low is None or e.high is None:
+        return f"{e.value:.0%}"
+    return f"{e.value:.0%} [{e.low:.0%}, {e.high:.0%}]"
 
 
 def not_shown(result: StudyResult) -> str:
     """``not shown better than chance``, or than its own untuned judge; nothing of a champion that is both."""
     if not better_than_chance(result.tested("champion").agreement):
         return "not shown better than chance"
-    return (
-        ""
-        if result.comparisons[UNTUNED].verdict == "better"
-        else "not shown better than its own untuned judge"
-    )
+    if result.comparisons[UNTUNED].verdict != "better":
+        return "not shown better than its own untuned judge"
+    return ""
 
 
 def better_than_chance(a: Agreement) -> bool:
@@ -213,115 +200,138 @@ def few_sources(a: Agreement) -> bool:
     return least is not None and least < SIGNIFICANT_FROM
 
 
-def _agrees(m: Measured) -> str:
+def _agreement(m: Measured) -> str:
     a = m.agreement
-    on = f"{a.n:,} {m.answers}" + (
-        f", {a.scored:,} of them scored" if a.scored < a.n else ""
-    )
+    on = f"{a.n:,} {m.answers}"
+    if a.scored < a.n:
+        on += f", {a.scored:,} of them scored"
     if a.balanced_accuracy.value is None:
         return f"unknown on {on}: {a.balanced_accuracy.why}."
-    over = (
-        ""
-        if a.sources is None
-        else f"{',' * (a.scored < a.n)} over {counted(a.sources, 'source')}"
-    )
+    if a.sources is not None:
+        comma = "," if a.scored < a.n else ""
+        on += f"{comma} over {counted(a.sources, 'source')}"
     accuracy = estimate(a.balanced_accuracy)
-    return f"balanced accuracy {accuracy} on {on}{over} (chance is .50).{few(a.n)}{m.chosen}"
+    return f"balanced accuracy {accuracy} on {on} (chance is .50).{few(a.n)}{m.chosen}"
 
 
-def _gained(m: Measured) -> str:
-    known = [(name, m.comparisons[name]) for name in CHEAPER if name in m.comparisons]
-    if not known:
+def _gain(m: Measured) -> str:
+    gains = []
+    for name, called in CHEAPER.items():
+        if name in m.comparisons:
+            c = m.comparisons[name]
+            gains.append(f"{points(c.balanced_accuracy)} over {called}{_verdict(c)}")
+    if not gains:
         return "none yet; this judge was not tuned on labels."
-    parts = [
-        f"{points(c.balanced_accuracy)} over {CHEAPER[name]}{_said(c)}"
-        for name, c in known
-    ]
-    return f"{m.compared}in points, {'; '.join(parts)}."
+    where = "in its study " if m.in_its_study else ""
+    return f"{where}in points, {'; '.join(gains)}."
 
 
-def _said(c: Comparison) -> str:
-    d = c.balanced_accuracy
-    excludes_0 = d.low is not None and d.high is not None and not d.low <= 0 <= d.high
-    if (
-        c.verdict == "inconclusive"
-        and excludes_0
-        and c.p_value is not None
-        and c.p_value > ALPHA
-    ):
-        return f", inconclusive by permutation (p = {number(c.p_value)})"
-    return "" if c.verdict == "better" else f", {c.verdict}"
+def _verdict(c: Comparison) -> str:
+    """The verdict, if it is not better; with its p where an interval without 0 does not tell why."""
+    if c.verdict == "better":
+        return ""
+    low, high, p = c.balanced_accuracy.low, c.balanced_accuracy.high, c.p_value
+    excludes_0 = low is not None and high is not None and not low <= 0 <= high
+    if c.verdict == "inconclusive" and excludes_0 and p is not None and p > ALPHA:
+        return f", inconclusive by permutation (p = {number(p)})"
+    return f", {c.verdict}"
 
 
 def _next(m: Measured) -> str:
-    """One of: measure elsewhere, label more, take the cheaper judge, decide between two, use it."""
-    accuracy = m.agreement.balanced_accuracy
+    """One of: measure elsewhere, label more, take the cheaper judge, decide between two, use it.
+
+    A judge bears the burden of proof against those that cost no more.
+    """
+    a, accuracy = m.agreement, m.agreement.balanced_accuracy
     if m.seen:
-        seen = f"{m.seen} of {counted(m.agreement.n, 'answer')} had a part in the study that tuned this judge"
+        seen = f"{m.seen} of {counted(a.n, 'answer')} had a part in the study that tuned this judge"
         return f"label other answers to measure it on: {seen}. This is no agreement with people."
     if accuracy.value is None or accuracy.low is None or accuracy.high is None:
         return "label more answers of both kinds, over more contexts."
+    rival = _rival(m)
+    if rival:
+        return _take(m, rival)
     if accuracy.value <= _CHANCE:
         return (
             "label more answers like these and tune on them; until then do not use it."
         )
-    if few_sources(m.agreement):
-        return f"label answers over more sources to test on: it takes {SIGNIFICANT_FROM} of either label to decide."
-    if not better_than_chance(m.agreement):
+    if few_sources(a):
+        return (
+            f"label answers over more sources to test on: it takes {SIGNIFICANT_FROM} sources of each label to decide."
+            f"{_until_then(m)}"
+        )
+    if not better_than_chance(a):
         half = (accuracy.high - accuracy.low) / 2
-        more = m.agreement.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1)
-        return f"label {roughly(max(1, round(more)))} more answers to test on: it is not shown better than chance."
+        more = round(a.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1))
+        return (
+            f"label {roughly(max(1, more))} more answers to test on: it is not shown better than chance."
+            f"{_until_then(m)}"
+        )
     if not m.comparisons:
         return "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"
-    return _against_cheaper(m)
-
-
-def _against_cheaper(m: Measured) -> str:
-    """The judge against those that cost no more: it bears the burden of proof."""
-    cheaper = [
-        name
-        for name in CHEAPER
-        if name in m.comparisons and (not m.prices or name in m.prices)
-    ]
-    behind = [
-        name
-        for name in cheaper
-        if (m.comparisons[name].balanced_accuracy.value or 0.0) < 0
-    ]
-    if behind:
-        name = min(
-            behind, key=lambda name: m.comparisons[name].balanced_accuracy.value or 0.0
-        )
-        c = m.comparisons[name]
-        ahead = (
-            f"{-100 * (c.balanced_accuracy.value or 0.0):.1f} points ahead on the test"
-        )
-        take = f"take {CHEAPER[name]}{_costing(m, name)}, {ahead}: {_MADE[name]}"
-        return (
-            f"{take}."
-            if c.verdict == "worse"
-            else f"{take}. Inconclusive{_deciding(c)}."
-        )
-    length = m.comparisons.get(LENGTH)
-    if length is not None and (length.balanced_accuracy.value or 0.0) <= 0:
+    if LENGTH in m.comparisons and _lead(m.comparisons[LENGTH]) <= 0:
         return "label more answers, to tune and to test: counting words agrees as well, it may have learned length."
-    use = f"use it{_costing(m, 'champion')}"
     command = f"faith-dspy judge ANSWERS.jsonl --judge {m.judge}"
     if not m.asks_lm:
-        return f"{use}, your labels need no LM: {command}"
-    free = m.comparisons.get(LEXICAL)
-    if free is not None and free.verdict == "inconclusive":
-        return f"{use}: {command}; or {CHEAPER[LEXICAL]}, free: {_MADE[LEXICAL]}. Inconclusive{_deciding(free)}."
-    return f"{use}: {command}"
+        return f"use it{_costing(m)}, your labels need no LM: {command}"
+    if _leads_by_luck(m):
+        c = m.comparisons[LEXICAL]
+        return (
+            f"use it{_costing(m)}: {command}; or {_FREE}. Inconclusive{_deciding(c)}."
+        )
+    return f"use it{_costing(m)}: {command}"
 
 
-def _costing(m: Measured, name: str) -> str:
-    return f" ({m.prices[name]})" if name in m.prices else ""
+def _lead(c: Comparison) -> float:
+    """Points by which the champion is ahead."""
+    return 100 * (c.balanced_accuracy.value or 0.0)
+
+
+def _rival(m: Measured) -> str | None:
+    """Who is farthest ahead of this judge among those that cost no more; None where nobody is, or only worse than
+    chance, too."""
+    leads = {
+        name: _lead(m.comparisons[name])
+        for name in CHEAPER
+        if name in m.comparisons and (not m.prices or name in m.prices)
+    }
+    name = min(leads, key=lambda name: leads[name], default=None)
+    if name is None or leads[name] >= 0:
+        return None
+    own = m.agreement.balanced_accuracy.value or 0.0
+    its = own if m.in_its_study else own - leads[name] / 100
+    return name if its > _CHANCE else None
+
+
+def _take(m: Measured, rival: str) -> str:
+    c = m.comparisons[rival]
+    where = "in its study" if m.in_its_study else f"on these {m.answers}"
+    price = f", {m.prices[rival]}," if rival in m.prices else ""
+    text = (
+        f"take {CHEAPER[rival]}{price} {-_lead(c):.1f} points ahead of this judge{_costing(m)} {where}: "
+        f"{_IN_PYTHON[rival]}."
+    )
+    return text if c.verdict == "worse" else f"{text} Inconclusive{_deciding(c)}."
+
+
+def _leads_by_luck(m: Measured) -> bool:
+    """Whether a lead over what is free may be luck."""
+    c = m.comparisons.get(LEXICAL)
+    return m.asks_lm and c is not None and c.verdict == "inconclusive"
+
+
+def _until_then(m: Measured) -> str:
+    if not _leads_by_luck(m):
+        return ""
+    return f" Until then choose between this judge{_costing(m)} and {_FREE}."
+
+
+def _costing(m: Measured) -> str:
+    return f" ({m.prices['champion']})" if m.prices else ""
 
 
 def _deciding(c: Comparison) -> str:
     if c.more_labels is None or c.more_sources is None:
         return ""
-    difference = 100 * abs(c.balanced_accuracy.value or 0.0)
-    answers, sources = roughly(c.more_labels), roughly(c.more_sources)
-    return f": {answers} more answers over {sources} more contexts would decide a difference of {difference:.1f} points"
+    more = f"{roughly(c.more_labels)} more answers over {roughly(c.more_sources)} more contexts"
+    return f": {more} would decide a difference of {abs(_lead(c)):.1f} points"

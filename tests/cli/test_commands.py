@@ -274,7 +274,9 @@ def test_labels_audit(cli):
     assert "cannot be tuned on" in found["split"]
     code, out, _ = cli("labels", "audit", source)
     assert (code, "labels at odds" in out) == (0, True)
-    assert out.startswith("In three lines\n• Enough to tune: no: got 3 faithful answers")
+    assert out.startswith(
+        "In three lines\n• Enough to tune: no: got 3 faithful answers"
+    )
 
 
 def test_labels_show(cli, monkeypatch):

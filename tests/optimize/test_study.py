@@ -211,7 +211,9 @@ def test_what_cannot_be_a_study_is_refused(tmp_path, chat_server):
     one_label = [
         {"context": [f"c{i}"], "answer": "a", "faithful": True} for i in range(40)
     ]
-    with pytest.raises(InputError, match="40 faithful and 0 unfaithful"):
+    with pytest.raises(
+        InputError, match="40 faithful answers over 40 sources and 0 unfaithful over 0"
+    ):
         run(one_label, Options(out=tmp_path / "j"), Quiet(), tracker=Record)
     with pytest.raises(
         InputError,

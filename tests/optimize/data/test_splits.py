@@ -202,7 +202,10 @@ def test_few_labels_have_no_test_part(examples, parts):
 @pytest.mark.parametrize(
     ("examples", "said"),
     [
-        ([make(i) for i in range(9)], "got 6 faithful answers over 6 sources and 3 unfaithful over 3; "),
+        (
+            [make(i) for i in range(9)],
+            "got 6 faithful answers over 6 sources and 3 unfaithful over 3; ",
+        ),
         (
             [make(i, text(i % 20), faithful=i % 20 > 1) for i in range(200)],
             "expected at least 10 answers, and",

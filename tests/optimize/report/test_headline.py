@@ -4,7 +4,13 @@ import pytest
 from made import agreement, rows, study
 from test_readme import README, blocks
 
-from faith_dspy.optimize.report.headline import Measured, not_shown, three_lines
+from faith_dspy.optimize.classifier.operating_point import BALANCED
+from faith_dspy.optimize.report.headline import (
+    Measured,
+    not_shown,
+    notes_of,
+    three_lines,
+)
 from faith_dspy.optimize.results import (
     CALIBRATED,
     CHEAPER,
@@ -95,17 +101,19 @@ ON_ONE_LABEL = agreement(rows([0.9] * 40, [True] * 40))
         # Whoever is ahead of the champion and costs no more is to be taken, shown or not.
         (
             {UNTUNED: compared("worse", -0.1)},
-            "take the untuned judge ($0.30 for 1,000 answers), 10.0 points ahead on the test: Judge(lm, granularity=",
+            "take the untuned judge, $0.30 for 1,000 answers, 10.0 points ahead of this judge ($0.40 for 1,000 "
+            "answers) on these test answers: Judge(lm, granularity='answer', classifier=None).",
         ),
         (
             {LEXICAL: compared("inconclusive", -0.087, 30, 12)},
-            'take the lexical baseline (no LM) (free), 8.7 points ahead on the test: Judge("none").fit(labels). '
+            "take the lexical baseline (no LM), free, 8.7 points ahead of this judge ($0.40 for 1,000 answers) on "
+            'these test answers: Judge("none").fit(labels). '
             "Inconclusive: about 30 more answers over about 10 more contexts would decide a difference of 8.7 points.",
         ),
         (
             {CALIBRATED: compared("inconclusive", -0.01)},
-            "take the LM calibrated ($0.30 for 1,000 answers), 1.0 points ahead on the test: "
-            'Judge(lm).fit(labels, "lm"). Inconclusive.',
+            "take the LM calibrated, $0.30 for 1,000 answers, 1.0 points ahead of this judge ($0.40 for 1,000 answers) "
+            'on these test answers: Judge(lm).fit(labels, "lm"). Inconclusive.',
         ),
         # A lead over what is free that may be luck: both are named with their price.
         (
@@ -134,6 +142,78 @@ def test_a_judge_that_costs_more_is_no_rival():
     )
 
 
+def by_source(sources):
+    """Sixty answers, all but four judged rightly, over so many sources, either label in each."""
+    labels = [True, False] * 30
+    found = [
+        rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i // 2 % sources))
+        for i, y in enumerate(labels)
+    ]
+    return tuple(a for one in found for a in one)
+
+
+BEHIND = BETTER | {LEXICAL: compared("inconclusive", -0.117)}
+BY_LUCK = BETTER | {LEXICAL: compared("inconclusive", 0.03)}
+TAKE = "take the lexical baseline (no LM), free, 11.7 points ahead of this judge ($0.40 for"
+BETWEEN = (
+    "Until then choose between this judge ($0.40 for 1,000 answers) and the lexical baseline (no LM), free: "
+    'Judge("none").fit(labels).'
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "comparisons", "said"),
+    [
+        # .55 and .40 on twenty sources of each label, and .93 on five: behind what is free, it is never kept.
+        (right(11), BEHIND, TAKE),
+        (right(8), BEHIND, TAKE),
+        # Unless what is free is no better than chance, either: .35 + .117.
+        (right(7), BEHIND, "label more answers like these and tune on them"),
+        # A lead that may be luck leaves the choice, with both prices.
+        (right(11), BY_LUCK, BETWEEN),
+        (right(11), BETTER, "it is not shown better than chance."),
+    ],
+)
+def test_a_deficit_or_a_lucky_lead_on_few_answers(found, comparisons, said):
+    assert said in told(agreement=agreement(found), comparisons=comparisons)[2]
+
+
+def test_five_sources_decide_nothing():
+    few = agreement(by_source(5))
+    assert told(agreement=few, comparisons=BEHIND)[2].startswith(f"Next: {TAKE}")
+    line = told(agreement=few, comparisons=BY_LUCK)[2]
+    assert line.startswith(
+        "Next: label answers over more sources to test on: it takes 10 sources of each label to decide."
+    )
+    assert line.endswith(BETWEEN)
+
+
+def test_a_judge_on_other_answers_is_compared_in_its_study():
+    """What is ahead was ahead there; a judge that is worse than chance here is not used at all."""
+    lines = told(comparisons=BEHIND, in_its_study=True)
+    assert lines[1].startswith("Gain: in its study in points, ")
+    assert "ahead of this judge ($0.40 for 1,000 answers) in its study: " in lines[2]
+    poor = told(comparisons=BEHIND, in_its_study=True, agreement=agreement(right(8)))
+    assert poor[2].endswith("until then do not use it.")
+
+
+@pytest.mark.parametrize(
+    ("opened", "said"),
+    [
+        (None, None),
+        (1, "No other study has opened this testset."),
+        (3, "3 studies have opened this testset, this one included: "),
+    ],
+)
+def test_how_often_the_testset_was_opened_is_said(opened, said):
+    notes = notes_of(study(right(18), opened=opened), "it is the best", BALANCED)
+    assert notes[0] == "Chosen on 0 answers over 0 sources: it is the best."
+    assert [note for note in notes if "testset" in note] == [
+        note for note in notes if said and note.startswith(said)
+    ]
+    assert ("testset" in " ".join(notes)) is (said is not None)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -159,16 +239,6 @@ def test_a_judge_that_costs_more_is_no_rival():
 )
 def test_the_next_step_follows_from_what_is_shown(changes, said):
     assert told(**changes)[2].startswith(f"Next: {said}")
-
-
-def by_source(sources):
-    """Sixty answers, all but four judged rightly, over so many sources, either label in each."""
-    labels = [True, False] * 30
-    found = [
-        rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i // 2 % sources))
-        for i, y in enumerate(labels)
-    ]
-    return tuple(a for one in found for a in one)
 
 
 @pytest.mark.parametrize(
