@@ -7,6 +7,7 @@ take it, and every later call is made that way from the start.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, PrivateAttr, field_serializer
 
+log = logging.getLogger(__name__)
 THINKING_TOKENS = 2_000
 """Room for a model's thoughts beside its reply, in output tokens, unless an LM is made with another."""
 OPTIONAL = (
@@ -219,6 +221,14 @@ class Capabilities(BaseModel):
             return False
         self.needs_room = True
         return True
+
+    def note_probabilities(self, *, told: bool) -> None:
+        """Note whether a reply had the token probabilities that were asked for."""
+        if self.token_probabilities is not False and not told:
+            log.warning(
+                "the LM gives no token probabilities; going on with labels alone"
+            )
+        self.token_probabilities = told
 
     def note_label(self, *, read: bool, cut: bool) -> None:
         """Note whether a reply had its label; an LM that mostly talks first needs room, one odd reply says nothing."""

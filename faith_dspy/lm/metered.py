@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import dspy
+from dspy import lm15
 from dspy.utils.exceptions import (
     ContextWindowExceededError,
     LMAuthError,
@@ -68,10 +69,6 @@ class Limits:
     dollars: float | None = None
     seconds: float | None = None
     """Wall-clock seconds since the meter was opened."""
-
-    def describe(self, name: str) -> str:
-        """One limit in words: ``3 calls``, ``1.5 dollars``."""
-        return f"{getattr(self, name) or 0:,} {name}"
 
 
 @dataclass
@@ -131,24 +128,21 @@ class Meter:
 
     @property
     def reached(self) -> str | None:
-        """The name of the limit that is reached, if any."""
-        if (
-            self.limits.dollars is not None
-            and self.paid.calls
-            and self.paid.dollars is None
-        ):
+        """The name of the limit that is reached, if any.
+
+        Raises:
+            ConfigError: The limit is in dollars, and the LM has no price.
+        """
+        paid = self.paid
+        if self.limits.dollars is not None and paid.calls and paid.dollars is None:
             raise ConfigError(
                 "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
             )
-        limits = vars(self.limits)
-        return next(
-            (
-                k
-                for k, v in self.spent.items()
-                if limits[k] is not None and v >= limits[k]
-            ),
-            None,
-        )
+        for name, amount in self.spent.items():
+            limit = getattr(self.limits, name)
+            if limit is not None and amount >= limit:
+                return name
+        return None
 
     def stop(self) -> None:
         """Let no further call begin: each raises `LimitReachedError` from now on."""
@@ -156,37 +150,20 @@ class Meter:
 
     @contextmanager
     def counting(self, call: Call) -> Iterator[None]:
-        """Count the call made in the block. Raises `LimitReachedError` instead when a limit is reached."""
+        """Count the call made in the block.
+
+        Raises:
+            LMUnavailableError: Too many calls in a row had no answer.
+            LimitReachedError: A limit is reached, or the meter was stopped.
+        """
         with self._lock:
-            if self.max_failures is not None and self._failing >= self.max_failures:
-                self.refused += 1
-                raise LMUnavailableError(
-                    f"{self._failing} calls in a row failed, the last with {self._failure}. No further one is made. "
-                    "Check the endpoint and run again; what was answered is kept."
-                )
-            if self._stopped or self.reached:
-                self.refused += 1
-                reached = (
-                    self.reached
-                    and f"the limit of {self.limits.describe(self.reached)} is reached"
-                )
-                raise LimitReachedError(reached or "the work was cancelled")
+            self._admit()
             self._in_flight += 1
         try:
             yield
         except Exception as exc:
-            # A call that another meter refused, or that Ctrl-C or a cancelled task ended, is no failure of the LM.
             with self._lock:
-                self.failed += not isinstance(exc, FaithDspyError)
-                if is_retryable_lm_error(exc) or isinstance(
-                    exc, LMAuthError | LMBillingError
-                ):
-                    self._failing += 1
-                    self._failure = in_short(exc, call.lm)
-                elif isinstance(
-                    exc, dspy.LMError
-                ):  # the endpoint is there and says what is wrong
-                    self._failing = 0
+                self._add_failure(exc, call.lm)
             raise
         else:
             with self._lock:
@@ -198,6 +175,31 @@ class Meter:
         finally:
             with self._lock:
                 self._in_flight -= 1
+
+    def _admit(self) -> None:
+        error: FaithDspyError | None = None
+        if self.max_failures is not None and self._failing >= self.max_failures:
+            error = LMUnavailableError(
+                f"{self._failing} calls in a row failed, the last with {self._failure}. No further one is made. "
+                "Check the endpoint and run again; what was answered is kept."
+            )
+        elif self._stopped:
+            error = LimitReachedError("the work was cancelled")
+        elif name := self.reached:
+            limit = getattr(self.limits, name)
+            error = LimitReachedError(f"the limit of {limit:,} {name} is reached")
+        if error:
+            self.refused += 1
+            raise error
+
+    def _add_failure(self, exc: Exception, lm: Any) -> None:
+        # A call that another meter refused, or that Ctrl-C or a cancelled task ended, is no failure of the LM.
+        self.failed += not isinstance(exc, FaithDspyError)
+        if is_retryable_lm_error(exc) or isinstance(exc, _KEY_ERRORS):
+            self._failing += 1
+            self._failure = in_short(exc, lm)
+        elif isinstance(exc, dspy.LMError):  # the endpoint says what is wrong
+            self._failing = 0
 
 
 @contextmanager
@@ -248,15 +250,13 @@ class Endpoint:
     """Context window in tokens, if known."""
 
 
-_current: ContextVar[Call | None] = ContextVar("faith_dspy_lm_call", default=None)
-"""The call that runs in this thread or task."""
 _last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=None)
-"""The last call of this thread or task."""
+"""The last call that this thread or task has begun."""
 _capabilities: dict[tuple[Any, ...], Capabilities] = {}
 """What was found out in this process, by model and address."""
+_KEY_ERRORS = (LMAuthError, LMBillingError)
 _FATAL = (
-    LMAuthError,
-    LMBillingError,
+    *_KEY_ERRORS,
     LMConfigurationError,
     LMTransportError,
     LMUnsupportedModelError,
@@ -322,24 +322,19 @@ class MeteredLM(dspy.LM):
         return min((window for window in windows if window), default=None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As `dspy.LM`, counted, ended in time, and as the LM can take it."""
-        outer = _current.get()
-        if outer and outer.lm is self:  # one of DSPy's ways to call it uses another
-            return super().__call__(*args, **kwargs)
+        """Call as `dspy.LM` does: counted, ended in time, and as the LM can take it."""
         known = self.capabilities
         with known.trying({**self.kwargs, **kwargs}):
             for _ in range(_MAX_ATTEMPTS):
-                sent = known.fit(self.kwargs, kwargs)
+                fitted = known.fit(self.kwargs, kwargs)
+                call = Call(self, limit=fitted.get(known.limit_name))
                 try:
-                    outputs = self._metered(super().__call__, *args, **sent)
+                    outputs = self._count(call, args, fitted)
                 except dspy.LMError as exc:
-                    if not self._learn(exc, {**self.kwargs, **sent}):
+                    if not self._learn(exc, {**self.kwargs, **fitted}):
                         raise
                     continue
-                call = _last.get()
-                if call is None or not known.learn_reply(
-                    empty=call.cut and _is_empty(outputs)
-                ):
+                if not known.learn_reply(empty=call.cut and _is_empty(outputs)):
                     break
         return outputs
 
@@ -353,20 +348,23 @@ class MeteredLM(dspy.LM):
         return call if call is not None and call.lm is self else None
 
     def _learn(self, exc: dspy.LMError, sent: Mapping[str, Any]) -> bool:
-        """Whether the LM said what it does not take, so that it can be asked again without it.
+        """Note what the LM says that it does not take, so that it can be asked again without it.
 
-        Raises `LMUnavailableError` and `ContextWindowExceededError` for what another attempt cannot mend.
+        Returns:
+            Whether another attempt makes sense.
+
+        Raises:
+            LMUnavailableError: It never answered, and no other call will fare better.
+            ContextWindowExceededError: The prompt is too long for it.
         """
         known, message = self.capabilities, str(exc)
         is_missing = getattr(exc, "status", None) == 404
-        if not known.answered and (isinstance(exc, _FATAL) or is_missing):
+        if not known.answered and (is_missing or isinstance(exc, _FATAL)):
             raise unavailable(self, exc) from exc
         if is_missing or not isinstance(exc, _REFUSALS):
             return False
-        prompt = sum(
-            len(str(one.get("content")).encode()) for one in sent.get("messages") or ()
-        )
-        if known.learn_window(message, prompt):
+        contents = [str(one.get("content")) for one in sent.get("messages") or ()]
+        if known.learn_window(message, len("".join(contents).encode())):
             raise ContextWindowExceededError(model=self.model, message=message) from exc
         return known.learn(message, sent)
 
@@ -376,60 +374,37 @@ class MeteredLM(dspy.LM):
         The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
         prompts, which are gigabytes when contexts are long.
         """
-        call = _current.get()
+        call, response = self.last_call(), entry["response"]
         if call:
-            seconds = 0.0 if call.replayed else time.perf_counter() - call.started
-            dollars = (
-                0.0 if call.replayed or self.endpoint.sha256 else entry.get("cost")
-            )
+            seconds, dollars = time.perf_counter() - call.started, entry.get("cost")
+            if call.replayed:
+                seconds = dollars = 0.0
+            elif self.endpoint.sha256:
+                dollars = 0.0
             call.usage = _usage_of(entry).model_copy(
                 update={"calls": 1, "seconds": seconds, "dollars": dollars}
             )
-            call.cut = _is_cut(entry["response"])
+            replies = getattr(response, "choices", None) or [response]
+            reasons = [getattr(reply, "finish_reason", None) for reply in replies]
+            call.cut = "length" in reasons
         self.history.append(entry)
         del self.history[:-_HISTORY]
 
-    def _metered(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        call = Call(self, limit=kwargs.get(self.capabilities.limit_name))
-        token = _current.set(call)
+    def _count(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a call gives, counted in all open meters, and in time."""
         _last.set(call)
-        try:
-            with ExitStack() as stack:
-                for meter in open_meters():
-                    stack.enter_context(meter.counting(call))
-                stack.enter_context(
-                    dspy.context(usage_tracker=_Paid(call, dspy.settings.usage_tracker))
-                )
-                work = partial(ask, *args, **self._salted(kwargs))
-                if not isinstance(
-                    self.engine, str
-                ):  # it runs in this process, and ends by its limit of tokens
-                    return work()
-                seconds = kwargs.get("timeout", self.kwargs.get("timeout"))
-                return self._within(
-                    seconds if isinstance(seconds, int | float) else TIMEOUT, work
-                )
-        finally:
-            _current.reset(token)
-
-    def _within(self, seconds: float, work: Callable[[], Any]) -> Any:
-        """What ``work`` returns. DSPy waits as long as ``Retry-After`` says, and for each byte anew; here a call ends
-        in time: what it would still return is discarded."""
-        result: Future[Any] = Future()
-        try:
-            inbox = _idle.pop()
-        except IndexError:
-            inbox = SimpleQueue()
-            threading.Thread(target=_work, args=(inbox,), daemon=True).start()
-        inbox.put((result, partial(contextvars.copy_context().run, work)))
-        try:
-            return result.result(seconds)
-        except TimeoutError:
-            if result.done():  # it is the call's own
-                raise
-            raise LMTimeoutError(
-                f"no whole reply within {seconds:g} seconds", model=self.model
-            ) from None
+        with ExitStack() as stack:
+            for meter in open_meters():
+                stack.enter_context(meter.counting(call))
+            tracker = _Paid(call, dspy.settings.usage_tracker)
+            stack.enter_context(dspy.context(usage_tracker=tracker))
+            work = partial(super().__call__, *args, **self._salted(kwargs))
+            if not isinstance(self.engine, str):
+                return (
+                    work()
+                )  # it runs in this process, and ends by its limit of tokens
+            seconds = kwargs.get("timeout") or self.kwargs.get("timeout") or TIMEOUT
+            return _run_within(seconds, work, self.model)
 
     def _salted(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is set per call because
@@ -443,26 +418,13 @@ class MeteredLM(dspy.LM):
         return {**kwargs, "rollout_id": int(salt, 16)}
 
 
-def _is_cut(response: Any) -> bool:
-    """Whether a reply ended for length, in DSPy's shape or in OpenAI's."""
-    replies = response if isinstance(response, tuple) else (response,)
-    choices = [
-        choice
-        for reply in replies
-        for choice in getattr(reply, "choices", None) or (reply,)
-    ]
-    return any(getattr(choice, "finish_reason", None) == "length" for choice in choices)
-
-
-def _is_empty(outputs: Any) -> bool:
-    """Whether there is no reply, or nothing but thoughts."""
-    texts = [
-        output.get("text") if isinstance(output, dict) else output
-        for output in outputs or ()
-    ]
-    return not any(
-        isinstance(text, str) and without_thoughts(text).strip() for text in texts
-    )
+def _is_empty(outputs: list[Any]) -> bool:
+    """Return whether there is no reply, or nothing but thoughts."""
+    for output in outputs:
+        text = output["text"] if isinstance(output, dict) else output
+        if without_thoughts(text or "").strip():
+            return False
+    return True
 
 
 _idle: list[SimpleQueue[Any]] = []
@@ -472,16 +434,37 @@ with suppress(AttributeError):  # Windows, where no process forks
     os.register_at_fork(after_in_child=_idle.clear)  # the child has none of the threads
 
 
-def _work(inbox: SimpleQueue[Any]) -> None:
+def _run_within(seconds: float, work: Callable[[], Any], model: str) -> Any:
+    """Return what ``work`` does, unless it takes longer: then what it would still return is discarded.
+
+    DSPy waits as long as ``Retry-After`` says, and for each byte anew.
+    """
+    result: Future[Any] = Future()
+    try:
+        inbox = _idle.pop()
+    except IndexError:
+        inbox = SimpleQueue()
+        threading.Thread(target=_serve, args=(inbox,), daemon=True).start()
+    inbox.put((result, partial(contextvars.copy_context().run, work)))
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        if result.done():  # it is the call's own
+            raise
+        message = f"no whole reply within {seconds:g} seconds"
+        raise LMTimeoutError(message, model=model) from None
+
+
+def _serve(inbox: SimpleQueue[Any]) -> None:
     while True:
-        found, work = inbox.get()
+        result, work = inbox.get()
         try:
-            finish = partial(found.set_result, work())
+            finish = partial(result.set_result, work())
         except BaseException as exc:  # noqa: BLE001 - raised where the result is taken
-            finish = partial(found.set_exception, exc)
+            finish = partial(result.set_exception, exc)
         _idle.append(inbox)
         finish()
-        del found, work, finish  # prompts and replies
+        del result, work, finish  # prompts and replies
 
 
 class _Paid:
@@ -497,39 +480,19 @@ class _Paid:
 
 
 def _usage_of(entry: dict[str, Any]) -> Usage:
-    """Token counts of a history entry's call. Of a cached reply DSPy reports none, but the reply may carry its own."""
-    if entry.get("usage"):
-        return _counts(entry["usage"])
-    replies = (
-        entry["response"]
-        if isinstance(entry["response"], tuple)
-        else (entry["response"],)
-    )
-    return sum(
-        (_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage()
-    )
-
-
-def _counts(usage: Any) -> Usage:
-    """Token counts out of OpenAI's dictionary or lm15's object, 0 for those not given."""
-
-    def first(counts: Any, *names: str) -> int:
-        values = (
-            counts.get(n) if isinstance(counts, dict) else getattr(counts, n, None)
-            for n in names
+    """Return the token counts of a history entry. Of a cached reply DSPy reports none, but it may carry its own."""
+    usage = entry["usage"] or getattr(entry["response"], "usage", None) or {}
+    if isinstance(usage, lm15.Usage):
+        counts = (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens)
+    else:
+        details = usage.get("prompt_tokens_details") or {}
+        counts = (
+            usage.get("prompt_tokens"),
+            details.get("cached_tokens"),
+            usage.get("completion_tokens"),
         )
-        return next(
-            (int(value) for value in values if isinstance(value, int | float)), 0
-        )
-
-    details = (
-        usage.get("prompt_tokens_details") or {} if isinstance(usage, dict) else usage
-    )
-    return Usage(
-        prompt_tokens=first(usage, "prompt_tokens", "input_tokens"),
-        cached_tokens=first(details, "cached_tokens", "cache_read_tokens"),
-        output_tokens=first(usage, "completion_tokens", "output_tokens"),
-    )
+    prompt, cached, output = (count or 0 for count in counts)
+    return Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
 
 
 # One token is often all that is asked for, and whoever asks for more looks at what came.

@@ -1,8 +1,8 @@
 """What an LM's reply says about a statement: label, probabilities and evidence, as a `RawVerdict`.
 
 A label is read where a label may stand: at the start of the reply, after “Verdict:” or “Answer:”, in a JSON field of
-such a name, or as the last line after reasons. It is read as a whole phrase, in the words of `_PHRASES`; a phrase that
-goes on in other words, and a reply with two different labels, have none. A label that is not there is never guessed.
+such a name, or as the last line after reasons. It is read as a whole phrase of `_PHRASES`; a phrase that goes on in
+other words, and a reply with two different labels, have none. A label that is not there is never guessed.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, get_args
 
 from faith_dspy.lm.capabilities import thoughts_end, without_thoughts
-from faith_dspy.program.signatures import INSTRUCTIONS, Instruction
+from faith_dspy.program.signatures import Instruction
 from faith_dspy.schema import RawVerdict, Statement
 from faith_dspy.scoring.classifier import to_logit, to_probability
 
 MAX_REPLY = 1_000_000
 """Characters of a reply; a longer one is not what was asked for, and not read."""
-MAX_WORDS = 8
-"""Words of the longest phrase for a label."""
 LOOK_AHEAD = 200
 """Characters after a label in which another one may contradict it."""
 MIN_GUESS = 0.5
@@ -35,137 +33,103 @@ LABEL_LOGIT = 2.0
 
 # --- phrases ------------------------------------------------------------------------------------------------------
 
-_FULLY = [
-    "fully",
-    "completely",
-    "entirely",
-    "totally",
-    "wholly",
-    "clearly",
-    "directly",
-    "explicitly",
-    "strictly",
-]
-_DEGREES = {
-    "mostly": ["mostly", "largely", "generally", "mainly"],
-    "part": ["partially", "partly", "somewhat"],
-    "hardly": ["hardly", "barely", "scarcely"],
+_CLASSES = {
+    "FULLY": "fully|completely|entirely|totally|wholly|clearly|directly|explicitly|strictly",
+    "MOSTLY": "mostly|largely|generally|mainly",
+    "PARTLY": "partially|partly|somewhat",
+    "HARDLY": "hardly|barely|scarcely",
+    "SUPPORTED": "supported|entailed|grounded|faithful",
+    "REFUTED": "contradicted|contradictory|refuted",
 }
-_WORDS = {
-    "full": "full supported|full support|in full|true to the context|faithful|grounded|entailed|completely yes",
-    "mostly": "generally yes",
-    "part": "partial|partial support|supported in part|in part|some support|mixed|neutral mixed|neutral|mixed support",
-    "hardly": "not generally",
-    "short": "not entirely|not quite|incomplete|incompletely supported",
+"""Words that stand for each other in a phrase."""
+_PHRASES = {
+    "full": (
+        "SUPPORTED|FULLY SUPPORTED|full supported|full support|in full|true to the context|completely yes"
+    ),
+    "mostly": (
+        "MOSTLY|only MOSTLY|MOSTLY SUPPORTED|only MOSTLY SUPPORTED|HARDLY unSUPPORTED|HARDLY not SUPPORTED|"
+        "generally yes"
+    ),
+    "part": (
+        "PARTLY|only PARTLY|PARTLY SUPPORTED|only PARTLY SUPPORTED|partial|partial support|supported in part|in part|"
+        "some support|mixed|neutral mixed|neutral|mixed support"
+    ),
+    "hardly": (
+        "HARDLY|only HARDLY|HARDLY SUPPORTED|only HARDLY SUPPORTED|MOSTLY unSUPPORTED|MOSTLY not SUPPORTED|"
+        "not generally"
+    ),
+    "short": (
+        "not FULLY|not FULLY SUPPORTED|PARTLY unSUPPORTED|PARTLY not SUPPORTED|MOSTLY REFUTED|PARTLY REFUTED|"
+        "HARDLY REFUTED|not entirely|not quite|incomplete|incompletely supported"
+    ),
     "unsupported": (
-        "no support|not at all|not supported at all|unfaithful|ungrounded|invented|made up|fabricated|hallucinated|"
-        "not verifiable|unverifiable|cannot be verified|isn't supported|cannot be supported"
+        "not SUPPORTED|unSUPPORTED|FULLY not SUPPORTED|FULLY unSUPPORTED|no support|not at all|not supported at all|"
+        "invented|made up|fabricated|hallucinated|not verifiable|unverifiable|cannot be verified|isn't supported|"
+        "cannot be supported"
     ),
     "no_evidence": (
         "no evidence|no mention|no information|not mentioned|not stated|not addressed|not found|not in the context|"
         "not discussed|not present|nothing"
     ),
-    "contradicts": "contradictory|contradicts|contradiction|refutes|contradicts it|it contradicts|conflicts",
+    "contradicts": (
+        "REFUTED|FULLY REFUTED|contradicts|contradiction|refutes|contradicts it|it contradicts|conflicts"
+    ),
     "cannot_tell": (
         "n a|na|none|unknown|unclear|uncertain|undetermined|undecided|cannot tell|can't tell|i cannot tell|"
         "i can't tell|cannot say|i cannot say|cannot determine|cannot be determined|not enough information|"
         "insufficient information|insufficient evidence|not sure|unsure|i don't know|i do not know"
     ),
+    "true": "true|correct",
+    "false": "false|incorrect",
 }
-
-
-def _phrases() -> dict[str, str]:
-    """Phrase → what it means. ``short``: not all of it is supported, and nothing more is known."""
-    meanings = {
-        phrase: meaning
-        for meaning, phrases in _WORDS.items()
-        for phrase in phrases.split("|")
-    }
-    for word in ("supported", "entailed", "grounded", "faithful"):
-        meanings |= {
-            word: "full",
-            f"not {word}": "unsupported",
-            f"un{word}": "unsupported",
-        }
-        for adverb in _FULLY:
-            meanings |= {f"{adverb} {word}": "full", f"not {adverb} {word}": "short"}
-            meanings |= {
-                f"{adverb} not {word}": "unsupported",
-                f"{adverb} un{word}": "unsupported",
-            }
-        for meaning, adverbs in _DEGREES.items():
-            opposite = {"mostly": "hardly", "part": "short", "hardly": "mostly"}[
-                meaning
-            ]
-            for adverb in adverbs:
-                meanings |= {
-                    f"{adverb} {word}": meaning,
-                    f"only {adverb} {word}": meaning,
-                }
-                meanings |= {
-                    f"{adverb} un{word}": opposite,
-                    f"{adverb} not {word}": opposite,
-                }
-    for word in ("contradicted", "contradictory", "refuted"):
-        meanings[word] = "contradicts"
-        meanings |= {f"{adverb} {word}": "contradicts" for adverb in _FULLY}
-        meanings |= {
-            f"{adverb} {word}": "short"
-            for adverbs in _DEGREES.values()
-            for adverb in adverbs
-        }
-    for adverb in _FULLY:
-        meanings |= {f"not {adverb}": "short"}
-    for meaning, adverbs in _DEGREES.items():
-        meanings |= dict.fromkeys(adverbs, meaning)
-        meanings |= {f"only {adverb}": meaning for adverb in adverbs}
-    return meanings
-
-
-_PHRASES = _phrases()
-_NEGATIVE = (
-    "mostly",
-    "part",
-    "hardly",
-    "short",
-    "unsupported",
-    "no_evidence",
-    "contradicts",
-)
-_MEANINGS: dict[str, dict[str, str]] = {
-    "supported": {"full": "Yes"} | dict.fromkeys(_NEGATIVE, "No"),
-    "grounded": {"full": "Grounded"} | dict.fromkeys(_NEGATIVE, "Invented"),
-    "true_false_unknown": {
-        "full": "True", "contradicts": "False", "no_evidence": "Unknown", "cannot_tell": "Unknown",
+"""What a phrase means → phrases. ``short``: not all of it is supported, and nothing more is known."""
+_MEANINGS = {
+    ("Yes", "No"): {
+        "Yes": "full true", "No": "mostly part hardly short unsupported no_evidence contradicts false",
     },
-    "graded": {
-        "full": "fully", "mostly": "partly", "part": "partly", "unsupported": "nothing", "no_evidence": "nothing",
-        "contradicts": "contradicts",
+    ("Grounded", "Invented"): {
+        "Grounded": "full", "Invented": "mostly part hardly short unsupported no_evidence contradicts",
     },
-    "five_level": {
-        "full": "completely", "mostly": "generally", "part": "mixed", "hardly": "hardly", "unsupported": "not",
-        "no_evidence": "not", "contradicts": "not",
+    ("True", "False", "Unknown"): {
+        "True": "full", "False": "contradicts", "Unknown": "no_evidence cannot_tell",
+    },
+    ("fully", "partly", "nothing", "contradicts"): {
+        "fully": "full", "partly": "mostly part", "nothing": "unsupported no_evidence", "contradicts": "contradicts",
+    },
+    ("not", "hardly", "mixed", "generally", "completely"): {
+        "completely": "full", "generally": "mostly", "mixed": "part", "hardly": "hardly",
+        "not": "unsupported no_evidence contradicts",
     },
 }  # fmt: skip
-"""What each instruction's labels mean; a meaning that it has no label for stays unread."""
-_YES_NO = {"true": "Yes", "correct": "Yes", "false": "No", "incorrect": "No"}
+"""What the labels of a signature mean; a phrase of any other meaning is none of them."""
 
 
 @cache
 def _vocabulary(labels: tuple[str, ...]) -> dict[str, str]:
-    """Phrase → label, for the labels of a signature: those themselves, and the phrases of their instruction."""
+    """Return phrase → label, for the labels of a signature; "" for a phrase that is none of them."""
+    meanings = _MEANINGS.get(labels, {})
+    vocabulary = {}
+    for meaning, phrases in _PHRASES.items() if meanings else ():
+        names = [label for label, meant in meanings.items() if meaning in meant.split()]
+        for phrase in _expand(phrases):
+            vocabulary[phrase] = names[0] if names else ""
     own = {" ".join(_words(label)): label for label in labels}
-    name = next(
-        (name for name in _MEANINGS if tuple(INSTRUCTIONS[name].labels) == labels), None
-    )
-    if name is None:
-        return own
-    of_meaning = _MEANINGS[name]
-    phrases = {
-        phrase: of_meaning[m] for phrase, m in _PHRASES.items() if m in of_meaning
-    }
-    unread = {phrase: "" for phrase, m in _PHRASES.items() if m not in of_meaning}
-    return phrases | unread | (_YES_NO if name == "supported" else {}) | own
+    return vocabulary | own
+
+
+def _expand(phrases: str) -> Iterator[str]:
+    """Yield the phrases of a row of `_PHRASES`, each word of a class in turn."""
+    for phrase in phrases.split("|"):
+        name = next((name for name in _CLASSES if name in phrase), None)
+        if name is None:
+            yield phrase
+            continue
+        for word in _CLASSES[name].split("|"):
+            yield from _expand(phrase.replace(name, word))
+
+
+def _words(text: str) -> list[str]:
+    return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
 
 
 # --- a label ------------------------------------------------------------------------------------------------------
@@ -180,18 +144,17 @@ class Label(NamedTuple):
 
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-_BETWEEN_WORDS = re.compile(r"[ \t_/-]+")
+_PHRASE = re.compile(rf"{_WORD.pattern}(?:[ \t_/-]+{_WORD.pattern}){{0,7}}")
+"""Words with nothing but spaces, hyphens and slashes between them."""
 _GOES_ON = re.compile(
-    r"(?:[\s*_`\"'”’)\]}]*(?:$|\n|[.,;:!?–—([{<\"“]))"  # the end, or a mark
+    r"(?i:\s+(?:by|in|from) (?:the|this|any|our) (?:\w+ )?(?:context|text|documents?|passages?|chunks?|sources?)\b)?+"
+    r"(?:[\s*_`\"'”’)\]}]*(?:$|\n|[.,;:!?–—([{<\"“])"  # the end, or a mark
     r"|\s+-"
     r"|[\s*_`]+(?:because|since|as|by)\b"
     r"|\s+(?:it|this|that) (?:is|does)\W*(?:$|\n)"
-    r"|\s*\d"  # ids of chunks
+    r"|\s*\d)"  # ids of chunks
 )
-_BY_THE_CONTEXT = re.compile(
-    r"\s+(?:by|in|from) (?:the|this|any|our) (?:\w+ )?(?:context|text|documents?|passages?|chunks?|sources?)\b",
-    re.IGNORECASE,
-)
+"""What may follow a label."""
 _HEDGE = re.compile(
     r"[\s,;–—(*_.…-]*(?:but|except|however|although|though|or|and|if|unless)\b",
     re.IGNORECASE,
@@ -215,116 +178,84 @@ _FLAG = re.compile(
 )
 
 
-def _words(text: str) -> list[str]:
-    return [word.lower().replace("’", "'") for word in _WORD.findall(text)]
-
-
 def read_label(reply: str, labels: Sequence[str], at: int = 0) -> Label | None:
-    """The label that a text begins with, whatever its case and marks; also a text that was cut inside the label.
+    """Return the label that a text begins with, whatever its case and marks; also one in which the text was cut.
 
     None if there is none, if more than one fits, or if the phrase goes on in words that may change it.
     """
-    vocabulary = _vocabulary(tuple(labels))
-    words = list(_phrase_at(reply, at))
-    for n in range(len(words), 0, -1):
-        start, end = words[0].start(), words[n - 1].end()
-        name = vocabulary.get(" ".join(_words(reply[start:end])))
-        if name is not None:
-            after = _BY_THE_CONTEXT.match(reply, end)
-            goes_on = _GOES_ON.match(reply, after.end() if after else end)
-            return Label(name, start, end) if name and goes_on else None
-    if len(words) == 1 and not _WORD.search(reply, words[0].end()):
-        return _cut_label(words[0], labels, vocabulary)
-    return None
-
-
-def _phrase_at(reply: str, at: int) -> Iterator[re.Match[str]]:
-    """The first words at a place, as long as nothing but spaces, hyphens and slashes stand between them."""
-    word = _WORD.search(reply, at)
-    if word is None or "\n" in reply[at : word.start()].strip():
-        return
-    for _ in range(MAX_WORDS):
-        yield word
-        between = _BETWEEN_WORDS.match(reply, word.end())
-        word = between and _WORD.match(reply, between.end())
-        if word is None:
-            return
-
-
-def _cut_label(
-    word: re.Match[str], labels: Sequence[str], vocabulary: Mapping[str, str]
-) -> Label | None:
-    """The one label that begins with a word, unless that is the first word of another phrase."""
-    text = word.group().lower()
-    fits = [label for label in labels if label.lower().startswith(text)]
-    if len(fits) != 1 or any(phrase.startswith(f"{text} ") for phrase in vocabulary):
+    phrase = _PHRASE.search(reply, at)
+    if phrase is None or "\n" in reply[at : phrase.start()].strip():
         return None
-    return Label(fits[0], word.start(), word.end())
+    vocabulary = _vocabulary(tuple(labels))
+    start = phrase.start()
+    words = _words(phrase.group())
+    ends = [word.end() for word in _WORD.finditer(reply, start, phrase.end())]
+    for n in range(len(words), 0, -1):
+        name = vocabulary.get(" ".join(words[:n]))
+        if name is not None:
+            is_label = name and _GOES_ON.match(reply, ends[n - 1])
+            return Label(name, start, ends[n - 1]) if is_label else None
+    if len(words) > 1 or _WORD.search(reply, phrase.end()):
+        return None
+    cut_labels = [label for label in labels if label.lower().startswith(words[0])]
+    if len(cut_labels) != 1 or any(p.startswith(f"{words[0]} ") for p in vocabulary):
+        return None
+    return Label(cut_labels[0], start, phrase.end())
 
 
 def find_label(
     reply: str, labels: Sequence[str], *, reasons_first: bool = False
 ) -> Label | None:
-    """The label of a reply; None if it has none, or two different ones.
+    """Return the label of a reply; None if it has none, or two different ones.
 
-    ``reasons_first``: the reply begins with reasons, so that its start is no place for a label.
+    Args:
+        reply: The reply, without thoughts.
+        labels: The labels that were asked for.
+        reasons_first: Whether it begins with reasons, so that its start is no place for a label.
     """
-    labels = tuple(labels)
-    headings = [
+    candidates = [
         _read_place(reply, labels, heading.end())
         for heading in _HEADING.finditer(reply)
     ]
-    if headings and headings[-1] is None:
+    if candidates and candidates[-1] is None:
         return None
-    places = [*headings, _flag_label(reply, labels)]
+    flag = _FLAG.search(reply)
+    if flag:
+        is_true = flag[1].lower() in ("true", "yes")
+        phrase = "supported" if is_true else "not supported"
+        name = _vocabulary(tuple(labels)).get(phrase)
+        candidates.append(Label(name, *flag.span(1)) if name else None)
     is_json = reply.lstrip("`json \n").startswith("{")
     if not is_json and (not reasons_first or "\n" not in reply.strip()):
-        places.append(_read_place(reply, labels, 0))
-    if not any(places):
-        places.append(_last_line(reply, labels))
-    candidates = [label for label in places if label]
-    if len({label.name for label in candidates}) != 1 or _is_contradicted(
-        reply, candidates[0], labels
-    ):
+        candidates.append(_read_place(reply, labels, 0))
+    text = reply.rstrip("` \n\t")
+    last_line = text.rfind("\n") + 1
+    if last_line and not any(candidates):
+        candidates.append(read_label(text, labels, last_line))
+    places = [label for label in candidates if label]
+    if len({label.name for label in places}) != 1:
         return None
-    return candidates[0]
+    return None if _is_contradicted(reply, places[0], labels) else places[0]
 
 
 def _read_place(reply: str, labels: Sequence[str], at: int) -> Label | None:
-    """The label at a place, as such or in a sentence like “The statement is …”."""
+    """Return the label at a place, as such or in a sentence like “The statement is …”."""
     subject = _SUBJECT.match(reply, at)
     return read_label(reply, labels, subject.end() if subject else at)
 
 
-def _flag_label(reply: str, labels: Sequence[str]) -> Label | None:
-    """The label of a JSON field like ``"supported": false``."""
-    flag = _FLAG.search(reply)
-    if flag is None:
-        return None
-    phrase = "supported" if flag[1].lower() in ("true", "yes") else "not supported"
-    name = _vocabulary(tuple(labels)).get(phrase)
-    return Label(name, flag.start(1), flag.end(1)) if name else None
-
-
-def _last_line(reply: str, labels: Sequence[str]) -> Label | None:
-    """The label of a last line after others."""
-    text = reply.rstrip().rstrip("`").rstrip()
-    start = text.rfind("\n") + 1
-    return read_label(text, labels, start) if start else None
-
-
 def _is_contradicted(reply: str, label: Label, labels: Sequence[str]) -> bool:
-    """Whether the words after a label take it back: “Yes, but …”, “No. It is fully supported.”"""
+    """Return whether the words after a label take it back: “Yes, but …”, “No. It is fully supported.”"""
     if _CLOSED.match(reply, label.end):
         return False
     if _HEDGE.match(reply, label.end):
         return True
     end = min(len(reply), label.end + LOOK_AHEAD)
-    others = (
-        read_label(reply, labels, clause.end())
-        for clause in _CLAUSE.finditer(reply, label.end, end)
-    )
-    return any(other.name != label.name for other in others if other)
+    for clause in _CLAUSE.finditer(reply, label.end, end):
+        other = read_label(reply, labels, clause.end())
+        if other and other.name != label.name:
+            return True
+    return False
 
 
 # --- the fields of a reply ----------------------------------------------------------------------------------------
@@ -341,13 +272,13 @@ _EVIDENCE = re.compile(f"{_QUOTED.pattern}|{_WHY.pattern}", _WHY.flags)
 _IDS = re.compile(r"\[([\d,\s]*)\]")
 _MARKS = re.compile(r"^[^\w\[]*")
 _MARKS_AND_IDS = re.compile(r"^[^\w\[]*(?:\[[\d,\s]*\]\W*)?")
-_HEADING_TAIL = re.compile(_HEADING.pattern + r"$", re.IGNORECASE | re.MULTILINE)
+_HEADING_TAIL = re.compile(_HEADING.pattern + r"$", _HEADING.flags)
 _MAX_IDS = 16
 """Characters after a label that may be ids without brackets; longer is an explanation."""
 
 
 def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
-    """One verdict, or whatever else the fields name, from a completion in the form that prompts ask for.
+    """Return one verdict, or whatever else the fields name, from a completion in the form that prompts ask for.
 
     Args:
         fields: Name → type of each output field, in the order of the reply.
@@ -360,41 +291,31 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     if "verdict" not in fields:
         lines = [line.strip() for line in reply.splitlines() if line.strip()]
         return dict.fromkeys(fields, lines)
-    labels = get_args(fields["verdict"])
     reasons_first = next(iter(fields)) == "reason"
     head = reply
     if not reasons_first and fields.keys() & {"quotes", "reason"}:
         evidence = _EVIDENCE.search(reply)
         head = reply[: evidence.start()] if evidence else reply
-    label = find_label(head, labels, reasons_first=reasons_first)
-    cites = "supporting_chunk_ids" in fields
+    label = find_label(head, get_args(fields["verdict"]), reasons_first=reasons_first)
     values: dict[str, Any] = {"verdict": label.name if label else None}
-    if cites:
-        values["supporting_chunk_ids"] = _read_ids(head, label)
+    before, after = (reply[: label.start], reply[label.end :]) if label else ("", "")
+    if "supporting_chunk_ids" in fields:
+        bracket = _IDS.search(head)
+        line = (head[label.end :] if label else head).partition("\n")[0]
+        ids = bracket[1] if bracket else line
+        if bracket is None and len(line) > _MAX_IDS:
+            ids = ""  # numbers in some explanation
+        numbers = re.findall(r"\d{1,4}", ids)
+        values["supporting_chunk_ids"] = [int(number) for number in numbers]
     if "quotes" in fields:
         values["quotes"] = [quote.strip() for quote in _QUOTED.findall(reply)]
     if "reason" in fields:
-        before_label, after_label = (
-            (reply[: label.start], reply[label.end :]) if label else ("", "")
-        )
+        lead = _MARKS_AND_IDS if "supporting_chunk_ids" in fields else _MARKS
+        reason = lead.sub("", _QUOTED.sub("", after), count=1)
         if reasons_first:
-            reason = _HEADING_TAIL.sub("", before_label)
-        else:
-            lead = _MARKS_AND_IDS if cites else _MARKS
-            reason = lead.sub("", _QUOTED.sub("", after_label), count=1)
+            reason = _HEADING_TAIL.sub("", before)
         values["reason"] = _WHY.sub("", reason, count=1).strip() or None
     return values
-
-
-def _read_ids(head: str, label: Label | None) -> list[int]:
-    """The chunk ids in brackets, or right after the label."""
-    bracket = _IDS.search(head)
-    text = (
-        bracket[1] if bracket else head[label.end if label else 0 :].partition("\n")[0]
-    )
-    if bracket is None and len(text) > _MAX_IDS:
-        return []  # numbers in some explanation
-    return [int(number) for number in re.findall(r"\d{1,4}", text)]
 
 
 # --- probabilities ------------------------------------------------------------------------------------------------
@@ -408,34 +329,28 @@ class Token(NamedTuple):
 
 
 def tokens_of(prediction: Mapping[str, Any]) -> list[Token]:
-    """The tokens of a prediction's reply; empty if the LM tells none. OpenAI's shape, as objects or dictionaries."""
-    content = _attribute(prediction.get("logprobs"), "content")
+    """Return the tokens of a prediction's reply; empty if the LM tells none."""
+    logprobs = prediction.get("logprobs") or {}
     tokens = []
-    for token in content if isinstance(content, list | tuple) else ():
-        top = _attribute(token, "top_logprobs") or ()
-        alternatives = [
-            (str(_attribute(other, "token")), _attribute(other, "logprob"))
-            for other in top
-        ]
-        tokens.append(Token(str(_attribute(token, "token")), alternatives))
+    for token in logprobs.get("content") or ():
+        top = token.get("top_logprobs") or ()
+        alternatives = [(str(one.get("token")), one.get("logprob")) for one in top]
+        tokens.append(Token(str(token.get("token")), alternatives))
     return tokens
 
 
-def _attribute(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
-
-
 def text_of(tokens: Sequence[Token]) -> str:
-    """The reply that tokens make up."""
+    """Return the reply that tokens make up."""
     return "".join(token.text for token in tokens)
 
 
 def token_at(tokens: Sequence[Token], offset: int) -> Token | None:
-    """The token that has the first letter from an offset of the reply on; None if there is none."""
+    """Return the token that has the first letter from an offset of the reply on; None if there is none."""
     end = 0
     for token in tokens:
         start, end = end, end + len(token.text)
-        if re.search(r"[^\W_]", token.text[max(0, offset - start) :]) and end > offset:
+        rest = token.text[max(0, offset - start) :]
+        if end > offset and re.search(r"[^\W_]", rest):
             return token
     return None
 
@@ -443,19 +358,19 @@ def token_at(tokens: Sequence[Token], offset: int) -> Token | None:
 def label_token(
     tokens: Sequence[Token], labels: Sequence[str], *, reasons_first: bool
 ) -> Token | None:
-    """The token with which the label of a reply begins; the first one, if the reply has no label and no thoughts."""
+    """Return the token with which a reply's label begins; the first one, if it has no label and no thoughts."""
     text = text_of(tokens)
     begin = thoughts_end(text)
     label = find_label(text[begin:], labels, reasons_first=reasons_first)
-    if label is None:
-        return None if begin or reasons_first or not tokens else tokens[0]
-    return token_at(tokens, begin + label.start)
+    if label:
+        return token_at(tokens, begin + label.start)
+    return None if begin or reasons_first or not tokens else tokens[0]
 
 
 def label_probabilities(
     label: str | None,
     token: Token | None,
-    labels: Sequence[str],
+    labels: tuple[str, ...],
     *,
     sampled: bool = False,
 ) -> tuple[str | None, dict[str, float] | None]:
@@ -466,53 +381,41 @@ def label_probabilities(
     that begins another label than the one written, the reply contradicts itself and has none. Where no label could be
     read, the likeliest one counts if labels have most of the probability.
     """
-    if token is None or not _is_distribution(
-        [logprob for _, logprob in token.alternatives]
-    ):
+    logprobs = [logprob for _, logprob in token.alternatives] if token else []
+    if token is None or not _is_distribution(logprobs):
         return label, None
-    if label is not None and not sampled:
-        highest = max(logprob for _, logprob in token.alternatives)
-        likeliest = {
-            _begun_label(text, labels)
-            for text, logprob in token.alternatives
-            if logprob == highest
-        }
-        if not likeliest & {None, label}:  # of equals either may be written
-            return None, None
+    begun = [_begun_label(text, labels) for text, _ in token.alternatives]
     mass = dict.fromkeys(labels, 0.0)
-    for text, logprob in token.alternatives:
-        begun = _begun_label(text, labels)
-        if begun is not None:
-            mass[begun] += math.exp(logprob)
+    likeliest = set()
+    for name, logprob in zip(begun, logprobs, strict=True):
+        if name is not None:
+            mass[name] += math.exp(logprob)
+        if logprob == max(logprobs):
+            likeliest.add(name)
+    if label and not sampled and not likeliest & {None, label}:
+        return None, None  # of equals either may be written
     total = sum(mass.values())
-    if label is None:
-        is_about_labels = total >= MIN_GUESS
-    else:
+    is_about_labels = total >= MIN_GUESS
+    if label:
         is_about_labels = mass[label] > 0 and _begun_label(token.text, labels) == label
     if not is_about_labels:
         return label, None  # these are the alternatives to something else
     counts = max(mass, key=lambda name: (mass[name], name == label))
-    return counts, {name: m / total for name, m in mass.items()}
+    return counts, {name: share / total for name, share in mass.items()}
 
 
-def _begun_label(token: str, labels: Sequence[str]) -> str | None:
+@lru_cache(maxsize=4096)
+def _begun_label(token: str, labels: tuple[str, ...]) -> str | None:
     label = read_label(token[:MAX_TOKEN], labels)
     return label.name if label else None
 
 
-def is_logprob(value: Any) -> bool:
-    """Whether a value can be the natural logarithm of a probability."""
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and value <= MAX_LOGPROB
-    )  # NaN is not
-
-
 def _is_distribution(logprobs: Sequence[Any]) -> bool:
-    if not logprobs or not all(map(is_logprob, logprobs)):
-        return False
-    return sum(map(math.exp, logprobs)) <= MAX_MASS
+    for logprob in logprobs:
+        is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+        if not (is_number and logprob <= MAX_LOGPROB):  # NaN is not
+            return False
+    return bool(logprobs) and sum(map(math.exp, logprobs)) <= MAX_MASS
 
 
 # --- a verdict ----------------------------------------------------------------------------------------------------
@@ -537,33 +440,28 @@ def read_verdict(
         token: The token with which the label begins; with its probabilities the likeliest label counts.
         sampled: Whether tokens were drawn by chance, so that another one than the likeliest may be written.
     """
-    about: dict[str, Any] = {
-        "text": statement.text,
-        "sentence_index": statement.sentence_index,
-    }
+    about = statement.model_dump(include={"text", "sentence_index"})
     label, shares = label_probabilities(
         fields.get("verdict"), token, tuple(instruction.labels), sampled=sampled
     )
     if label is None:
-        return RawVerdict(
-            **about, error="the LM's reply has no label that was asked for"
-        )
-    level = instruction.labels[label]
-    logit = LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT
+        error = "the LM's reply has no label that was asked for"
+        return RawVerdict(**about, error=error)
+    support = {"logit": LABEL_LOGIT if instruction.labels[label] == 1 else -LABEL_LOGIT}
+    if shares:
+        support = expected_support(shares, instruction)
+    # An id that the prompt does not have stays unknown: -1 is no chunk's id.
     ids_by_number = dict(enumerate(chunk_ids))
+    numbers = fields.get("supporting_chunk_ids") or ()
     return RawVerdict(
         **about,
+        **support,
         label=label,
         verdict=instruction.verdicts[label],
-        level=level,
-        # An id that the prompt does not have stays unknown: -1 is no chunk's id.
-        chunk_ids=tuple(
-            ids_by_number.get(number, -1)
-            for number in fields.get("supporting_chunk_ids") or ()
-        ),
+        level=instruction.labels[label],
+        chunk_ids=tuple(ids_by_number.get(number, -1) for number in numbers),
         quotes=tuple(fields.get("quotes") or ()),
         reason=fields.get("reason"),
-        **(expected_support(shares, instruction) if shares else {"logit": logit}),
     )
 
 
@@ -571,7 +469,6 @@ def expected_support(
     shares: Mapping[str, float], instruction: Instruction
 ) -> dict[str, Any]:
     """Return expected support as ``logit``, clipped, and ``probability``, from each label's probability."""
-    logit = to_logit(
-        sum(share * instruction.labels[label] for label, share in shares.items())
-    )
+    support = sum(share * instruction.labels[label] for label, share in shares.items())
+    logit = to_logit(support)
     return {"logit": logit, "probability": to_probability(logit)}

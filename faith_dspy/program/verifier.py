@@ -51,18 +51,20 @@ class Verifier(dspy.Module):
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
         self.instruction = INSTRUCTIONS[config.instruction]
+        self.labels = tuple(self.instruction.labels)
         self.reasons_first = config.reasoning == "before"
         self.confidence = config.confidence
+        self.wants_probabilities = config.confidence not in ("none", "samples")
         self.samples: list[int | None] = [None]
         """A number per sample; None for a single reply that is not sampled."""
         if config.confidence == "samples":
             self.samples = [*range(1, config.samples + 1)]
-        self.extra_tokens = REASON_TOKENS[config.reasoning] + (
-            QUOTE_TOKENS if config.quote else 0
-        )
-        self.tokens = (
-            LABEL_TOKENS + self.extra_tokens if self.extra_tokens or config.cite else 1
-        )
+        self.extra_tokens = REASON_TOKENS[config.reasoning]
+        if config.quote:
+            self.extra_tokens += QUOTE_TOKENS
+        self.tokens = 1
+        if self.extra_tokens or config.cite:
+            self.tokens = LABEL_TOKENS + self.extra_tokens
         self.predict = BoundPredict(signature_of(config), CompactAdapter())
 
     def forward(
@@ -70,11 +72,8 @@ class Verifier(dspy.Module):
     ) -> dspy.Prediction:
         """Return what `ask` does, as DSPy's optimizers take it: ``verdict`` is the label; ``error`` alone, if the LM
         failed."""
-        raw = self.ask(
-            Statement(text=statement),
-            question,
-            Window(list(range(len(context))), context),
-        )
+        window = Window(list(range(len(context))), context)
+        raw = self.ask(Statement(text=statement), question, window)
         if raw.lm_failed:
             return dspy.Prediction(error=raw.error)
         return dspy.Prediction(
@@ -95,50 +94,48 @@ class Verifier(dspy.Module):
             window: The context, or the part of it that one call holds.
             known: Verdicts by sample that a joint call gave already.
         """
+        verdicts = []
+        for i, sample in enumerate(self.samples):
+            verdict = known[i] if known else None
+            verdict = verdict or self._ask_once(statement, question, window, sample)
+            verdicts.append(verdict)
+        return pool_samples(verdicts, self.instruction)
+
+    def _ask_once(
+        self, statement: Statement, question: str, window: Window, sample: int | None
+    ) -> RawVerdict:
+        """Return the verdict of one sample, asked for again if its reply was cut, or kept by DSPy's cache, unread."""
+        lm = self.predict.lm or dspy.settings.lm
         inputs = {
             "context": window.texts,
             "question": question,
             "statement": statement.text,
         }
-        lm = self.predict.lm or dspy.settings.lm
-        verdicts = []
-        for i, sample in enumerate(self.samples):
-            verdict = known[i] if known else None
-            tokens, again = self.tokens, False
-            while verdict is None:
-                try:
-                    if writes_text(lm):
-                        config = self._config(lm, sample, tokens, again=again)
-                        prediction = self.predict(**inputs, lm=lm, config=config)
-                    else:
-                        (prediction,) = self._decide(lm, [statement], question, window)
-                    verdict, is_complete = self._read(prediction, statement, window, lm)
-                except (FaithDspyError, ContextWindowExceededError):
-                    raise
-                except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-                    verdict = RawVerdict(
-                        **statement.model_dump(),
-                        error=in_short(exc, lm),
-                        lm_failed=True,
-                    )
-                    is_complete = not isinstance(
-                        exc, AdapterParseError
-                    )  # which an empty reply raises
-                call = last_call(lm)
-                if is_complete or call is None:
-                    break
-                if (
-                    verdict.label is None
-                    and call.cut
-                    and (call.limit or LABEL_TOKENS) < LABEL_TOKENS
-                ):
-                    verdict, tokens = None, LABEL_TOKENS
-                elif (
-                    call.replayed and not again
-                ):  # DSPy's cache keeps each reply as it comes
-                    verdict, again = None, True
-            verdicts.append(verdict)
-        return pool_samples(verdicts, self.instruction)
+        tokens, again = self.tokens, False
+        while True:
+            try:
+                if writes_text(lm):
+                    config = self._config(lm, sample, tokens, again=again)
+                    prediction = self.predict(**inputs, lm=lm, config=config)
+                else:
+                    (prediction,) = self._decide(lm, [statement], question, window)
+                verdict, is_complete = self._read(prediction, statement, window, lm)
+            except (FaithDspyError, ContextWindowExceededError):
+                raise
+            except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
+                verdict = failed_verdict(statement, exc, lm)
+                # An empty reply raises the parser's error.
+                is_complete = not isinstance(exc, AdapterParseError)
+            call = last_call(lm)
+            if is_complete or call is None:
+                return verdict
+            limit = call.limit or LABEL_TOKENS
+            if verdict.label is None and call.cut and limit < LABEL_TOKENS:
+                tokens = LABEL_TOKENS
+            elif call.replayed and not again:
+                again = True
+            else:
+                return verdict
 
     def ask_jointly(
         self,
@@ -156,12 +153,11 @@ class Verifier(dspy.Module):
             window: The context, or the part of it that one call holds.
         """
         lm = predict.lm or dspy.settings.lm
+        texts = [as_data(statement.text) for statement in statements]
         inputs = {
-            "context": {i: as_data(text) for i, text in enumerate(window.texts)},
+            "context": dict(enumerate(map(as_data, window.texts))),
             "question": as_data(question),
-            "statements": {
-                i: as_data(statement.text) for i, statement in enumerate(statements, 1)
-            },
+            "statements": dict(enumerate(texts, 1)),
         }
         tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.extra_tokens) * len(statements)
         samples = []
@@ -169,17 +165,13 @@ class Verifier(dspy.Module):
             verdicts: Samples = [None] * len(statements)
             try:
                 if writes_text(lm):
-                    prediction = predict(
-                        **inputs, lm=lm, config=self._config(lm, sample, tokens)
-                    )
+                    config = self._config(lm, sample, tokens)
+                    prediction = predict(**inputs, lm=lm, config=config)
                     verdicts = self._read_jointly(prediction, statements, window, lm)
                 else:
                     predictions = self._decide(lm, statements, question, window)
                     pairs = zip(predictions, statements, strict=True)
-                    verdicts = [
-                        self._read(prediction, one, window, lm)[0]
-                        for prediction, one in pairs
-                    ]
+                    verdicts = [self._read(*pair, window, lm)[0] for pair in pairs]
             except (FaithDspyError, ContextWindowExceededError):
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
@@ -194,21 +186,19 @@ class Verifier(dspy.Module):
         self, lm: Any, sample: int | None, tokens: int, *, again: bool = False
     ) -> dict[str, Any]:
         """Return the parameters of a call for a reply of so many tokens."""
-        settings = getattr(lm, "kwargs", {})
-        known = getattr(lm, "capabilities", None)
-        config: dict[str, Any] = {}
-        if sample or again:
-            config["rollout_id"] = (
-                sample or settings.get("rollout_id") or 0
-            ) + again * AGAIN
-        if sample is not None:
-            config["temperature"] = TEMPERATURE
-        asks_for_probabilities = self.confidence not in ("none", "samples")
-        if asks_for_probabilities:
+        config: dict[str, Any] = {"max_tokens": tokens}
+        if self.wants_probabilities:
             config |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        if not asks_for_probabilities or (known and known.token_probabilities is False):
-            tokens = max(tokens, LABEL_TOKENS)  # a single token may be a mere asterisk
-        config["max_tokens"] = tokens
+        known = getattr(lm, "capabilities", None)
+        has_none = known is not None and known.token_probabilities is False
+        if has_none or not self.wants_probabilities:
+            # A single token may be a mere asterisk.
+            config["max_tokens"] = max(tokens, LABEL_TOKENS)
+        rollout = sample or getattr(lm, "kwargs", {}).get("rollout_id") or 0
+        if sample is not None:
+            config |= {"temperature": TEMPERATURE, "rollout_id": rollout}
+        if again:
+            config["rollout_id"] = rollout + AGAIN
         return config
 
     def _decide(
@@ -231,65 +221,59 @@ class Verifier(dspy.Module):
             ConfigError: Probabilities are demanded, and the LM tells none.
         """
         tokens = tokens_of(prediction)
-        self._note_probabilities(lm, told=bool(tokens))
-        labels = tuple(self.instruction.labels)
-        token = label_token(tokens, labels, reasons_first=self.reasons_first)
-        verdict = read_verdict(
-            prediction,
-            statement,
-            self.instruction,
-            window.ids,
-            token,
-            sampled=is_sampled(lm),
-        )
-        call = last_call(lm)
-        if call:
-            lm.capabilities.note_label(read=verdict.label is not None, cut=call.cut)
-        prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
-        # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
-        if "logprobs" in prediction:
-            del prediction["logprobs"]
-        return verdict, verdict.label is not None and (
-            verdict.probability is not None or not tokens
-        )
-
-    def _note_probabilities(self, lm: Any, *, told: bool) -> None:
-        known = getattr(lm, "capabilities", None)
-        if self.confidence in ("none", "samples") or not writes_text(lm):
-            return
-        if self.confidence == "probability" and not told:
+        token = label_token(tokens, self.labels, reasons_first=self.reasons_first)
+        verdict = self._verdict(prediction, statement, window, token, lm)
+        has_label = verdict.label is not None
+        known, call = getattr(lm, "capabilities", None), last_call(lm)
+        if self.confidence == "probability" and not tokens and writes_text(lm):
             raise ConfigError(
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
                 "repeated samples, or 'auto' to go on without a confidence."
             )
-        if known is None:
-            return
-        if known.token_probabilities is not False and not told:
-            log.warning(
-                "the LM gives no token probabilities; going on with labels alone"
-            )
-        known.token_probabilities = told
+        if known is not None and self.wants_probabilities and writes_text(lm):
+            known.note_probabilities(told=bool(tokens))
+        if call:
+            known.note_label(read=has_label, cut=call.cut)
+        prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
+        # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
+        if "logprobs" in prediction:
+            del prediction["logprobs"]
+        return verdict, has_label and (verdict.probability is not None or not tokens)
+
+    def _verdict(
+        self,
+        fields: Any,
+        statement: Statement,
+        window: Window,
+        token: Token | None,
+        lm: Any,
+    ) -> RawVerdict:
+        is_sampled = bool(getattr(lm, "kwargs", {}).get("temperature"))
+        about = (statement, self.instruction, window.ids, token)
+        return read_verdict(fields, *about, sampled=is_sampled)
 
     def _read_jointly(
         self, prediction: Any, statements: Sequence[Statement], window: Window, lm: Any
     ) -> list[RawVerdict | None]:
         """Return the verdict of each statement that a joint reply has one for."""
-        tokens = tokens_of(prediction)
-        labels_at = [match.end() for match in _JSON_VERDICT.finditer(text_of(tokens))]
-        entries = prediction.verdicts
+        tokens, entries = tokens_of(prediction), prediction.verdicts
+        offsets = [match.end() for match in _JSON_VERDICT.finditer(text_of(tokens))]
         label_tokens: list[Token | None] = [None] * len(entries)
-        if len(labels_at) == len(
-            entries
-        ):  # else there is no telling which token is whose
-            label_tokens = [token_at(tokens, offset) for offset in labels_at]
+        if len(offsets) == len(entries):  # else nothing says which token is whose
+            label_tokens = [token_at(tokens, offset) for offset in offsets]
         places = _places([entry["statement"] for entry in entries], len(statements))
         verdicts: list[RawVerdict | None] = [None] * len(statements)
         for place, entry, token in zip(places, entries, label_tokens, strict=True):
-            if place is not None:
-                args = (entry, statements[place], self.instruction, window.ids, token)
-                verdict = read_verdict(*args, sampled=is_sampled(lm))
+            if place is not None and entry["verdict"]:
+                verdict = self._verdict(entry, statements[place], window, token, lm)
                 verdicts[place] = verdict if verdict.label else None
         return verdicts
+
+
+def failed_verdict(statement: Statement, exc: Exception, lm: Any) -> RawVerdict:
+    """Return the verdict on a statement that the LM failed on."""
+    error = in_short(exc, lm)
+    return RawVerdict(**statement.model_dump(), error=error, lm_failed=True)
 
 
 _JSON_VERDICT = re.compile(r'"verdict"\s*:\s*"')
@@ -319,11 +303,6 @@ def writes_text(lm: Any) -> bool:
     return bool(getattr(lm, "writes_text", True))
 
 
-def is_sampled(lm: Any) -> bool:
-    """Whether an LM draws its tokens by chance."""
-    return bool(getattr(lm, "kwargs", {}).get("temperature"))
-
-
 def last_call(lm: Any) -> Any:
     """The last call of a metered LM in this thread or task; None for any other LM."""
     return lm.last_call() if hasattr(lm, "last_call") else None
@@ -335,7 +314,7 @@ def pool_samples(
     """Return several samples as one verdict: the most frequent label, and each label's share as its probability."""
     if len(verdicts) == 1:
         return verdicts[0]
-    counts = Counter(verdict.label for verdict in verdicts if verdict.label is not None)
+    counts = Counter(verdict.label for verdict in verdicts if verdict.label)
     if not counts:
         return verdicts[0]
     label, _ = counts.most_common(1)[0]
