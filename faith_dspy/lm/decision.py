@@ -3,11 +3,9 @@
 DSPy's support of them is experimental. Requests, replies and errors are those of its own `dspy.lm15`, as for every LM.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import dspy
 from dspy.experimental import Choice
@@ -34,62 +32,56 @@ class DecisionLM(MeteredLM):
             for name, q in questions.items()
         }
         config = Config(response_format=judgments(**choices))
-        request = Request(
-            model=self.model, messages=(Message.user(data(state)),), config=config
-        )
+        message = Message.user(data(state))
+        request = Request(model=self.model, messages=(message,), config=config)
         (reply,) = super().__call__(request, **kwargs).message.parts
         return {
-            name: {"probabilities": p, "confidence": max(p.values())}
-            for name, p in reply.probabilities.items()
+            name: {"probabilities": shares, "confidence": max(shares.values())}
+            for name, shares in reply.probabilities.items()
         }
 
     def decide(
         self,
-        predict: dspy.Predict,
-        context: Sequence[str],
-        question: str,
-        statements: Sequence[str],
-    ) -> list[dspy.Prediction]:
-        """Return each statement's ``verdict``, with the labels' probabilities as ``logprobs``, by one request.
+        predict: Callable[..., dspy.Prediction],
+        instructions: tuple[str, str],
+        labels: Sequence[str],
+        inputs: Mapping[str, Any],
+    ) -> dspy.Prediction:
+        """Return what a text would say: a ``verdict``, or ``verdicts`` by number, and their labels' probabilities.
 
-        The last paragraph of the instruction is the question, once for each statement; the rest is part of the state.
+        Args:
+            predict: Sends a signature's request.
+            instructions: What is part of the state, and what is asked, once for each statement.
+            labels: What may be answered.
+            inputs: ``context``, ``question``, and a ``statement`` or ``statements`` by number.
         """
-        top, _, ask = predict.signature.instructions.strip().rpartition("\n\n")
-        labels = get_args(predict.signature.output_fields["verdict"].annotation)
+        top, ask = instructions
+        about, shown, names = dict(inputs), "statement", {"verdict": ask}
+        changes: dict[str, Any] = {}
         kind = Choice[tuple((label, "") for label in labels)]
-        signature = predict.signature.with_instructions(top)
-        about: dict[str, Any] = {"statement": statements[0]}
-        if len(statements) == 1:
-            signature = signature.with_updated_fields("verdict", type_=kind, desc=ask)
-        else:
-            signature = signature.delete("statement").delete("verdict")
-            signature = signature.append(
-                "statements", dspy.InputField(desc="by their numbers"), dict[str, str]
-            )
-            about = {
-                "statements": {str(i): text for i, text in enumerate(statements, 1)}
-            }
-            for i in range(1, len(statements) + 1):
-                signature = signature.append(
-                    f"verdict_{i}",
-                    dspy.OutputField(desc=f"About statement {i}: {ask}"),
-                    kind,
-                )
-        decisions = predict(
-            signature=signature,
-            lm=self,
-            context=list(context),
-            question=question,
-            **about,
+        if "statements" in about:
+            numbers = about["statements"]
+            about["context"] = list(about["context"].values())
+            about["statements"] = {str(i): text for i, text in numbers.items()}
+            shown = "statements: dict[str, str]"
+            names = {f"verdict_{i}": f"About statement {i}: {ask}" for i in numbers}
+            changes["statements"] = (None, "by their numbers")
+        changes |= {name: (kind, desc) for name, desc in names.items()}
+        fields = f"context: list[str], question, {shown} -> {', '.join(names)}"
+        signature = dspy.Signature(fields, top)
+        for name, (type_, desc) in changes.items():
+            signature = signature.with_updated_fields(name, type_=type_, desc=desc)
+        decisions = predict(signature=signature, lm=self, **about)
+        verdicts: list[Any] = []
+        tokens: list[Any] = []
+        for i, name in enumerate(names, 1):
+            decision = decisions[name]
+            verdicts.append({"statement": i, "verdict": decision.value})
+            shares = [pair for pair in decision.probabilities.items() if pair[1]]
+            likely = [{"token": label, "logprob": math.log(p)} for label, p in shares]
+            # Each label stands where a reply in JSON would have it.
+            tokens.append({"token": '"verdict": "'})
+            tokens.append({"token": decision.value, "top_logprobs": likely})
+        return dspy.Prediction(
+            verdict=decision.value, verdicts=verdicts, logprobs={"content": tokens}
         )
-        return [_prediction(decisions[name]) for name in signature.output_fields]
-
-
-def _prediction(decision: Choice) -> dspy.Prediction:
-    top = [
-        {"token": label, "logprob": math.log(p)}
-        for label, p in decision.probabilities.items()
-        if p
-    ]
-    content = [{"token": decision.value, "top_logprobs": top}]
-    return dspy.Prediction(verdict=decision.value, logprobs={"content": content})

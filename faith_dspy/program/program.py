@@ -21,7 +21,7 @@ from faith_dspy.program.prompt import (
     complete_demos,
 )
 from faith_dspy.program.signatures import extraction_of, signature_of
-from faith_dspy.program.verifier import Samples, Verifier
+from faith_dspy.program.verifier import Samples, Verifier, failed_verdict
 from faith_dspy.program.windows import (
     context_bytes,
     cut_into_windows,
@@ -30,11 +30,11 @@ from faith_dspy.program.windows import (
 )
 from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Verdict, digest
 from faith_dspy.scoring.score import pass_by_score
-from faith_dspy.text.features import IndexedContext, index_context, is_covered, novelty
+from faith_dspy.text.features import index_context, is_covered, novelty
 from faith_dspy.text.sentences import carries_statement, sentences
 
-MAX_CUTS = 4
-"""Times that a context is cut anew because the server calls it too long."""
+MAX_CUTS = 5
+"""Times that a context is cut, because the server calls it too long as it is."""
 
 log = logging.getLogger(__name__)
 
@@ -81,64 +81,30 @@ class FaithfulnessProgram(dspy.Module):
             ``score`` and ``faithful`` (None while a statement is unjudged), as a judge without classifier has them;
             ``sentences``, ``raw_verdicts``, ``fallbacks`` and ``stand_ins`` as in a `RawJudgment`.
         """
-        chunks = context if _are_chunks(context) else as_chunks(context)
-        parts = sentences(answer)
-        with dspy.context(lm=_metered(dspy.settings.lm)):
-            statements, stand_ins = self._statements(parts, answer, question or "")
-            presumed: list[RawVerdict | None] = [None] * len(statements)
+        chunks = context
+        is_numbered = type(context) is tuple and {type(one) for one in context} == {
+            Chunk
+        }
+        if not is_numbered:
+            chunks = as_chunks(context)
+        parts, question = sentences(answer), question or ""
+        lm = dspy.settings.lm
+        if type(lm) is dspy.LM:  # which does not find out what it can do
+            lm = adopt(lm)
+        with dspy.context(lm=lm):
+            statements, stand_ins = self._statements(parts, answer, question)
+            verify = self._verify
             if (ask_about or self.config.ask_about) == "weakest":
-                presumed = verdicts_without_lm(
-                    statements, index_context(chunks, question)
-                )
-            pending = [
-                s
-                for s, verdict in zip(statements, presumed, strict=True)
-                if verdict is None
-            ]
-            fallbacks = 0
-            for attempt in range(MAX_CUTS + 1):
-                replies: list[list[RawVerdict]] = [[] for _ in pending]
-                try:
-                    # All statements by one window before the next: the server reads each window's text once.
-                    for window in cut_into_windows(chunks, self._room()):
-                        open_ = [
-                            i
-                            for i, verdicts in enumerate(replies)
-                            if not any(v.error for v in verdicts)
-                        ]
-                        known: Sequence[Samples] = [()] * len(open_)
-                        if self.joint is not None and len(open_) > 1:
-                            asked = [pending[i] for i in open_]
-                            known = self.verify.ask_jointly(
-                                self.joint, asked, question or "", window
-                            )
-                            fallbacks += sum(None in samples for samples in known)
-                        for i, samples in zip(open_, known, strict=True):
-                            replies[i].append(
-                                self.verify.ask(
-                                    pending[i], question or "", window, samples
-                                )
-                            )
-                    break
-                except ContextWindowExceededError as exc:
-                    if attempt == MAX_CUTS:
-                        error = in_short(exc, dspy.settings.lm)
-                        replies = [
-                            [RawVerdict(**s.model_dump(), error=error, lm_failed=True)]
-                            for s in pending
-                        ]
-        verdicts = combine_verdicts(
-            presumed, [merge_windows(of_statement) for of_statement in replies]
-        )
-        judged = [
-            verdict.verdict for verdict in verdicts if verdict.verdict is not None
-        ]
+                verify = self._verify_weakest
+            verdicts, fallbacks = verify(statements, question, chunks)
+        labels = [verdict.verdict for verdict in verdicts]
+        judged = [label for label in labels if label is not None]
         score, faithful = None, None
-        if judged and len(judged) == len(verdicts):
+        if judged and len(judged) == len(labels):
             score, _, faithful = pass_by_score(judged, verdicts[0].level, self.config)
         return dspy.Prediction(
             statements=[verdict.text for verdict in verdicts],
-            verdicts=[verdict.verdict for verdict in verdicts],
+            verdicts=labels,
             chunk_ids=[list(verdict.chunk_ids) for verdict in verdicts],
             score=score,
             faithful=faithful,
@@ -161,13 +127,12 @@ class FaithfulnessProgram(dspy.Module):
     @property
     def shown_prompts(self) -> list[tuple[str, list[dict[str, Any]]]]:
         """What is asked: each predictor's instruction, and the demos that are shown."""
-        return [
-            (
-                predict.signature.instructions,
-                complete_demos(predict.signature, predict.demos),
-            )
-            for predict in self.prompts.values()
-        ]
+        shown = []
+        for predict in self.prompts.values():
+            signature = predict.signature
+            demos = complete_demos(signature, predict.demos)
+            shown.append((signature.instructions, demos))
+        return shown
 
     @property
     def prompts_hash(self) -> str:
@@ -182,20 +147,13 @@ class FaithfulnessProgram(dspy.Module):
         if self.config.granularity is Granularity.ANSWER:
             return Extracted([Statement(text=answer.strip())] if carrying else [], 0)
         if self.extract is None or not carrying:
-            return Extracted(
-                [
-                    Statement(text=part.text, sentence_index=part.index)
-                    for part in carrying
-                ],
-                0,
-            )
+            return Extracted([as_statement(part) for part in carrying], 0)
         texts = [part.text for part in carrying]
-        room = min(40 + 2 * sum(map(len, texts)) // 3, 2000)
+        config = {"max_tokens": min(40 + 2 * sum(map(len, texts)) // 3, 2000)}
         lines: list[str] = []
         try:
-            lines = self.extract(
-                question=question, sentences=texts, config={"max_tokens": room}
-            ).statements
+            extracted = self.extract(question=question, sentences=texts, config=config)
+            lines = extracted.statements
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
@@ -205,67 +163,69 @@ class FaithfulnessProgram(dspy.Module):
             )
         return assign_statements(lines, carrying, question)
 
-    def _room(self) -> int | None:
-        """Return the bytes of context that fit one call; None for any number."""
-        demos = self.verify.predict.demos
-        if self.window is not None:
-            return room_beside(self.window, demos)
-        return context_bytes(dspy.settings.lm, demos)
+    def _verify(
+        self, statements: Sequence[Statement], question: str, chunks: Sequence[Chunk]
+    ) -> tuple[list[RawVerdict], int]:
+        """Return the LM's verdicts, and how many of a joint reply had to be asked for one by one."""
+        lm, demos = dspy.settings.lm, self.verify.predict.demos
+        for _ in range(MAX_CUTS):
+            room = context_bytes(lm, demos)
+            if self.window is not None:
+                room = room_beside(self.window, demos)
+            replies: list[list[RawVerdict]] = [[] for _ in statements]
+            unread, fallbacks = list(range(len(statements))), 0
+            try:
+                # All statements by one window before the next: the server reads each window's text once.
+                for window in cut_into_windows(chunks, room):
+                    known: Sequence[Samples] = [()] * len(unread)
+                    if self.joint is not None and len(unread) > 1:
+                        ask, asked = (
+                            self.verify.ask_jointly,
+                            [statements[i] for i in unread],
+                        )
+                        known = ask(self.joint, asked, question, window)
+                        fallbacks += sum(None in samples for samples in known)
+                    for i, samples in zip(unread, known, strict=True):
+                        about = (statements[i], question, window)
+                        replies[i].append(self.verify.ask(*about, samples))
+                    unread = [i for i in unread if not replies[i][-1].error]
+            except ContextWindowExceededError as exc:
+                error = exc
+            else:
+                return [merge_windows(verdicts) for verdicts in replies], fallbacks
+        return [failed_verdict(statement, error, lm) for statement in statements], 0
+
+    def _verify_weakest(
+        self, statements: Sequence[Statement], question: str, chunks: Sequence[Chunk]
+    ) -> tuple[list[RawVerdict], int]:
+        """Return verdicts of which the LM gives one.
+
+        A statement that is covered by the context's words is supported with probability 1. Of the others the LM is
+        asked about the one with the most novelty; the rest are presumed supported, without a probability. If the LM
+        could not judge it, nothing can be presumed of them: they become unjudged, too.
+        """
+        indexed = index_context(chunks, question)
+        verdicts, uncovered = [], []
+        for i, statement in enumerate(statements):
+            is_known = is_covered(statement.text, indexed)
+            probability = 1.0 if is_known else None
+            if not is_known:
+                uncovered.append(i)
+            about = {**statement.model_dump(), "probability": probability}
+            verdicts.append(RawVerdict(**about, verdict=Verdict.FULLY_SUPPORTED))
+        if not uncovered:
+            return verdicts, 0
+        novelties = [novelty(statements[i].text, indexed) for i in uncovered]
+        weakest = uncovered[novelties.index(max(novelties))]
+        (verdict,), fallbacks = self._verify([statements[weakest]], question, chunks)
+        if verdict.error:
+            fault = verdict.model_dump(include={"verdict", "error", "lm_failed"})
+            for i in uncovered:
+                verdicts[i] = verdicts[i].model_copy(update=fault)
+        verdicts[weakest] = verdict
+        return verdicts, fallbacks
 
 
-def _are_chunks(context: Any) -> bool:
-    return isinstance(context, tuple) and all(
-        isinstance(item, Chunk) for item in context
-    )
-
-
-def _metered(lm: Any) -> Any:
-    """The LM as one that finds out what it can do, where it is DSPy's own."""
-    return adopt(lm) if type(lm) is dspy.LM else lm
-
-
-def verdicts_without_lm(
-    statements: Sequence[Statement], indexed: IndexedContext
-) -> list[RawVerdict | None]:
-    """Return, with ``ask_about="weakest"``, the verdicts that need no LM; None for the statement it is asked about.
-
-    A statement that is covered by the context's words is supported with probability 1. Of the others the LM is asked
-    about the one with the most novelty; the rest are presumed supported, without a probability.
-    """
-    covered = [is_covered(statement.text, indexed) for statement in statements]
-    uncovered = [i for i, is_known in enumerate(covered) if not is_known]
-    weakest = max(
-        uncovered, key=lambda i: novelty(statements[i].text, indexed), default=None
-    )
-    verdicts: list[RawVerdict | None] = []
-    for i, statement in enumerate(statements):
-        about = statement.model_dump()
-        probability = 1.0 if covered[i] else None
-        presumed = RawVerdict(
-            **about, verdict=Verdict.FULLY_SUPPORTED, probability=probability
-        )
-        verdicts.append(None if i == weakest else presumed)
-    return verdicts
-
-
-def combine_verdicts(
-    presumed: Sequence[RawVerdict | None], asked: Sequence[RawVerdict]
-) -> list[RawVerdict]:
-    """Return all verdicts in the answer's order: those of `verdicts_without_lm`, its gaps filled from ``asked``.
-
-    If the LM could not judge the weakest statement, nothing can be presumed of the others: they become unjudged, too.
-    """
-    replies = iter(asked)
-    verdicts = [verdict or next(replies) for verdict in presumed]
-    failed = next((verdict for verdict in asked if verdict.error), None)
-    if failed is None or len(asked) == len(verdicts):
-        return verdicts
-    unjudged: dict[str, Any] = {
-        "verdict": None,
-        "error": failed.error,
-        "lm_failed": failed.lm_failed,
-    }
-    return [
-        v if v.error or v.probability is not None else v.model_copy(update=unjudged)
-        for v in verdicts
-    ]
+def as_statement(sentence: Sentence) -> Statement:
+    """Return a sentence as a statement."""
+    return Statement(text=sentence.text, sentence_index=sentence.index)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import dspy
 from dspy import Signature
@@ -18,6 +18,7 @@ from dspy.adapters import ChatAdapter
 
 from faith_dspy.lm.capabilities import without_thoughts
 from faith_dspy.program.reply import find_label, read_fields
+from faith_dspy.program.signatures import JOINT, labels_of
 from faith_dspy.text.words import visible
 
 
@@ -29,9 +30,16 @@ class BoundPredict(dspy.Predict):
         self.adapter = adapter
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        """Ask as `dspy.Predict` does."""
+        """Ask as `dspy.Predict` does; a decision model answers without a text."""
+        lm = kwargs.pop("lm", None) or self.lm or dspy.settings.lm
+        if not getattr(lm, "writes_text", True):
+            kwargs.pop("config", None)
+            top, ask = split_instructions(self.signature)
+            parts = (top, ask.removesuffix(f" {JOINT}"))
+            labels = labels_of(self.signature)
+            return lm.decide(super().forward, parts, labels, _as_data(kwargs))
         with dspy.context(adapter=self.adapter):
-            return super().forward(**kwargs)
+            return super().forward(**kwargs, lm=lm)
 
 
 class CompactAdapter(ChatAdapter):
@@ -50,62 +58,63 @@ class CompactAdapter(ChatAdapter):
         top, ask = split_instructions(signature)
         messages = [{"role": "system", "content": top}] if top else []
         for demo in complete_demos(signature, demos):
-            reply = write_reply(
-                {name: _data(demo[name]) for name in signature.output_fields}
-            )
-            messages.append({"role": "user", "content": _request(signature, demo, ask)})
-            messages.append({"role": "assistant", "content": reply})
-        return [
-            *messages,
-            {"role": "user", "content": _request(signature, inputs, ask)},
-        ]
+            outputs = {name: _as_data(demo[name]) for name in signature.output_fields}
+            request = _request(signature, demo, ask)
+            messages.append({"role": "user", "content": request})
+            messages.append({"role": "assistant", "content": write_reply(outputs)})
+        request = _request(signature, inputs, ask)
+        return [*messages, {"role": "user", "content": request}]
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Return the fields of a reply. A label that is not there is None, for the program to count as unjudged."""
-        return read_fields(_fields(signature), completion)
+        fields = signature.output_fields.items()
+        types = {name: field.annotation for name, field in fields}
+        return read_fields(types, completion)
 
 
 def complete_demos(
     signature: type[Signature], demos: Sequence[Any]
 ) -> list[dict[str, Any]]:
     """Return the demos that a prompt shows: those with all fields of the signature, and with a verdict."""
-    names = signature.fields.keys()
-    complete = [
-        demo
-        for demo in demos
-        if all(name in demo for name in names) and demo.get("verdict", "") is not None
-    ]
-    return [{name: demo[name] for name in names} for demo in complete]
+    complete = []
+    for demo in demos:
+        fields = {name: demo[name] for name in signature.fields if name in demo}
+        has_verdict = fields.get("verdict", "") is not None
+        if has_verdict and len(fields) == len(signature.fields):
+            complete.append(fields)
+    return complete
 
 
 class JointAdapter(dspy.JSONAdapter):
     """DSPy's JSON adapter, with labels read as in any other reply."""
 
+    def format(
+        self,
+        signature: type[Signature],
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        """Return the messages of DSPy's adapter, the inputs as data."""
+        messages: list[dict[str, Any]] = super().format(
+            signature, demos, _as_data(inputs)
+        )
+        return messages
+
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Return ``verdicts``: the fields of each entry, its ``statement`` the number that the reply gives."""
         loose = signature.with_updated_fields("verdicts", type_=list[dict[str, Any]])
         entries = super().parse(loose, without_thoughts(completion))["verdicts"]
-        (entry_type,) = get_args(signature.output_fields["verdicts"].annotation)
-        labels = get_args(entry_type.model_fields["verdict"].annotation)
-        return {"verdicts": [_entry(entry, labels) for entry in entries]}
-
-
-def _entry(entry: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
-    label = find_label(str(entry.get("verdict") or ""), labels)
-    ids, quotes, reason = (
-        entry.get(name) for name in ("supporting_chunk_ids", "quotes", "reason")
-    )
-    return {
-        "statement": entry.get("statement"),
-        "verdict": label.name if label else None,
-        "supporting_chunk_ids": [i for i in ids if type(i) is int]
-        if isinstance(ids, list)
-        else [],
-        "quotes": [quote for quote in quotes if isinstance(quote, str)]
-        if isinstance(quotes, list)
-        else [],
-        "reason": reason if isinstance(reason, str) else None,
-    }
+        labels = labels_of(signature)
+        for entry in entries:
+            label = find_label(str(entry.get("verdict") or ""), labels)
+            entry["verdict"] = label.name if label else None
+            for name, kind in (("supporting_chunk_ids", int), ("quotes", str)):
+                items = entry.get(name)
+                items = items if isinstance(items, list) else []
+                entry[name] = [item for item in items if type(item) is kind]
+            if not isinstance(entry.get("reason"), str):
+                entry["reason"] = None
+        return {"verdicts": entries}
 
 
 def split_instructions(signature: type[Signature]) -> tuple[str, str]:
@@ -115,59 +124,48 @@ def split_instructions(signature: type[Signature]) -> tuple[str, str]:
     does: without it the reply could not be read.
     """
     top, _, ask = signature.instructions.strip().rpartition("\n\n")
-    labels = get_args(_fields(signature).get("verdict"))
+    labels = labels_of(signature)
     if not all(re.search(rf"\b{re.escape(label)}\b", ask) for label in labels):
         ask += f"\nAnswer {', '.join(labels[:-1])} or {labels[-1]}."
     return top, ask
 
 
-def _fields(signature: type[Signature]) -> dict[str, Any]:
-    return {name: field.annotation for name, field in signature.output_fields.items()}
-
-
 def _request(signature: type[Signature], inputs: Mapping[str, Any], ask: str) -> str:
     parts = []
     for name in signature.input_fields:
-        value = inputs.get(name)
-        if not value:
-            continue
+        value = _as_data(inputs.get(name))
         title = name.replace("_", " ").capitalize()
-        if isinstance(value, list | tuple):
+        if value and isinstance(value, list):
             first = 0 if name == "context" else 1
-            lines = "\n".join(
-                f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first)
-            )
-            parts.append(f"{title}:\n{lines}")
-        else:
-            parts.append(f"{title}: {as_data(str(value))}")
-    fields = _fields(signature)
-    if fields.keys() & {
-        "quotes",
-        "reason",
-    }:  # it takes more than a line to say how to reply
-        labels = "/".join(get_args(fields["verdict"]))
+            lines = [f"[{i}] {text}" for i, text in enumerate(value, first)]
+            parts.append("\n".join([f"{title}:", *lines]))
+        elif value:
+            parts.append(f"{title}: {value}")
+    # It takes more than a line to say how to reply.
+    if signature.output_fields.keys() & {"quotes", "reason"}:
         blank = {
-            "verdict": labels,
+            "verdict": "/".join(labels_of(signature)),
             "supporting_chunk_ids": ["ids"],
             "quotes": ["…"],
             "reason": "…",
         }
-        ask += "\nReply in this form:\n" + write_reply(
-            {name: blank[name] for name in fields}
-        )
+        form = write_reply({name: blank[name] for name in signature.output_fields})
+        ask += f"\nReply in this form:\n{form}"
     return "\n\n".join([*parts, ask])
 
 
-def _data(value: Any) -> Any:
-    """A demo's output, whose quotes and reasons an LM or a person wrote."""
+def _as_data(value: Any) -> Any:
+    """Return inputs, or a demo's outputs, with all texts in them as data."""
+    if isinstance(value, dict):
+        return {key: _as_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_data(item) for item in value]
+        return [_as_data(item) for item in value]
     return as_data(value) if isinstance(value, str) else value
 
 
-@lru_cache(maxsize=64)  # a document is formatted once for all its statements
+@lru_cache(maxsize=64)  # for all statements about a document
 def as_data(text: str) -> str:
-    """Text that others wrote, as a prompt holds it: inside one field or one chunk, whatever it says.
+    """Return text that others wrote a prompt holds it: inside one field or one chunk, whatever it says.
 
     Fields and chunks begin at the beginning of a line, messages with a token of the chat template. Promised is that
     the data has neither:
@@ -181,7 +179,7 @@ def as_data(text: str) -> str:
     Ordinary text of one line stays as it is, and all words stay, to be judged. Not promised is that the LM does not do
     what the words say. Offsets and quotes refer to the text as given.
     """
-    lines = (line for line in map(visible, text.splitlines()) if line.strip())
+    lines = [line for line in map(visible, text.splitlines()) if line.strip()]
     return _TEMPLATE_TOKEN.sub(r"\g<0> ", "\n ".join(lines)).strip()
 
 
@@ -191,7 +189,7 @@ _TEMPLATE_TOKEN = re.compile(
 
 
 def write_reply(outputs: Mapping[str, Any]) -> str:
-    """A reply in the form that prompts ask for and demos show."""
+    """Return a reply in the form that prompts ask for and demos show."""
     text = ""
     reason_first = next(iter(outputs)) == "reason"
     for name, value in outputs.items():

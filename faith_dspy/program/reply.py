@@ -447,7 +447,8 @@ def read_verdict(
     if label is None:
         error = "the LM's reply has no label that was asked for"
         return RawVerdict(**about, error=error)
-    support = {"logit": LABEL_LOGIT if instruction.labels[label] == 1 else -LABEL_LOGIT}
+    level = instruction.labels[label]
+    support: dict[str, Any] = {"logit": LABEL_LOGIT if level == 1 else -LABEL_LOGIT}
     if shares:
         support = expected_support(shares, instruction)
     # An id that the prompt does not have stays unknown: -1 is no chunk's id.
@@ -458,7 +459,7 @@ def read_verdict(
         **support,
         label=label,
         verdict=instruction.verdicts[label],
-        level=instruction.labels[label],
+        level=level,
         chunk_ids=tuple(ids_by_number.get(number, -1) for number in numbers),
         quotes=tuple(fields.get("quotes") or ()),
         reason=fields.get("reason"),

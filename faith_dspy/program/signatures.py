@@ -7,7 +7,7 @@ keep the server's prefix cache from holding everything above it.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import dspy
 from pydantic import ConfigDict, create_model
@@ -55,7 +55,7 @@ _CITE = " Then give the ids of the passages that show it, for example: [0, 2]"
 _QUOTE = " Quote the shortest words of the context that show it, exactly as they stand there."
 _AFTER = "Then say why in one short sentence."
 _BEFORE = "First think in one or two short sentences, then answer."
-_JOINT = "Give one verdict for each statement."
+JOINT = "Give one verdict for each statement."
 
 
 class Instruction(NamedTuple):
@@ -189,7 +189,7 @@ def _ask(config: JudgeConfig, *, joint: bool) -> str:
         question,
         ask + (_QUOTE if config.quote else ""),
         _AFTER if config.reasoning == "after" else "",
-        _JOINT if joint else "",
+        JOINT if joint else "",
     ]
     return " ".join(part for part in parts if part)
 
@@ -224,3 +224,12 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
     for name, kind in fields.items():
         signature = signature.append(name, dspy.OutputField(), kind)
     return signature
+
+
+def labels_of(signature: type[dspy.Signature]) -> tuple[str, ...]:
+    """Return the labels that a verdict may have; none for a signature that asks for no verdict."""
+    fields = signature.output_fields
+    if "verdicts" in fields:
+        (entry,) = get_args(fields["verdicts"].annotation)
+        fields = entry.model_fields
+    return get_args(fields["verdict"].annotation) if "verdict" in fields else ()

@@ -14,7 +14,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
 from faith_dspy.lm.capabilities import LABEL_TOKENS
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter, as_data
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter
 from faith_dspy.program.reply import (
     Token,
     expected_support,
@@ -94,31 +94,20 @@ class Verifier(dspy.Module):
             window: The context, or the part of it that one call holds.
             known: Verdicts by sample that a joint call gave already.
         """
-        verdicts = []
-        for i, sample in enumerate(self.samples):
-            verdict = known[i] if known else None
-            verdict = verdict or self._ask_once(statement, question, window, sample)
-            verdicts.append(verdict)
-        return pool_samples(verdicts, self.instruction)
-
-    def _ask_once(
-        self, statement: Statement, question: str, window: Window, sample: int | None
-    ) -> RawVerdict:
-        """Return the verdict of one sample, asked for again if its reply was cut, or kept by DSPy's cache, unread."""
         lm = self.predict.lm or dspy.settings.lm
         inputs = {
             "context": window.texts,
             "question": question,
             "statement": statement.text,
         }
-        tokens, again = self.tokens, False
-        while True:
+        verdicts = [verdict for verdict in known if verdict]
+        calls = [(sample, self.tokens, False) for sample in self.samples]
+        calls = [one for i, one in enumerate(calls) if not known or known[i] is None]
+        while calls:
+            sample, tokens, again = calls.pop(0)
             try:
-                if writes_text(lm):
-                    config = self._config(lm, sample, tokens, again=again)
-                    prediction = self.predict(**inputs, lm=lm, config=config)
-                else:
-                    (prediction,) = self._decide(lm, [statement], question, window)
+                config = self._config(lm, sample, tokens, again=again)
+                prediction = self.predict(**inputs, lm=lm, config=config)
                 verdict, is_complete = self._read(prediction, statement, window, lm)
             except (FaithDspyError, ContextWindowExceededError):
                 raise
@@ -128,14 +117,16 @@ class Verifier(dspy.Module):
                 is_complete = not isinstance(exc, AdapterParseError)
             call = last_call(lm)
             if is_complete or call is None:
-                return verdict
-            limit = call.limit or LABEL_TOKENS
-            if verdict.label is None and call.cut and limit < LABEL_TOKENS:
-                tokens = LABEL_TOKENS
-            elif call.replayed and not again:
-                again = True
+                verdicts.append(verdict)
+                continue
+            is_short = call.cut and (call.limit or LABEL_TOKENS) < LABEL_TOKENS
+            if is_short and verdict.label is None:
+                calls.insert(0, (sample, LABEL_TOKENS, again))
+            elif call.replayed and not again:  # DSPy's cache keeps a reply as it came
+                calls.insert(0, (sample, tokens, True))
             else:
-                return verdict
+                verdicts.append(verdict)
+        return pool_samples(verdicts, self.instruction)
 
     def ask_jointly(
         self,
@@ -153,25 +144,19 @@ class Verifier(dspy.Module):
             window: The context, or the part of it that one call holds.
         """
         lm = predict.lm or dspy.settings.lm
-        texts = [as_data(statement.text) for statement in statements]
         inputs = {
-            "context": dict(enumerate(map(as_data, window.texts))),
-            "question": as_data(question),
-            "statements": dict(enumerate(texts, 1)),
+            "context": dict(enumerate(window.texts)),
+            "question": question,
+            "statements": {i: one.text for i, one in enumerate(statements, 1)},
         }
         tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.extra_tokens) * len(statements)
         samples = []
         for sample in self.samples:
             verdicts: Samples = [None] * len(statements)
             try:
-                if writes_text(lm):
-                    config = self._config(lm, sample, tokens)
-                    prediction = predict(**inputs, lm=lm, config=config)
-                    verdicts = self._read_jointly(prediction, statements, window, lm)
-                else:
-                    predictions = self._decide(lm, statements, question, window)
-                    pairs = zip(predictions, statements, strict=True)
-                    verdicts = [self._read(*pair, window, lm)[0] for pair in pairs]
+                config = self._config(lm, sample, tokens)
+                prediction = predict(**inputs, lm=lm, config=config)
+                verdicts = self._read_jointly(prediction, statements, window, lm)
             except (FaithDspyError, ContextWindowExceededError):
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
@@ -201,17 +186,6 @@ class Verifier(dspy.Module):
             config["rollout_id"] = rollout + AGAIN
         return config
 
-    def _decide(
-        self, lm: Any, statements: Sequence[Statement], question: str, window: Window
-    ) -> list[dspy.Prediction]:
-        """Return a decision model's prediction for each statement."""
-        texts = [as_data(statement.text) for statement in statements]
-        context = [as_data(text) for text in window.texts]
-        predictions: list[dspy.Prediction] = lm.decide(
-            self.predict, context, as_data(question), texts
-        )
-        return predictions
-
     def _read(
         self, prediction: Any, statement: Statement, window: Window, lm: Any
     ) -> tuple[RawVerdict, bool]:
@@ -225,14 +199,14 @@ class Verifier(dspy.Module):
         verdict = self._verdict(prediction, statement, window, token, lm)
         has_label = verdict.label is not None
         known, call = getattr(lm, "capabilities", None), last_call(lm)
-        if self.confidence == "probability" and not tokens and writes_text(lm):
+        if self.confidence == "probability" and not tokens:
             raise ConfigError(
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
                 "repeated samples, or 'auto' to go on without a confidence."
             )
-        if known is not None and self.wants_probabilities and writes_text(lm):
+        if known is not None and self.wants_probabilities:
             known.note_probabilities(told=bool(tokens))
-        if call:
+        if call and known is not None:
             known.note_label(read=has_label, cut=call.cut)
         prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
@@ -296,11 +270,6 @@ def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
         number - first if times[number] == 1 and first <= number <= last else None
         for number in numbers
     ]
-
-
-def writes_text(lm: Any) -> bool:
-    """Whether an LM writes replies; a decision model only answers questions."""
-    return bool(getattr(lm, "writes_text", True))
 
 
 def last_call(lm: Any) -> Any:
