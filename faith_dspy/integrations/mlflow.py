@@ -31,6 +31,7 @@ from faith_dspy.integrations.traces import (
 )
 from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
+from faith_dspy.report.judgment import citation_faults
 from faith_dspy.schema import Judgment
 
 with needs("mlflow", "tune", "A judge as an MLflow scorer"):
@@ -54,6 +55,8 @@ class FaithfulnessScorer(MlflowJudge):
     - ``faithfulness/scored``: whether there is a score, so that its mean over a run is the coverage.
     - ``faithfulness/statement``: one per unsupported statement (``statements="all"``: one per statement; ``"none"``);
       the value is the verdict, the rationale the statement and the reason.
+    - ``faithfulness/citation_recall`` and ``faithfulness/citation_precision``, as ALCE defines them, of an answer that
+      cites; the rationale says which statements cite nothing, or what does not support them.
 
     It may be called from any number of MLflow's threads. MLflow's registry takes functions alone: to register a scorer,
     call this one in a function decorated with `mlflow.genai.scorer`.
@@ -131,6 +134,12 @@ class FaithfulnessScorer(MlflowJudge):
             one("/faithful", judgment.faithful),
             one("/scored", True),
         ]
+        if judgment.citations is not None:
+            faults = "\n".join(citation_faults(judgment))
+            for measure in ("recall", "precision"):
+                share = getattr(judgment.citations, measure)
+                if share is not None:
+                    found.append(one(f"/citation_{measure}", share, rationale=faults))
         for s, fields in zip(
             judgment.statements, judgment.to_dict()["statements"], strict=True
         ):

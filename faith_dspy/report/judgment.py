@@ -169,6 +169,26 @@ def _citations_line(citations: Citations) -> str:
     return f"{line}; [{', '.join(citations.unknown)}] {verb} not in the context."
 
 
+def citation_faults(judgment: Judgment) -> list[str]:
+    """Name the statements that cite nothing or what does not support them, and what is cited and not there.
+
+    Returns:
+        A line each: ``cites [1], supported by [0]: The kettle is blue.``; none for an answer that cites nothing.
+    """
+    if judgment.citations is None:
+        return []
+    lines = [f"not in the context: [{name}]" for name in judgment.citations.unknown]
+    for statement in judgment.statements:
+        supporting = ", ".join(map(str, statement.supporting_chunk_ids))
+        evidence = f"supported by [{supporting}]" if supporting else "not supported"
+        if not statement.cited_chunk_ids:
+            lines.append(f"cites nothing, {evidence}: {statement.text}")
+        elif not statement.citations_support:
+            cited = ", ".join(map(str, statement.cited_chunk_ids))
+            lines.append(f"cites [{cited}], {evidence}: {statement.text}")
+    return lines
+
+
 def described(judge: Judge) -> str:
     """A judge in one line: where it comes from, its LMs, and the beginning of its fingerprint."""
     made, fitted = judge.manifest, judge.classifier

@@ -79,14 +79,21 @@
     const found = item.statements[index];
     const [symbol, name] = VERDICTS[found.told];
     const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
-    const nearest = item.chunks.length > 1 ? found.closest_chunk_ids : [];
-    const [label, ids] = found.supporting_chunk_ids.length ? ["evidence ", found.supporting_chunk_ids] : ["closest ", nearest];
-    if (ids.length) {
-      const chips = ids.map((id) => {
-        const chip = el("button", { class: "chip", type: "button", "aria-label": `Go to chunk ${id}` }, `[${id}]`);
-        return item.chunks.length ? chip : `[${id}]`;
-      });
-      line.append(el("span", { class: "chips" }, label, ...chips));
+    const chips = (label, ids, wrong = []) => ids.length && line.append(el("span", { class: "chips" }, label, ...ids.map((id) => {
+      const [name, fault] = wrong.includes(id) ? ["chip wrong", ", which does not support it"] : ["chip", ""];
+      const chip = el("button", { class: name, type: "button", "aria-label": `Go to chunk ${id}${fault}` }, `[${id}]`);
+      return item.chunks.length ? chip : `[${id}]`;
+    })));
+    const supporting = found.supporting_chunk_ids;
+    if (supporting.length) chips("evidence ", supporting);
+    else chips("closest ", item.chunks.length > 1 ? found.closest_chunk_ids : []);
+    if (item.citations) {
+      const cited = found.cited_chunk_ids;
+      const overlap = supporting.some((id) => cited.includes(id)); // without one a verdict on what is cited decided
+      const right = found.citations_support && !overlap ? cited : supporting;
+      chips("cites ", cited, cited.filter((id) => !right.includes(id)));
+      const fault = cited.length ? "what it cites does not support it" : "cites nothing";
+      if (!found.citations_support) line.append(el("span", { class: "fault" }, fault));
     }
     return el("li", { class: `statement ${found.told}` }, line,
       found.text.trim() !== written && text("p", "text", found.text),

@@ -139,7 +139,7 @@ CLASSIFIER_FEATURES = (
     "admits_gap",
 )  # fmt: skip
 """What a study fits a classifier on. More features separated no better on any of our sets (optimize/LOG.md); the others
-serve `is_covered` and the matching of statements."""
+serve `is_covered`, the matching of statements and the default classifier without an LM."""
 
 _NOVELTY = (
     "novel_run",
@@ -304,19 +304,9 @@ def closest_sentences(c: Comparison) -> list[int]:
     return [i for i, n in sorted(c.shared.items()) if n >= _CLOSE * most]
 
 
-def negated_keys(tokens: Sequence[Token]) -> set[str]:
-    """Return the keys of the content words that a negation stands before; in German and Dutch also right after."""
-    negated: set[str] = set()
-    for i, token in enumerate(tokens):
-        if token.negates:
-            following = content_tokens(tokens[i + 1 : i + 6])[:1]
-            negated.update(t.key for t in following or content_tokens(tokens[:i])[-1:])
-    return negated
-
-
 def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
-    mine = negated_keys(c.tokens)
-    theirs = [(sentence.keys, negated_keys(sentence.tokens)) for sentence in alike]
+    mine = set(_negations(c.tokens))
+    theirs = [(sentence.keys, set(_negations(sentence.tokens))) for sentence in alike]
     count = 0
     for key in c.keys:
         states = {key in negated for keys, negated in theirs if key in keys}
@@ -328,6 +318,7 @@ def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
     """Count words of the statement that no similar sentence has, and whose antonym or negated form one has."""
     opposite = antonyms(c.context.language)
     theirs = {form for s in alike for t in s.tokens for form in (t.key, t.raw.lower())}
+    mine = {form for t in c.tokens for form in (t.key, t.raw.lower())}
     count = 0
     for token in c.tokens:
         forms = {token.key, token.raw.lower()}
@@ -342,7 +333,7 @@ def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
                 for p in _NEGATING
                 if low.startswith(p) and len(low) > len(p) + 3
             }
-        count += bool(against & theirs)
+        count += bool(against & theirs - mine)
     return count
 
 
@@ -379,6 +370,86 @@ _PHRASE = 6
 """Content words of a phrase that may change places."""
 
 
+def says_opposite(c: Comparison) -> float:
+    """1 if the context says the opposite in the same words, else 0.
+
+    The opposite is the same sentence with or without a negation, with an antonym in place of a word (not both), or
+    with two phrases exchanged; the same words are four of five of both together, or, where the statement negates, all
+    of the statement's in their order. A sentence that says the same as the statement settles it.
+    """
+    if admits_gap(c):
+        return 0.0
+    words = _stated(c.tokens)
+    negations = _negations(c.tokens, c.text)
+    opposite = False
+    for i, n in c.shared.items():
+        if n < _ALIKE * len(c.keys):
+            continue
+        sentence = c.context.sentences[i]
+        others = _stated(sentence.tokens)
+        common = words & others
+        antonym_count = _opposites(c, [sentence])
+        n_same = len(common) + antonym_count
+        is_same = n_same >= _SAME * (len(words | others) - antonym_count)
+        is_part = negations and n_same == len(words) > 1 and _is_in_order(c, sentence)
+        if not is_same and not is_part:
+            continue
+        others_negations = _negations(sentence.tokens)
+        if antonym_count:
+            is_opposite = len(negations) == len(others_negations)
+        else:
+            one_negates = bool(negations) != bool(others_negations)
+            is_negated = one_negates and {*common, ""} & {*negations, *others_negations}
+            is_opposite = is_negated or _is_exchanged(c, sentence)
+        if is_opposite:
+            opposite = True
+        elif is_same:
+            return 0.0
+    return float(opposite)
+
+
+_SAME = 0.8
+"""Share of the different content words of two sentences that both have, if they say the same or the opposite."""
+
+
+def _stated(tokens: Sequence[Token]) -> set[str]:
+    """Return the keys of content tokens that do not negate."""
+    return {token.key for token in content_tokens(tokens) if not token.negates}
+
+
+def _negations(tokens: Sequence[Token], text: str = "") -> list[str]:
+    """Return the key of the word that each negation is about; a “No,” that answers a question does not count."""
+    answers = bool(tokens) and text[len(tokens[0].raw) :].startswith(",")
+    return [
+        _negated_key(tokens, i)
+        for i, t in enumerate(tokens)
+        if t.negates and i >= answers
+    ]
+
+
+def _negated_key(tokens: Sequence[Token], i: int) -> str:
+    """Return the key of the content word behind a negation, or of the one before; empty in scripts without spaces."""
+    if tokens[i].kind == "word":
+        return ""
+    following = content_tokens(tokens[i + 1 : i + 6])[:1]
+    nearest = following or content_tokens(tokens[:i])[-1:]
+    return nearest[0].key if nearest else ""
+
+
+def _is_in_order(c: Comparison, sentence: IndexedSentence) -> bool:
+    """Tell whether the statement's words come in a sentence in the same order."""
+    rest = iter(sentence.content)
+    return all(key in rest for key in c.content)
+
+
+def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
+    """Tell whether a statement has exactly the words of a sentence, two phrases of which have changed places."""
+    words, others = (
+        [t.raw.lower() for t in tokens] for tokens in (c.tokens, sentence.tokens)
+    )
+    return sorted(words) == sorted(others) and _swapped(c, sentence)
+
+
 def admits_gap(c: Comparison) -> float:
     """1 if the statement says that the context does not tell something (English phrases), else 0."""
     return float(bool(_NOT_TOLD.search(c.text) and _SOURCE.search(c.text)))
@@ -397,7 +468,7 @@ _NOT_TOLD = re.compile(
 )
 _FEATURES = {f.__name__: f for f in (
     novel_words, novel_run, novel_in_window, novel_pairs, novel_name_count, novel_number_count, moved_numbers,
-    negation_mismatch, contradictions, admits_gap,
+    negation_mismatch, contradictions, says_opposite, admits_gap,
 )}  # fmt: skip
 DIRECTIONS = {name: 1 if name == "admits_gap" else -1 for name in _FEATURES}
 """The direction of each feature, by its name: -1 for novelty, which never speaks for a statement; +1 for support."""

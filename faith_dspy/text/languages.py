@@ -7,7 +7,7 @@ file is read with its function words counted as content. Words are listed as the
 - ``light_words`` carry content but say little: an answer may add them without adding a claim.
 - ``intensifiers`` (“widely”) add emphasis and no fact: a statement taken from a sentence may leave them out.
 - ``qualifiers`` say how many, how surely, how often or in what order; to lose one says something else.
-- ``negations`` negate; ``antonyms`` are groups of words, those before the bar against those behind it.
+- ``negations``, words or phrases, negate; ``antonyms`` are groups of words, those before the bar against those behind.
 - ``agents`` (“by”) come before who did it, where the verb stands in the passive.
 - ``stating_verbs`` make a short line that ends in a colon a statement.
 - ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
@@ -17,9 +17,9 @@ to four greetings, pleasantries and offers of help states nothing. ``refusal``, 
 says the answer cannot be given; ``clause_break`` is where another clause begins.
 
 ``values.json`` has, for all languages together, the units and currencies (a form after ``~`` may be another unit, too),
-months, scales and fractions that are compared by value. They are lists of our own: babel formats values and reads no
-text, dateparser and text2num rewrite a text without telling where each value stood, and pint knows units but not how
-people write them.
+months, scales and fractions that are compared by value, and how scripts without spaces negate. They are lists of our
+own: babel formats values and reads no text, dateparser and text2num rewrite a text without telling where each value
+stood, and pint knows units but not how people write them.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Values(BaseModel, extra="forbid", frozen=True):
 
     units: dict[str, list[str]]
     months: tuple[str, ...]
+    unspaced_negations: tuple[str, ...]
     scales: dict[str, int]
     fractions: dict[str, int]
 

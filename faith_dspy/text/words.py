@@ -13,6 +13,7 @@ import regex
 
 from faith_dspy.text.languages import (
     DECIMAL_COMMA,
+    LANGUAGES,
     magnitudes,
     month_numbers,
     stem,
@@ -39,6 +40,10 @@ _ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", 
 def _tokens() -> regex.Pattern[str]:
     fractions = "|".join(sorted(values().fractions, key=len, reverse=True))
     scales = "|".join(sorted(values().scales, key=len, reverse=True))
+    negations = [
+        word for language in LANGUAGES for word in word_lists(language).negations
+    ]
+    phrases = "|".join(sorted(word for word in negations if " " in word))
     return regex.compile(
         r"(?P<date>(?<!\d)\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)|(?<!\d)\d{1,2}[./]\d{1,2}[./]\d{4}(?!\d)"
         r"|\d{4}年\d{1,2}月\d{1,2}日)"
@@ -50,7 +55,7 @@ def _tokens() -> regex.Pattern[str]:
         r"|\bdegrees?\s(?i:celsius|fahrenheit)\b)"
         rf"|(?P<fraction>\b(?i:{fractions})\b)"
         rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
-        rf"|(?P<word>(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
+        rf"|(?P<word>\b(?i:{phrases})\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
         regex.VERSION1,
     )
 
@@ -187,10 +192,11 @@ def tokenize(text: str, language: str) -> list[Token]:
                 tokens.append(Token(f"#{share}", raw, start, "number", also=words))
                 tokens.append(_unit("%", raw, start, language))
             case "paired":
+                negations = values().unspaced_negations
                 pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
-                tokens += [
-                    Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)
-                ]
+                for i, pair in enumerate(pairs):
+                    negates = any(sign in pair for sign in negations)
+                    tokens.append(Token(pair, pair, start + i, "word", negates))
             case _:
                 _add_words(tokens, raw, start, text, language)
     return _with_units(tokens, text, language)

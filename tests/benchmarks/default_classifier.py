@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -67,6 +68,8 @@ RELATED = {
 }
 """Families over the same contexts or by the same people: they are left out together."""
 HOME_OF = {family: home for home, families in RELATED.items() for family in families}
+OPPOSITE = "says_opposite"
+OPPOSITE_WEIGHTS = (0.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0)
 PERTURBED = ", perturbed"
 CHANGED = ("number", "name", "negation")
 PERTURBED_SHARE = 0.03
@@ -172,6 +175,51 @@ class Default:
             aggregates(p.tolist()) for p in np.split(probabilities_of(logits), ends)
         ]
         return np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in per_answer])
+
+
+def fit_opposites(
+    classifier: Classifier,
+    judged: Mapping[str, Sequence[JudgedAnswer]],
+    left_out: str | None = None,
+) -> Classifier:
+    """Add `OPPOSITE` to a classifier, with the weight under which the labels are likeliest.
+
+    The other weights stay: the feature is too rare to be fitted beside them. Families of real and of perturbed answers
+    weigh alike.
+    """
+    out = left_out and home(left_out)
+    families = [
+        f for f in judged if home(f) != out and len(usable(judged[f])) >= ENOUGH
+    ]
+    candidates = [_with_opposites(classifier, weight) for weight in OPPOSITE_WEIGHTS]
+    return max(
+        candidates, key=lambda c: sum(_log_likelihood(c, judged[f]) for f in families)
+    )
+
+
+def _with_opposites(classifier: Classifier, weight: float) -> Classifier:
+    statement = classifier.statement
+    longer = {
+        "names": (*statement.names, OPPOSITE),
+        "means": (*statement.means, 0.0),
+        "scales": (*statement.scales, 1.0),
+        "weights": (*statement.weights, weight),
+    }
+    return classifier.model_copy(
+        update={"statement": statement.model_copy(update=longer)}
+    )
+
+
+def _log_likelihood(classifier: Classifier, answers: Sequence[JudgedAnswer]) -> float:
+    """Return the mean log-likelihood of a family's labels, faithful and unfaithful answers weighing alike."""
+    likelihoods: dict[bool, list[float]] = {True: [], False: []}
+    for answer in usable(answers):
+        probability = classifier.probability(answer.features)
+        chance = probability if answer.example.label else 1 - probability
+        likelihoods[answer.example.label].append(math.log(chance))
+    return float(
+        np.mean([np.mean(values) for values in likelihoods.values() if values])
+    )
 
 
 def measured(
@@ -348,16 +396,23 @@ def main() -> None:
     changed = {
         f"{f}{PERTURBED}": without_lm(perturbed(rows)) for f, rows in examples.items()
     }
-    lexical = Default(judged | changed, CLASSIFIER_FEATURES)
-    agreement = measured(judged, "none", {f: lexical.fit(f) for f in judged})
+    everything = judged | changed
+    lexical = Default(everything, CLASSIFIER_FEATURES)
+    words = Default(
+        judged, [name for name in CLASSIFIER_FEATURES if name != "contradictions"]
+    )
+    fits = {f: fit_opposites(words.fit(f), everything, f) for f in judged}
+    print({f: c.statement.weights[-1] for f, c in fits.items()})
+    agreement = measured(judged, "none", fits)
     tables = [agreement_table("Lexical features alone, no LM", agreement)]
-    left_out = {f: lexical.fit(f) for f in changed}
+    left_out = {f: fits[f.removesuffix(PERTURBED)] for f in changed}
     tables.append(
         agreement_table(
             "The same: faithful answers, perturbed", measured(changed, "none", left_out)
         )
     )
-    fitted = {"none": lexical.fit()}
+    fitted = {"none": fit_opposites(words.fit(), everything)}
+    print(fitted["none"].model_dump_json())
     if options.log_odds:
         for name, which in (("local", "taught"), ("local:raw", "raw")):
             rows = read_rows(options.rows, options.log_odds, which)

@@ -75,6 +75,24 @@ def test_evaluate(judge_at):
     assert len(mlflow.search_traces(return_type="list")) == 3
 
 
+def test_citations_are_feedback():
+    """Recall and precision of an answer that cites, and what is cited wrongly or not at all; none of another."""
+    inputs = {"question": "?", "context": CONTEXT}
+    scorer = FaithfulnessScorer("none")
+    answer = (
+        "The kettle is blue [1]. It was bought in May [1]. The kettle was bought [7]."
+    )
+    cited = {f.name: f for f in scorer(inputs=inputs, outputs=answer)}
+    assert cited["faithfulness/citation_recall"].value == pytest.approx(1 / 3)
+    assert cited["faithfulness/citation_precision"].value == pytest.approx(1 / 3)
+    assert cited["faithfulness/citation_recall"].rationale.split("\n") == [
+        "not in the context: [7]",
+        "cites [0], supported by [1]: It was bought in May [1].",
+        "cites nothing, supported by [0, 1]: The kettle was bought [7].",
+    ]
+    assert not any("citation" in f.name for f in scorer(inputs=inputs, outputs=BLUE))
+
+
 def test_feedback(judge_at):
     """Rationale, metadata and source say what was found, statement by statement, at which cost, by which judge."""
     made = FaithfulnessScorer(judge_at(yes=YES)[0], statements="all")

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from faith_dspy import Judge
 from faith_dspy.report.judgment import script_json, write_html
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored
 from faith_dspy.text.sentences import sentences
@@ -376,3 +377,28 @@ def test_filter_search_and_sort(show):
     assert choose(page, "#search", "chunk of FULL") == ["full"]
     assert choose(page, "#search", "nowhere") == []
     assert page.texts(".empty") == ["No answer matches."]
+
+
+def test_citations_are_in_the_page(written):
+    """What each statement cites beside what supports it, and the figures of the answer."""
+    answer = (
+        "The kettle is blue [1]. It weighs 900 grams [1]. The cord is one metre long."
+    )
+    record = {
+        "context": [
+            "The kettle is blue.",
+            "It weighs 900 grams.",
+            "The cord is one metre long.",
+        ],
+        "answer": answer,
+    }
+    page = written((record, Judge("none")(**record)))
+    (item,) = data_of(page)["items"]
+    shown = [
+        (s["cited_chunk_ids"], s["supporting_chunk_ids"], s["citations_support"])
+        for s in item["statements"]
+    ]
+    assert shown == [([0], [0], True), ([0], [1], False), ([], [2], None)]
+    assert item["notes"] == ["citations: precision 0.50, recall 0.33."]
+    for words in ("cites ", "cites nothing", "what it cites does not support it"):
+        assert f'"{words}"' in page

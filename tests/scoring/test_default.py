@@ -94,3 +94,29 @@ def test_shipped_numbers(lm):
         assert (more - stage.probability(means)) * direction(name) >= 0
     unsure, sure = (classifier.answer.logit(aggregates([p, p])) for p in (0.4, 0.6))
     assert sure > unsure
+
+
+TRUE = [
+    "Lamps can be returned within 30 days.",
+    "The warranty covers the filters of the kettle.",
+    "The bridge is open to cyclists all year.",
+    "Evening classes are included in the plan.",
+    "The kettle weighs 900 grams without its base.",
+    "The museum opens at nine in the morning.",
+]
+
+
+def test_a_plain_contradiction_does_not_pass():
+    """Of one sentence, and behind twelve true ones."""
+    judge = Judge("none")
+    true, false = (
+        judge(context=TRUE, answer=answer)
+        for answer in (TRUE[0], "Lamps cannot be returned within 30 days.")
+    )
+    assert (true.faithful, false.faithful) == (True, False)
+    assert false.probability < 0.15
+    padded = " ".join(TRUE * 2)
+    assert judge(context=TRUE, answer=padded).faithful
+    assert not judge(
+        context=TRUE, answer=f"{padded} Lamps cannot be returned within 30 days."
+    ).faithful

@@ -11,6 +11,7 @@ from faith_dspy.text.features import (
     is_covered,
     lexical_features,
 )
+from faith_dspy.text.sentences import sentences
 from faith_dspy.text.words import number_value, tidy, tokenize
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
@@ -453,3 +454,87 @@ def test_the_opposite_in_the_same_words_is_a_contradiction(context, opposite):
 )
 def test_what_says_the_same_is_no_contradiction(statement, context):
     assert features(statement, context)["contradictions"] == 0
+
+
+SAID = {
+    "english": (
+        "Lamps can be returned within 30 days, with the receipt. The warranty covers filters. The plan includes evening"
+        " classes. The bridge is open to cyclists. Acme bought Bolt in 1999. Sale items are exchanged only."
+    ),
+    "german": "Die Garantie umfasst die Filter. Das Museum ist montags geöffnet.",
+    "french": "La garantie couvre les filtres. Le musée est ouvert le lundi.",
+    "spanish": "La garantía cubre los filtros. El museo abre los lunes.",
+    "italian": "La lampada può essere restituita entro 30 giorni. La garanzia copre i filtri.",
+    "portuguese": "A lâmpada pode ser devolvida em 30 dias. A garantia cobre os filtros.",
+    "dutch": "De lamp kan binnen 30 dagen worden teruggebracht. De garantie dekt de filters.",
+    "chinese": "灯可以在30天内退货。保修涵盖滤芯。",
+    "japanese": "ランプは30日以内に返品できます。",
+    "hindi": "लैंप 30 दिनों के भीतर लौटाया जा सकता है।",
+    "arabic": "يمكن إرجاع المصباح خلال 30 يوما.",
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "opposite"),
+    [
+        ("english", "The lamp cannot be returned within 30 days."),
+        ("english", "Lamps can no longer be returned within 30 days."),
+        ("english", "Lamps can never be returned within 30 days."),
+        ("english", "The warranty doesn't cover filters."),
+        ("english", "The plan excludes evening classes."),
+        ("english", "The bridge is closed to cyclists."),
+        ("english", "Bolt bought Acme in 1999."),
+        ("english", "Sale items are not exchanged."),
+        ("german", "Die Garantie umfasst die Filter nicht."),
+        ("german", "Das Museum ist montags geschlossen."),
+        ("french", "La garantie ne couvre pas les filtres."),
+        ("french", "Le musée est fermé le lundi."),
+        ("spanish", "La garantía no cubre los filtros."),
+        ("spanish", "El museo cierra los lunes."),
+        ("italian", "La garanzia non copre i filtri."),
+        ("portuguese", "A garantia não cobre os filtros."),
+        ("dutch", "De garantie dekt de filters niet."),
+        ("chinese", "保修不涵盖滤芯。"),
+        ("japanese", "ランプは30日以内に返品できません。"),
+        ("hindi", "लैंप 30 दिनों के भीतर नहीं लौटाया जा सकता है।"),
+        ("arabic", "لا يمكن إرجاع المصباح خلال 30 يوما."),
+    ],
+)
+def test_the_opposite_of_a_sentence_is_plain(language, opposite):
+    """In every language with a word list; the sentences themselves, and what they say in part, are not opposites."""
+    context = SAID[language]
+    assert features(opposite, context)["says_opposite"] == 1
+    for sentence in sentences(context):
+        assert features(sentence.text, context)["says_opposite"] == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "context"),
+    [
+        ("No, the warranty covers filters.", "The warranty covers filters."),
+        (
+            "Do not sign if you are uncomfortable.",
+            "If you are not comfortable, do not sign.",
+        ),
+        (
+            "The tower is tied to weight rather than height.",
+            "The tower is tied to weight, not height.",
+        ),
+        (
+            "Filters are replaced without charge.",
+            "Filters are replaced free of charge.",
+        ),
+        ("The shop is not mentioned in the text.", "The shop is open."),
+        (
+            "Copper is softer than iron.",
+            "Copper is softer than iron. Iron is not softer than copper.",
+        ),
+        (
+            "Filters are cheap.",
+            "The warranty does not cover filters, which are cheap and easy to find.",
+        ),
+    ],
+)
+def test_what_is_not_plainly_the_opposite(statement, context):
+    """Two reversals, “No,” in front, other words for a negation, and a negation of something else."""
+    assert features(statement, context)["says_opposite"] == 0
