@@ -399,7 +399,8 @@ def says_opposite(c: Comparison) -> float:
             is_opposite = len(negations) == len(others_negations)
         else:
             one_negates = bool(negations) != bool(others_negations)
-            is_negated = one_negates and {*common, ""} & {*negations, *others_negations}
+            about = {*negations, *others_negations}
+            is_negated = one_negates and not about.isdisjoint({*common, ""})
             is_opposite = is_negated or _is_exchanged(c, sentence)
         if is_opposite:
             opposite = True
