@@ -479,34 +479,22 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(
 
 @pytest.mark.all
 @pytest.mark.lm
-@pytest.mark.timeout(600)
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
-    """The main job on the real model, with nine contexts of hard cases: labels in, champion out, loaded and judging."""
-    known = load("hard_cases")
-    groups = {
-        part: sorted({e.group for e in known if e.split == part})[:3]
-        for part in ("train", "dev", "test")
-    }
-    options = Options(
-        budget="quick",
-        out=tmp_path / "judge",
-        variants=("sentence", "sentence-few-shot"),
-    )
-    result = run(
-        [e for e in known if e.group in groups[e.split]],
-        options,
-        Quiet(),
-        tracker=Record,
-    )
+    """The main job on the real model, with six contexts of hard cases: labels in, champion out, loaded and judging."""
+    examples = load("hard_cases")
+    groups = set()
+    for part in ("train", "dev", "test"):
+        groups |= set(sorted({e.group for e in examples if e.split == part})[:2])
+    options = Options(budget="quick", out=tmp_path / "judge", variants=("sentence",))
+    chosen = [e for e in examples if e.group in groups]
+    result = run(chosen, options, Quiet(), tracker=Record)
     assert result.lm["sha256"]
     assert result.usage.cached_tokens > 0
-    assert {t.agreement.coverage for t in result.test[:2]} <= {
-        c / 12 for c in range(9, 13)
-    }
-    r = load_judge(tmp_path / "judge")(
-        "When does the pool open?",
-        ["The pool opens at 7:00 on weekdays.", "On Sundays it is closed."],
-        "The pool opens at 7:00 on weekdays. It was built by a famous architect from Lisbon in 1931.",
-    )
-    assert r.probability is not None
-    assert r.statements[0].confidence > r.statements[1].confidence
+    assert all(tested.agreement.coverage >= 0.75 for tested in result.test[:2])
+    judge = load_judge(tmp_path / "judge")
+    opens = "The pool opens at 7:00 on weekdays."
+    context = [opens, "On Sundays it is closed."]
+    built = "It was built by a famous architect from Lisbon in 1931."
+    supported = judge("When does the pool open?", context, opens)
+    unsupported = judge("When does the pool open?", context, built)
+    assert supported.probability > unsupported.probability
