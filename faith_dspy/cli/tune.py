@@ -202,7 +202,7 @@ def show(
 ) -> None:
     """Show what a study found, in three lines; with --details, all its tables. Of a judge without a study, its card."""
     from faith_dspy.export import load_judge
-    from faith_dspy.optimize.tracking.archive import STUDY_FILE, read_study
+    from faith_dspy.optimize.tracking.store import STUDY_FILE, read_study
 
     folder = Path(source)
     if not folder.is_dir() or ((folder / STUDY_FILE).is_file() and not as_json):
@@ -235,7 +235,7 @@ def compare(
 ) -> None:
     """Compare studies: paired where they were tested on the same answers, side by side where not."""
     from faith_dspy.optimize.report.studies import compare_studies, studies_tables
-    from faith_dspy.optimize.tracking.archive import last_studies, read_study
+    from faith_dspy.optimize.tracking.store import last_studies, read_study
 
     studies = [read_study(source, tracking_uri) for source in sources or ()]
     if experiment is not None:

@@ -15,12 +15,12 @@ from faith_dspy.optimize.report.headline import better_than_chance
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.studies import compare_champions
 from faith_dspy.optimize.results import CHEAPER
-from faith_dspy.optimize.tracking.archive import read_result
 from faith_dspy.optimize.tracking.store import (
     MAX_DESCRIPTION,
     client_of,
     global_store,
     mlflow_errors,
+    read_result,
     redacted,
 )
 from faith_dspy.report.tables import estimate, points

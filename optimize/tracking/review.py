@@ -11,6 +11,7 @@ import json
 import random
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,6 +46,10 @@ NAME = "faithful"
 """Name of people's assessments of traces, unless another is given."""
 FAITHFUL, UNSUPPORTED = "Is the answer faithful?", "Which statements are not supported?"
 """A queue's questions; the second is asked where the page numbers statements."""
+_HINTS = {
+    FAITHFUL: "Do the chunks support all that it says? Say why in the comment. Skip it if you cannot tell.",
+    UNSUPPORTED: "Their numbers",
+}
 _MOST = 10
 """Choices that MLflow's pages offer: an answer of more statements is labelled as a whole."""
 _DIGEST, _FIELDS = "faith_dspy.digest", "faith_dspy.label"
@@ -117,25 +122,22 @@ def queue_answers(
     store = connect(tracking_uri, experiment)
     with mlflow_errors(store.uri, "keep a review queue"), global_store(store.uri):
         if traces is None:
-            items, made, cut = _traces_of(store, examples, judgments)
+            trace_ids, added, cut = _push(store, examples, judgments)
         else:
-            items, made, cut = (
-                [trace_id for trace_id, _ in _search(store, traces)],
-                0,
-                0,
-            )
-        if not items:
+            trace_ids = [trace.info.trace_id for trace in _search(store, traces)]
+            added, cut = 0, 0
+        if not trace_ids:
             raise InputError(
                 f"no trace of the experiment {experiment!r} fits {traces!r}."
             )
         target = _queue(store, queue, numbered=traces is None)
         present = {item.item_id for item in _items(target)}
-        new = [item for item in dict.fromkeys(items) if item not in present]
+        new = [item for item in dict.fromkeys(trace_ids) if item not in present]
         random.Random(0).shuffle(new)  # what is labelled first is a fair sample
         if new:
             review_queues.add_items_to_review_queue(target.queue_id, item_ids=new)
     page = f"#/experiments/{store.experiment_id}/review-queue?selectedQueueId={target.queue_id}"
-    return Queued(made, len(new), page, cut)
+    return Queued(added, len(new), page, cut)
 
 
 def read_reviews(
@@ -147,12 +149,10 @@ def read_reviews(
     own. A reviewer who did not log in has the name ``reviewer``, else that of the queue. Statement verdicts and reasons
     are those of the reviewers who gave them.
     """
-    opinions: dict[str, list[_Opinion]] = {}
-    unreadable: list[str] = []
     unfinished = 0
+    finished: defaultdict[str, list[str]] = defaultdict(list)
     with mlflow_errors(store.uri, "read a review queue"), global_store(store.uri):
         by_name = {queue.name: queue for queue in _queues(store)}
-        traces: dict[str, Trace] = {}
         for name in queues:
             if name not in by_name:
                 names = ", ".join(sorted(by_name)) or "none"
@@ -160,47 +160,29 @@ def read_reviews(
                     f"there is no review queue {name!r}; the experiment has {names}."
                 )
             for item in _items(by_name[name]):
-                if item.status != "complete":
+                if item.status == "complete":
+                    finished[item.item_id].append(name)
+                else:
                     unfinished += 1
-                    continue
-                if item.item_id not in traces:
-                    traces[item.item_id] = store.client.get_trace(
-                        item.item_id, display=False
-                    )
-                found = _reviews(
-                    traces[item.item_id], name, reviewer or name, unreadable
-                )
-                opinions.setdefault(item.item_id, []).extend(found)
-    rows: dict[str, dict[str, Any]] = {}
-    for trace in sorted(
-        traces.values(),
-        key=lambda trace: (trace.info.request_time, trace.info.trace_id),
-    ):
-        _add_row(
-            rows,
-            unreadable,
-            trace,
-            _statements_of(trace),
-            opinions[trace.info.trace_id],
-        )
-    return label_by_majority(rows, unreadable, unfinished=unfinished)
+        traces = [store.client.get_trace(item, display=False) for item in finished]
+    traces.sort(key=lambda trace: trace.info.request_time)
+    rows = _Rows()
+    for trace in traces:
+        opinions: list[_Opinion] = []
+        for name in finished[trace.info.trace_id]:
+            opinions += _reviews(trace, name, reviewer or name, rows.unreadable)
+        rows.add(trace, _statements_of(trace), opinions)
+    return label_by_majority(rows.rows, rows.unreadable, unfinished=unfinished)
 
 
 def read_feedback(
     store: Store, name: str = NAME, values: Mapping[str, bool] | None = None
 ) -> ImportedLabels:
     """`label_traces` all traces of the store's experiment, the oldest first."""
-    import mlflow
-
     with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
-        found = mlflow.search_traces(
-            locations=[store.experiment_id], include_spans=False, return_type="list"
-        )
-        infos = [trace.info for trace in found if _by_person(trace, name)]
-        infos.sort(key=lambda info: (info.request_time, info.trace_id))
-        traces = [
-            store.client.get_trace(info.trace_id, display=False) for info in infos
-        ]
+        labelled = [t.info for t in _search(store) if _by_person(t, name)]
+        labelled.sort(key=lambda info: info.request_time)
+        traces = [store.client.get_trace(i.trace_id, display=False) for i in labelled]
     return label_traces(traces, name, values)
 
 
@@ -212,32 +194,29 @@ def label_traces(
     ``values``: what labels mean that are neither yes/no, true/false nor a verdict. Statement labels and scores are
     expectations; what people say of an answer with one statement they say of that statement.
     """
-    rows: dict[str, dict[str, Any]] = {}
-    unreadable: list[str] = []
+    rows = _Rows()
     for trace in traces:
         people = _by_person(trace, name)
         if people:
-            stated = [
-                s.text
-                for s in sentences(_answer_of(trace).get("answer", ""))
-                if carries_statement(s.text)
-            ]
+            answer = _answer_of(trace).get("answer", "")
+            stated = [s.text for s in sentences(answer) if carries_statement(s.text)]
             texts = stated if len(stated) == 1 else []
             opinions = [
-                _opinion(who, a, len(texts), values) for who, a in people.items()
+                _opinion(who, a, len(texts), label_meaning(a.value, values))
+                for who, a in people.items()
             ]
-            _add_row(rows, unreadable, trace, texts, opinions)
-    return label_by_majority(rows, unreadable, values)
+            rows.add(trace, texts, opinions)
+    return label_by_majority(rows.rows, rows.unreadable, values)
 
 
 # Queues
 
 
-def _pages(list_page: Callable[[str | None], Any]) -> Iterable[Any]:
+def _pages(list_page: Callable[..., Any], *args: Any, **options: Any) -> Iterable[Any]:
     """What MLflow lists page by page."""
     token = None
     while True:
-        page = list_page(token)
+        page = list_page(*args, page_token=token, **options)
         yield from page
         token = page.token
         if not token:
@@ -247,19 +226,13 @@ def _pages(list_page: Callable[[str | None], Any]) -> Iterable[Any]:
 def _queues(store: Store) -> Iterable[ReviewQueue]:
     from mlflow.genai.review_queues import list_review_queues
 
-    return _pages(
-        lambda token: list_review_queues(
-            experiment_id=store.experiment_id, page_token=token
-        )
-    )
+    return _pages(list_review_queues, experiment_id=store.experiment_id)
 
 
 def _items(queue: ReviewQueue) -> Iterable[Any]:
     from mlflow.genai.review_queues import list_review_queue_items
 
-    return _pages(
-        lambda token: list_review_queue_items(queue.queue_id, page_token=token)
-    )
+    return _pages(list_review_queue_items, queue.queue_id)
 
 
 def _question(text: str, queue: str) -> str:
@@ -273,89 +246,73 @@ def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
     for queue in _queues(store):
         if queue.name == name:
             return queue
-    inputs: dict[str, Any] = {}
-    if numbered:
-        numbers = [str(number) for number in range(1, _MOST + 1)]
-        inputs[UNSUPPORTED] = label_schemas.InputCategorical(numbers, multi_select=True)
-    inputs[FAITHFUL] = label_schemas.InputPassFail("Faithful", "Not faithful")
-    hints = {
-        FAITHFUL: "Do the chunks support all that it says? Say why in the comment. Skip it if you cannot tell.",
-        UNSUPPORTED: "Their numbers",
+    numbers = [str(number) for number in range(1, _MOST + 1)]
+    inputs: dict[str, Any] = {
+        UNSUPPORTED: label_schemas.InputCategorical(numbers, multi_select=True),
+        FAITHFUL: label_schemas.InputPassFail("Faithful", "Not faithful"),
     }
-    listed = _pages(
-        lambda token: label_schemas.list_label_schemas(
-            store.experiment_id, page_token=token
-        )
-    )
-    ids = {schema.name: schema.schema_id for schema in listed}
-    for (
-        text,
-        answer,
-    ) in inputs.items():  # MLflow shows the newest first, and has milliseconds
+    if not numbered:
+        del inputs[UNSUPPORTED]
+    present = _pages(label_schemas.list_label_schemas, store.experiment_id)
+    ids = {schema.name: schema.schema_id for schema in present}
+    schema_ids = []
+    for text, answer in inputs.items():
         question = _question(text, name)
         if question not in ids:
             schema = label_schemas.create_label_schema(
                 question,
                 type="feedback",
                 input=answer,
-                instruction=hints[text],
+                instruction=_HINTS[text],
                 enable_comment=text == FAITHFUL,
                 experiment_id=store.experiment_id,
             )
             ids[question] = schema.schema_id
-            time.sleep(0.002)
-    made: ReviewQueue = review_queues.create_review_queue(
+            time.sleep(0.002)  # MLflow shows the newest first, and has milliseconds
+        schema_ids.append(ids[question])
+    new: ReviewQueue = review_queues.create_review_queue(
         name,
         queue_type="custom",
-        schema_ids=[ids[_question(text, name)] for text in inputs],
+        schema_ids=schema_ids,
         experiment_id=store.experiment_id,
     )
-    return made
+    return new
 
 
 # Answers as traces
 
 
-def _search(store: Store, query: str = "") -> list[tuple[str, Mapping[str, str]]]:
-    """Ids and tags of the experiment's traces."""
+def _search(store: Store, query: str = "") -> list[Trace]:
+    """The experiment's traces, without their spans."""
     import mlflow
 
-    options = {
-        "filter_string": query or None,
-        "include_spans": False,
-        "return_type": "list",
-        "flush": True,
-    }
-    traces = mlflow.search_traces(locations=[store.experiment_id], **options)
-    return [(trace.info.trace_id, trace.info.tags) for trace in traces]
+    traces: list[Trace] = mlflow.search_traces(
+        locations=[store.experiment_id],
+        filter_string=query or None,
+        include_spans=False,
+        return_type="list",
+        flush=True,
+    )
+    return traces
 
 
-def _traces_of(
+def _push(
     store: Store,
     examples: Sequence[LabelledExample],
     judgments: Sequence[Judgment | None],
 ) -> tuple[list[str], int, int]:
-    """Traces of answers, written where there are none: their ids, how many are new, and of those how many are cut."""
-    known = {
-        tags[_DIGEST]: trace_id for trace_id, tags in _search(store) if _DIGEST in tags
-    }
-    items: list[str] = []
-    made, cut = 0, 0
-    for example, judgment in zip(examples, judgments, strict=True):
-        key = digest(
-            [
-                example.id,
-                example.question,
-                [c.text for c in example.context],
-                example.answer,
-            ]
-        )
-        if key not in known:
-            known[key], is_cut = _write(store, example, key, judgment)
-            made += 1
+    """Write answers as traces where there are none: their ids, how many are new, and of those how many are cut."""
+    traces = [trace.info for trace in _search(store)]
+    id_of = {t.tags[_DIGEST]: t.trace_id for t in traces if _DIGEST in t.tags}
+    before, cut = len(id_of), 0
+    trace_ids = []
+    for e, judgment in zip(examples, judgments, strict=True):
+        key = digest([e.id, e.question, [c.text for c in e.context], e.answer])
+        if key not in id_of:
+            id_of[key], is_cut = _write(store, e, key, judgment)
             cut += is_cut
-        items.append(known[key])
-    return items, made, cut
+        trace_ids.append(id_of[key])
+    return trace_ids, len(id_of) - before, cut
 
 
 def _write(
@@ -367,28 +324,20 @@ def _write(
     from mlflow.entities.trace_location import MlflowExperimentLocation
 
     question = {"question": example.question or ""}
-    fields = {
-        "id": example.id,
-        "group": example.group,
-        "split": example.split,
-        **example.tags,
-    }
+    fields = {"id": example.id, "group": example.group, "split": example.split}
+    fields |= example.tags
     statements, numbered = _numbered(example)
     if judgment is not None:
         numbered += f"\n\n*A judge said: {judgment}*"
     texts = [_chunks(example), numbered]
-    previews = (
-        texts
-        if store.uri.startswith("sqlite:")
-        else [_shortened(text) for text in texts]
-    )
+    previews = texts
+    if not store.uri.startswith("sqlite:"):
+        previews = [_shortened(text) for text in texts]
     place = MlflowExperimentLocation(store.experiment_id)
     with mlflow.start_span("answer", "CHAIN", trace_destination=place) as root:
+        kept_fields = {name: value for name, value in fields.items() if value}
         mlflow.update_current_trace(
-            tags={
-                _DIGEST: key,
-                _FIELDS: json.dumps({k: v for k, v in fields.items() if v}),
-            },
+            tags={_DIGEST: key, _FIELDS: json.dumps(kept_fields)},
             metadata={"mlflow.source.name": "faith-dspy labels push"},
             request_preview=previews[0],
             response_preview=previews[1],
@@ -398,10 +347,10 @@ def _write(
         root.set_attribute(_STATEMENTS, statements)
         with mlflow.start_span("context", "RETRIEVER") as context:
             context.set_inputs(question)
-            documents = [
-                Document(c.text, {"doc_uri": c.source} if c.source else {})
-                for c in example.context
-            ]
+            documents = []
+            for chunk in example.context:
+                source = {"doc_uri": chunk.source} if chunk.source else {}
+                documents.append(Document(chunk.text, source))
             context.set_outputs(documents)
     mlflow.flush_trace_async_logging()
     return root.trace_id, previews != texts
@@ -418,9 +367,9 @@ def _as_written(text: str) -> str:
 
 def _chunks(example: LabelledExample) -> str:
     """Question and numbered chunks, in Markdown."""
-    parts = (
-        [f"**Question**\n\n{_as_written(example.question)}"] if example.question else []
-    )
+    parts = []
+    if example.question:
+        parts.append(f"**Question**\n\n{_as_written(example.question)}")
     for chunk in example.context:
         source = f" · {chunk.source}" if chunk.source else ""
         parts.append(f"**Chunk {chunk.id}**{source}\n\n{_as_written(chunk.text)}")
@@ -434,21 +383,17 @@ def _numbered(example: LabelledExample) -> tuple[list[str], str]:
     """
     statements = [s.text for s in example.statements]
     if statements:
-        lines = [_as_written(example.answer)]
-        lines += [
-            f"**{number}.** {_as_written(text)}"
-            for number, text in enumerate(statements, 1)
-        ]
-        return statements, "\n\n".join(lines)
-    lines = []
-    for sentence in sentences(example.answer):
-        if carries_statement(sentence.text):
-            statements.append(sentence.text)
-            item = re.sub(r"^[-*•] ", "", sentence.text)
-            lines.append(f"**{len(statements)}.** {_as_written(item)}")
-        else:
-            lines.append(_as_written(sentence.text))
-    return statements, "\n\n".join(lines)
+        lines = [example.answer]
+        lines += [f"**{number}.** {text}" for number, text in enumerate(statements, 1)]
+    else:
+        lines = []
+        for sentence in sentences(example.answer):
+            line = sentence.text
+            if carries_statement(line):
+                statements.append(line)
+                line = f"**{len(statements)}.** {re.sub('^[-*•] ', '', line)}"
+            lines.append(line)
+    return statements, "\n\n".join(map(_as_written, lines))
 
 
 # What people said
@@ -459,16 +404,11 @@ def _by_person(trace: Trace, name: str) -> dict[str, Any]:
     from mlflow.entities import Feedback
 
     newest: dict[str, Any] = {}
-    assessments: list[Any] = sorted(
-        trace.info.assessments, key=lambda a: a.last_update_time_ms or 0
-    )
-    for a in assessments:
-        by_human = (
-            isinstance(a, Feedback)
-            and a.name == name
-            and a.source.source_type == "HUMAN"
-        )
-        if by_human and a.valid is not False and a.value is not None:
+    assessments: list[Any] = trace.info.assessments
+    for a in sorted(assessments, key=lambda a: a.last_update_time_ms or 0):
+        by_person = isinstance(a, Feedback) and a.source.source_type == "HUMAN"
+        valid = a.valid is not False and a.name == name
+        if by_person and valid and a.value is not None:
             newest[str(a.source.source_id)] = a
     return newest
 
@@ -477,18 +417,16 @@ def _opinion(
     who: str,
     a: Any,
     statements: int,
-    values: Mapping[str, bool] | None = None,
-    numbers: Iterable[int] = (),
+    faithful: bool | None,
+    unsupported: frozenset[int] = frozenset(),
 ) -> _Opinion:
-    """``numbers``: of the statements that a person says are not supported, of so many."""
-    faithful = label_meaning(a.value, values)
-    unsupported: frozenset[int] | None = frozenset(numbers)
+    """``unsupported``: numbers of the statements, of so many, that a person says are not supported."""
+    marks: frozenset[int] | None = unsupported
     if not unsupported and not faithful:
-        unsupported = frozenset({1}) if faithful is False and statements == 1 else None
-    at = datetime.fromtimestamp((a.last_update_time_ms or 0) / 1000, UTC).isoformat(
-        timespec="seconds"
-    )
-    return _Opinion(who, at, a.value, faithful, unsupported, a.rationale or "")
+        marks = frozenset({1}) if faithful is False and statements == 1 else None
+    updated = datetime.fromtimestamp((a.last_update_time_ms or 0) / 1000, UTC)
+    at = updated.isoformat(timespec="seconds")
+    return _Opinion(who, at, a.value, faithful, marks, a.rationale or "")
 
 
 def _reviews(
@@ -499,19 +437,15 @@ def _reviews(
     marks = _by_person(trace, _question(UNSUPPORTED, queue))
     opinions = []
     for who, a in _by_person(trace, _question(FAITHFUL, queue)).items():
-        numbers = (
-            [int(number) for number in marks[who].value]
-            if who in marks and count <= _MOST
-            else []
-        )
-        outside = [number for number in numbers if number > count]
         name = reviewer if who == _NOBODY else who
-        if outside:
-            unreadable.append(
-                f"trace {trace.info.trace_id}, {name}: statement {outside[0]} of {count}"
-            )
-            numbers = []
-        opinions.append(_opinion(name, a, count, numbers=numbers))
+        numbers: frozenset[int] = frozenset()
+        if who in marks and count <= _MOST:
+            numbers = frozenset(map(int, marks[who].value))
+        if max(numbers, default=0) > count:
+            place = f"trace {trace.info.trace_id}, {name}"
+            unreadable.append(f"{place}: statement {max(numbers)} of {count}")
+            numbers = frozenset()
+        opinions.append(_opinion(name, a, count, label_meaning(a.value), numbers))
     return opinions
 
 
@@ -526,68 +460,63 @@ def _answer_of(trace: Trace) -> dict[str, Any]:
     fields = json.loads(trace.info.tags.get(_FIELDS, "{}"))
     row = {"id": trace.info.trace_id, **record_of_trace(trace), **fields}
     if fields:  # exactly the chunks that were pushed
-        context = next(
-            span for span in trace.data.spans if span.span_type == "RETRIEVER"
-        )
+        spans = trace.data.spans
+        context = next(span for span in spans if span.span_type == "RETRIEVER")
         row["context"] = []
         for document in context.outputs:
             text, source = document["page_content"], document["metadata"].get("doc_uri")
             row["context"].append({"text": text, "source": source} if source else text)
-    if "error" not in row and not (row.get("context") and row["answer"].strip()):
-        row["error"] = f"it has no {'answer' if row.get('context') else 'context'}"
-    return {
-        name: value for name, value in row.items() if value is not None and value != ""
-    }
+    for name in ("context", "answer"):
+        if not (row.get(name) or "error" in row):
+            row["error"] = f"it has no {name}"
+    return {name: value for name, value in row.items() if value not in (None, "")}
 
 
-def _add_row(
-    rows: dict[str, dict[str, Any]],
-    unreadable: list[str],
-    trace: Trace,
-    texts: Sequence[str],
-    opinions: Sequence[_Opinion],
-) -> None:
-    """Add the row of a labels file that opinions on a trace make; one that is none to ``unreadable``."""
-    place = f"trace {trace.info.trace_id}"
-    row = _answer_of(trace)
-    if "error" in row:
-        unreadable.append(f"{place}: {row['error']}")
-        return
-    people = expectations(trace)
-    row |= {name: people[name] for name in ("statements", "score") if name in people}
-    row["annotators"] = {o.who: o.value for o in opinions}
-    row["reviewed"] = {o.who: o.at for o in opinions}
-    reasons = {o.who: o.why for o in opinions if o.why}
-    if reasons:
-        row["reasons"] = reasons
-    faithful = majority(o.faithful for o in opinions)
-    if faithful is not None:
-        row["faithful"] = faithful
-        statements = [
-            _statement(number, text, opinions) for number, text in enumerate(texts, 1)
-        ]
-        if "statements" not in row and any(
-            "verdict" in statement for statement in statements
-        ):
-            row["statements"] = statements
-    rows[place] = row
+class _Rows:
+    """Rows of a labels file by their trace, and what is wrong with traces that make none."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.unreadable: list[str] = []
+
+    def add(
+        self, trace: Trace, texts: Sequence[str], opinions: Sequence[_Opinion]
+    ) -> None:
+        """Add what people said of a trace and of its statements."""
+        place = f"trace {trace.info.trace_id}"
+        row = _answer_of(trace)
+        if "error" in row:
+            self.unreadable.append(f"{place}: {row['error']}")
+            return
+        expected = expectations(trace)
+        for name in ("statements", "score"):
+            if name in expected:
+                row[name] = expected[name]
+        row["annotators"] = {o.who: o.value for o in opinions}
+        row["reviewed"] = {o.who: o.at for o in opinions}
+        reasons = {o.who: o.why for o in opinions if o.why}
+        if reasons:
+            row["reasons"] = reasons
+        faithful = majority(o.faithful for o in opinions)
+        if faithful is not None:
+            row["faithful"] = faithful
+            statements = [_statement(i, x, opinions) for i, x in enumerate(texts, 1)]
+            if any("verdict" in statement for statement in statements):
+                row.setdefault("statements", statements)
+        self.rows[place] = row
 
 
 def _statement(number: int, text: str, opinions: Sequence[_Opinion]) -> dict[str, Any]:
     """A statement with the majority's verdict, and the reasons of those who gave it."""
-    marks = [
-        (o, number not in o.unsupported) for o in opinions if o.unsupported is not None
-    ]
-    supported = majority(mark for _, mark in marks)
+    told = [o for o in opinions if o.unsupported is not None]
+    against = [o for o in told if number in (o.unsupported or ())]
+    supported = majority(o not in against for o in told)
     if supported is None:
         return {"text": text}
-    statement = {
-        "text": text,
-        "verdict": (
-            Verdict.FULLY_SUPPORTED if supported else Verdict.NOT_SUPPORTED
-        ).value,
-    }
-    reasons = dict.fromkeys(o.why for o, mark in marks if mark is supported and o.why)
-    if reasons and not supported:
+    if supported:
+        return {"text": text, "verdict": Verdict.FULLY_SUPPORTED.value}
+    statement = {"text": text, "verdict": Verdict.NOT_SUPPORTED.value}
+    reasons = dict.fromkeys(o.why for o in against if o.why)
+    if reasons:
         statement["reason"] = "; ".join(reasons)
     return statement

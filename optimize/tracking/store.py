@@ -1,4 +1,4 @@
-"""Where studies are recorded: an MLflow tracking store that answers, and an experiment in it."""
+"""Where studies are recorded: an MLflow tracking store that answers, an experiment in it, and its finished studies."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.errors import FaithDspyError, InputError, need
 from faith_dspy.export import is_missing
 from faith_dspy.io.files import owned
+from faith_dspy.optimize.results import StudyResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
 DEFAULT = "sqlite:///mlflow.db"
 EXPERIMENT = "faithfulness"
+STUDY_FILE = "study.json"
+"""A finished study, beside the exported judge and in the study's MLflow run."""
+_MOST = 200
+"""Studies of a store that are searched, the newest first."""
 UI = "http://127.0.0.1:5000"
 """Where `faith-dspy ui` shows a store."""
 DESCRIPTION = "mlflow.note.content"
@@ -38,6 +43,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 """Set before MLflow is imported, unless it is set already."""
+_LOGGERS = ("mlflow", "alembic", "opentelemetry")
 _DAMAGED = re.compile(
     r"\(sqlite3\..*(already exists|duplicate column|no such (table|column)|not a database|malformed)"
 )
@@ -64,22 +70,20 @@ def connect(
     client = client_of(uri, create=create)
     uri = str(client.tracking_uri)
     with mlflow_errors(uri), _alone(uri):
-        found = client.get_experiment_by_name(experiment)
-        if found is not None and found.lifecycle_stage == "deleted":
-            raise FaithDspyError(
-                f"the MLflow experiment {experiment!r} was deleted. Name another, or restore it: "
-                f"mlflow experiments restore --experiment-id {found.experiment_id}"
-            )
-        if found is None and not create:
+        present = client.get_experiment_by_name(experiment)
+        if present is None and create:
+            return Store(client, uri, client.create_experiment(experiment))
+        if present is None:
             names = ", ".join(sorted(e.name for e in client.search_experiments()))
             raise InputError(
                 f"there is no experiment {experiment!r} in {redacted(uri)}; there are {names}."
             )
-        return Store(
-            client,
-            uri,
-            found.experiment_id if found else client.create_experiment(experiment),
-        )
+        if present.lifecycle_stage == "deleted":
+            raise FaithDspyError(
+                f"the MLflow experiment {experiment!r} was deleted. Name another, or restore it: "
+                f"mlflow experiments restore --experiment-id {present.experiment_id}"
+            )
+        return Store(client, uri, present.experiment_id)
 
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
@@ -88,9 +92,7 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     uri = named or DEFAULT if create else nearest_store(named)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
-    mlflow = need(
-        "mlflow", "A tracking store"
-    )  # it sets up its logging when it is imported
+    mlflow = need("mlflow", "A tracking store")
     with mlflow_errors(uri), _alone(uri):
         file = _database(uri)
         if file is not None and not file.exists():
@@ -111,13 +113,11 @@ def _make_database(file: Path) -> None:
     """
     import mlflow
 
-    with TemporaryDirectory(
-        prefix=f".{file.name}.", dir=file.absolute().parent
-    ) as folder:
+    beside = file.absolute().parent
+    with TemporaryDirectory(prefix=f".{file.name}.", dir=beside) as folder:
         database = Path(folder, file.name)
-        mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(
-            max_results=1
-        )
+        client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}")
+        client.search_experiments(max_results=1)
         database.rename(file)
 
 
@@ -132,7 +132,8 @@ def _alone(uri: str) -> AbstractContextManager[None]:
 def nearest_store(uri: str | None = None) -> str:
     """The store that studies are read from: ``uri``, else MLFLOW_TRACKING_URI, else the ``mlflow.db`` of this folder or
     of the nearest one above. `InputError` where there is none."""
-    if uri := uri or os.environ.get("MLFLOW_TRACKING_URI"):
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if uri:
         if is_missing(uri):
             raise InputError(
                 f"there is no MLflow store at {redacted(uri)}; name another with --tracking-uri."
@@ -140,8 +141,8 @@ def nearest_store(uri: str | None = None) -> str:
         return uri
     here = Path.cwd()
     for folder in (here, *here.parents):
-        if (file := folder / "mlflow.db").is_file():
-            return f"sqlite:///{file}"
+        if (folder / "mlflow.db").is_file():
+            return f"sqlite:///{folder / 'mlflow.db'}"
     raise InputError(
         f"there is no mlflow.db in {here} or above it: go to a folder where `faith-dspy tune` ran, or name the store "
         "with --tracking-uri."
@@ -150,11 +151,8 @@ def nearest_store(uri: str | None = None) -> str:
 
 def page_of(store: Store, run_id: str) -> str:
     """The address of a run on MLflow's pages: on its server, else where `faith-dspy ui` shows them."""
-    server = (
-        redacted(store.uri).rstrip("/")
-        if store.uri.startswith(("http://", "https://"))
-        else UI
-    )
+    on_server = store.uri.startswith(("http://", "https://"))
+    server = redacted(store.uri).rstrip("/") if on_server else UI
     return f"{server}/#/experiments/{store.experiment_id}/runs/{run_id}"
 
 
@@ -165,10 +163,8 @@ def redacted(uri: str) -> str:
 
 def reason(exc: Exception) -> str:
     """First line of an exception's message."""
-    return (
-        redacted(str(exc).strip().partition("\n")[0])[:300].rstrip(".")
-        or type(exc).__name__
-    )
+    line = redacted(str(exc).strip().partition("\n")[0])
+    return line[:300].rstrip(".") or type(exc).__name__
 
 
 def log_batch(
@@ -183,16 +179,14 @@ def log_batch(
     from mlflow.entities import Metric, Param, RunTag
 
     now = int(time.time() * 1000)
+    # Four digits keep the columns of MLflow's page readable; study.json has them all.
+    values = {k: round(v, 4) for k, v in (metrics or {}).items() if v is not None}
+    texts = {k: str(v)[:_MAX_PARAM] for k, v in (params or {}).items()}
     client.log_batch(
         run_id,
-        # Four digits keep the columns of MLflow's page readable; study.json has them all.
-        [
-            Metric(k, round(float(v), 4), now, step)
-            for k, v in (metrics or {}).items()
-            if v is not None
-        ],
-        [Param(k, str(v)[:_MAX_PARAM]) for k, v in (params or {}).items()],
-        [RunTag(k, v) for k, v in (tags or {}).items()],
+        [Metric(key, value, now, step) for key, value in values.items()],
+        [Param(key, text) for key, text in texts.items()],
+        [RunTag(key, text) for key, text in (tags or {}).items()],
     )
 
 
@@ -220,17 +214,15 @@ def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence MLflow's log messages and warnings, on which a user of a study cannot act."""
-    levels = {
-        logger: logger.level
-        for logger in map(logging.getLogger, ("mlflow", "alembic", "opentelemetry"))
-    }
-    for logger in levels:
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        for logger, level in levels.items():
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 
 
@@ -243,10 +235,8 @@ def global_store(uri: str) -> Iterator[None]:
     """
     import mlflow
 
-    before, environment = (
-        mlflow.get_tracking_uri(),
-        os.environ.get("MLFLOW_TRACKING_URI"),
-    )
+    before = mlflow.get_tracking_uri()
+    environment = os.environ.get("MLFLOW_TRACKING_URI")
     was_set = mlflow.is_tracking_uri_set() and before != environment  # type: ignore[no-untyped-call]
     mlflow.set_tracking_uri(uri)
     try:
@@ -256,3 +246,87 @@ def global_store(uri: str) -> Iterator[None]:
         mlflow.set_tracking_uri(before if was_set else None)  # type: ignore[arg-type]
         if environment is not None:
             os.environ["MLFLOW_TRACKING_URI"] = environment
+
+
+def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
+    """A finished study, without the texts that were judged.
+
+    ``source``: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first six or
+    more characters of one. ``tracking_uri``: default the `nearest_store`. `InputError` names the studies there are.
+    """
+    path = Path(source, STUDY_FILE) if Path(source).is_dir() else Path(source)
+    if path.is_file():
+        return _parse(path, source)
+    neither = f"{source}: neither a folder of an exported judge nor a {STUDY_FILE}"
+    try:
+        client = client_of(tracking_uri, create=False)
+    except InputError as exc:
+        raise InputError(f"{neither}; and {exc}") from exc
+    with mlflow_errors(client.tracking_uri):
+        runs = _study_runs(
+            client, [e.experiment_id for e in client.search_experiments()]
+        )
+        run = _find(runs, source.removeprefix("runs:/"))
+        if run is not None:
+            return read_result(client, run.info.run_id)
+    files = [(r.info.run_id[:8], r.data.params.get("labels_file", "?")) for r in runs]
+    names = ", ".join(f"{run_id} ({file})" for run_id, file in files[:5])
+    where = redacted(client.tracking_uri)
+    raise InputError(
+        f"{neither}, nor a study in {where}. There: {names or 'no study at all'}."
+    )
+
+
+def read_result(client: Any, run_id: str) -> StudyResult:
+    """The study of an MLflow run; `InputError` where it holds none."""
+    where = f"MLflow run {run_id[:8]}"
+    try:
+        path = Path(client.download_artifacts(run_id, STUDY_FILE))
+    except Exception as exc:
+        raise InputError(
+            f"{where}: has no {STUDY_FILE}; the study was not finished. Run it again to go on."
+        ) from exc
+    return _parse(path, where)
+
+
+def last_studies(
+    experiment: str, tracking_uri: str | None = None, n: int = 10
+) -> list[StudyResult]:
+    """The last ``n`` finished studies of an MLflow experiment, the newest first."""
+    client, uri, experiment_id = connect(tracking_uri, experiment, create=False)
+    with mlflow_errors(uri):
+        runs = _study_runs(client, [experiment_id])
+        finished = [r.info.run_id for r in runs if "champion" in r.data.tags]
+        return [read_result(client, run_id) for run_id in finished[:n]]
+
+
+def _parse(path: Path, where: str) -> StudyResult:
+    try:
+        return StudyResult.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValueError as exc:
+        raise InputError(
+            f"{where}: not a {STUDY_FILE} that this version reads ({str(exc).splitlines()[0]}). `faith-dspy tune` "
+            "writes it anew without asking the LM again."
+        ) from exc
+
+
+def _study_runs(client: Any, experiment_ids: list[str]) -> Sequence[Any]:
+    runs: Sequence[Any] = client.search_runs(
+        experiment_ids,
+        "tags.`faith_dspy.kind` = 'study'",
+        order_by=["attributes.start_time DESC"],
+        max_results=_MOST,
+    )
+    return runs
+
+
+def _find(runs: Sequence[Any], key: str) -> Any:
+    """The run with this run id or study id, or the only one with an id that begins with it."""
+    beginning = []
+    for run in runs:
+        ids = (run.info.run_id, run.data.tags["faith_dspy.study_id"])
+        if key in ids:
+            return run
+        if any(name.startswith(key) for name in ids):
+            beginning.append(run)
+    return beginning[0] if len(beginning) == 1 and len(key) >= 6 else None

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -31,16 +31,17 @@ from faith_dspy.optimize.report.tables import (
     worst_first,
 )
 from faith_dspy.optimize.results import (
+    UNTUNED,
     JudgedAnswer,
     JudgeResult,
     StudyResult,
     StudySetup,
 )
-from faith_dspy.optimize.tracking.archive import STUDY_FILE
 from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
     MAX_TAG,
+    STUDY_FILE,
     Store,
     global_store,
     log_batch,
@@ -68,6 +69,8 @@ _STUDY, _KIND, _VARIANT, _CHAMPION = (
 )
 _PARENT = "mlflow.parentRunId"
 _OPENED = "faith_dspy.test_hash"
+_YES = {True: "yes", False: "no"}
+"""As MLflow's own judges write it; its table of traces shows nothing for an expectation that is False."""
 _STATUS = {"done": "FINISHED", "skipped": "KILLED"}
 Metrics = dict[str, float | None]
 log = logging.getLogger(__name__)
@@ -82,40 +85,28 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     def __init__(
         self, store: Store, setup: StudySetup, *, register: bool = True
     ) -> None:
-        self._store, self.client, self._model = (
-            store,
-            store.client,
-            MODEL if register else None,
-        )
+        self._store, self.client = store, store.client
+        self._model = MODEL if register else None
         self._complete = True
+        # In the names of all its runs: what is cut from a long one is the end.
+        self._id = setup.study_id[:4]
         lm = str(setup.lm["name"]).rpartition("/")[2].partition("@")[0]
-        self._id = setup.study_id[
-            :4
-        ]  # in the names of all its runs: what is cut from a long one is the end
-        parts = [f"{PurePath(setup.labels_file).stem} {self._id}", lm, setup.budget]
-        self._title = " · ".join(
-            [*parts, *([f"seed {setup.seed}"] if setup.seed else [])]
-        )
+        seed = f" · seed {setup.seed}" if setup.seed else ""
+        file = PurePath(setup.labels_file).stem
+        self._title = f"{file} {self._id} · {lm} · {setup.budget}{seed}"
         self._runs: dict[str, str] = {}
         """Of the variants, by name."""
+        fields = {"labels_file", "label_set_hash", "budget", "seed"}
+        params = setup.model_dump(include=fields)
+        for part, n in setup.split["used"].items():
+            params[f"answers_{part}"] = n
+        for name, value in setup.lm.items():
+            if value is not None:
+                params["lm" if name == "name" else f"lm_{name}"] = value
         tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
-        params = {
-            **setup.model_dump(
-                include={"labels_file", "label_set_hash", "budget", "seed"}
-            ),
-            **{f"answers_{part}": n for part, n in setup.split["used"].items()},
-            **{
-                "lm" if k == "name" else f"lm_{k}": v
-                for k, v in setup.lm.items()
-                if v is not None
-            },
-        }
+        text = "Not finished. Its variants appear below as they finish."
         with mlflow_errors(store.uri, "take a run"):
-            self.run_id = self._create(
-                tags,
-                self._title,
-                "Not finished. Its variants appear below as they finish.",
-            )
+            self.run_id = self._create(tags, self._title, text)
             log_batch(self.client, self.run_id, params=params)
             self.client.log_inputs(self.run_id, datasets=_datasets(setup))
 
@@ -123,10 +114,10 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         """End the run of a study that ended before it was finished."""
         if kind is not None:
             status = "FAILED" if issubclass(kind, Exception) else "KILLED"
-            self._try(
-                lambda: self.client.set_tag(self.run_id, "status", status.lower())
-            )
-            self._try(lambda: self.client.set_terminated(self.run_id, status))
+            with self._surviving():
+                self.client.set_tag(self.run_id, "status", status.lower())
+            with self._surviving():
+                self.client.set_terminated(self.run_id, status)
 
     @property
     def page(self) -> str:
@@ -143,44 +134,45 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             The number of studies in this store that opened it, deleted ones among them. The same study run again is the
             same opening: it shows nothing new. None where the store fails.
         """
-        opened: list[int] = []
-        self._try(
-            lambda: opened.append(record_opening(self._store, self.run_id, test_hash))
-        )
-        return opened[0] if opened else None
+        with self._surviving():
+            return record_opening(self._store, self.run_id, test_hash)
+        return None
 
     def variant(self, result: JudgeResult) -> None:
         """Record a finished or skipped variant."""
-        self._try(lambda: self._log_variant(result))
+        with self._surviving():
+            self._log_variant(result)
 
     def finish(self, result: StudyResult) -> str:
         """Record the finished study and register its champion; returns what became of it in the registry, a sentence,
         or nothing where it is not to be registered."""
-        registered: list[str] = []
-        self._try(lambda: self._log_study(result))
-        self._try(lambda: log_study_traces(self._store, self.run_id, result))
-        if name := self._model:
-            self._try(
-                lambda: registered.append(
-                    register(self._store, self.run_id, result, name)
-                )
-            )
-            self._try(lambda: register_prompts(self._store, self.run_id, result, name))
-        self._try(lambda: self.client.set_terminated(self.run_id, "FINISHED"))
+        registered = ""
+        with self._surviving():
+            self._log_study(result)
+        with self._surviving():
+            log_study_traces(self._store, self.run_id, result)
+        if self._model:
+            where = redacted(self._store.uri)
+            registered = f"Not registered: MLflow at {where} failed. Run the study again when it is back."
+            with self._surviving():
+                registered = register(self._store, self.run_id, result, self._model)
+            with self._surviving():
+                register_prompts(self._store, self.run_id, result, self._model)
+        with self._surviving():
+            self.client.set_terminated(self.run_id, "FINISHED")
         if not self._complete:
             log.warning(
                 "MLflow's record of this study is incomplete. The judge in %s is complete. When MLflow is back, run "
                 "the study again: the LM's replies are cached, so it costs no calls.",
                 result.judge_dir,
             )
-        if self._model and not registered:
-            return f"Not registered: MLflow at {redacted(self._store.uri)} failed. Run the study again when it is back."
-        return "".join(registered)
+        return registered
 
-    def _try(self, step: Callable[[], object]) -> None:
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
         try:
             with quiet():
-                step()
+                yield
         except Exception as exc:  # noqa: BLE001 - whatever MLflow raises
             if self._complete:
                 where = redacted(self._store.uri)
@@ -190,16 +182,15 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             self._complete = False
 
     def _create(self, tags: Mapping[str, str], name: str, text: str) -> str:
-        tags = {
-            **tags,
+        """A run with a description; returns its id."""
+        about = {
             "mlflow.source.name": "faith-dspy tune",
             DESCRIPTION: text[:MAX_TAG],
         }
-        return str(
-            self.client.create_run(
-                self._store.experiment_id, None, tags, name
-            ).info.run_id
+        run = self.client.create_run(
+            self._store.experiment_id, tags={**tags, **about}, run_name=name
         )
+        return str(run.info.run_id)
 
     def _log_variant(self, v: JudgeResult) -> None:
         tags = {
@@ -209,74 +200,62 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             "study": self._title,
             "status": v.status,
         }
-        run_id = self._runs[v.name] = self._create(
-            tags, f"{v.name} · {self._id}", variant_markdown(v)
-        )
-        metrics = {
-            **agreement_metrics("dev", v.levels),
-            "dev/score": v.score,
-            **cost_metrics(v.usage, v.judged),
-        }
-        log_batch(self.client, run_id, metrics, v.params)
+        run_id = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v))
+        self._runs[v.name] = run_id
+        metrics = agreement_metrics("dev", v.levels) | cost_metrics(v.usage, v.judged)
+        log_batch(self.client, run_id, {**metrics, "dev/score": v.score}, v.params)
         self._log_result(run_id, v, "", f"{v.name}, on dev")
         self.client.set_terminated(run_id, _STATUS[v.status])
 
     def _log_study(self, result: StudyResult) -> None:
-        champion = result.tested("champion")
+        client, run_id = self.client, self.run_id
         for t in result.test:
-            self._log_result(
-                self.run_id, t, f"test/{t.name}/", f"{t.name}, on the testset"
-            )
+            self._log_result(run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
+        champion, gain = result.tested("champion"), result.comparisons[UNTUNED]
         metrics = {
             **agreement_metrics("test", champion.levels),
-            **_interval(
-                "test/gain_over_untuned",
-                result.comparisons["untuned"].balanced_accuracy,
-            ),
+            **_interval("test/gain_over_untuned", gain.balanced_accuracy),
             "dev/flip_rate": result.flip_rate,
             **cost_metrics(champion.usage, champion.agreement.n),
         }
-        here = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
-        text = card(result, links(result, self._model, here)).replace(
-            " |", "&ensp;|"
-        )  # MLflow's cells have no margin
+        here = f"#/experiments/{self._store.experiment_id}/runs/{run_id}"
+        text = card(result, links(result, self._model, here))
+        text = text.replace(" |", "&ensp;|")  # MLflow's cells have no margin
         tags = {
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
             DESCRIPTION: text[:MAX_TAG],
-            "vs_untuned": result.comparisons["untuned"].verdict,
+            "vs_untuned": gain.verdict,
         }
-        log_batch(self.client, self.run_id, metrics, tags=tags)
+        log_batch(client, run_id, metrics, tags=tags)
         for name, figure in study_figures(result).items():
-            self.client.log_figure(self.run_id, figure, name)
-        self.client.log_text(self.run_id, result.model_dump_json(indent=1), STUDY_FILE)
-        self.client.log_text(self.run_id, write_learned(result), "learned.html")
-        self.client.log_text(self.run_id, markdown(study_tables(result)), "details.md")
+            client.log_figure(run_id, figure, name)
+        client.log_text(run_id, result.model_dump_json(indent=1), STUDY_FILE)
+        client.log_text(run_id, write_learned(result), "learned.html")
+        client.log_text(run_id, markdown(study_tables(result)), "details.md")
         folder = Path(result.judge_dir)
         for path in exported_files(folder):
-            self.client.log_artifact(
-                self.run_id,
-                str(path),
-                ("judge" / path.relative_to(folder)).parent.as_posix(),
-            )
-        if run_id := self._runs.get(result.champion):
-            self.client.set_tag(run_id, _CHAMPION, "true")
-            self.client.update_run(run_id, name=f"{MARK}{result.champion} · {self._id}")
+            place = "judge" / path.relative_to(folder)
+            client.log_artifact(run_id, str(path), place.parent.as_posix())
+        champion_run = self._runs.get(result.champion)
+        if champion_run:
+            client.set_tag(champion_run, _CHAMPION, "true")
+            name = f"{MARK}{result.champion} · {self._id}"
+            client.update_run(champion_run, name=name)
 
-    def _log_result(self, run_id: str, found: JudgeResult, to: str, title: str) -> None:
+    def _log_result(self, run_id: str, judge: JudgeResult, to: str, title: str) -> None:
         """Log all that was measured of a judge, its answers as a table with the worst mistakes on top, and figures."""
-        if found.levels.answers is None:
+        if judge.levels.answers is None:
             return
-        self.client.log_text(
-            run_id, found.model_dump_json(indent=1), f"{to}result.json"
-        )
-        self.client.log_text(
-            run_id, csv_text(predictions_table(found.answers)), f"{to}predictions.csv"
-        )
-        if found.kind != "baseline":
-            for name, figure in judge_figures(
-                found.rows, found.agreement, title
-            ).items():
+        texts = {
+            "result.json": judge.model_dump_json(indent=1),
+            "predictions.csv": csv_text(predictions_table(judge.answers)),
+        }
+        for name, text in texts.items():
+            self.client.log_text(run_id, text, f"{to}{name}")
+        if judge.kind != "baseline":
+            figures = judge_figures(judge.rows, judge.agreement, title)
+            for name, figure in figures.items():
                 self.client.log_figure(run_id, figure, f"{to}plots/{name}")
 
 
@@ -285,55 +264,48 @@ def record_opening(store: Store, run_id: str, test_hash: str) -> int:
     from mlflow.entities import ViewType
 
     store.client.set_tag(run_id, _OPENED, test_hash)
-    experiments = [
-        e.experiment_id for e in store.client.search_experiments(view_type=ViewType.ALL)
-    ]
-    query = f"tags.`{_OPENED}` = '{test_hash}'"
+    experiments = store.client.search_experiments(view_type=ViewType.ALL)
     runs = store.client.search_runs(
-        experiments, query, run_view_type=ViewType.ALL, max_results=10_000
+        [e.experiment_id for e in experiments],
+        f"tags.`{_OPENED}` = '{test_hash}'",
+        run_view_type=ViewType.ALL,
+        max_results=10_000,
     )
-    studies = {run.data.tags.get(_STUDY, run.info.run_id) for run in runs}
-    return len(studies)
+    return len({run.data.tags[_STUDY] for run in runs})
 
 
 def _datasets(setup: StudySetup) -> list[DatasetInput]:
     """The answers of each part that are used, by name, hash and number, without their texts."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    out = []
-    for part, digest in setup.split["hashes"].items():
-        file = (
-            setup.test_file if part == "test" and setup.test_file else setup.labels_file
-        )
+    files = {"pool": setup.labels_file, "test": setup.test_file or setup.labels_file}
+    inputs = []
+    for part, label_hash in setup.split["hashes"].items():
+        file = files[part]
+        source = json.dumps({"uri": file})
         profile = json.dumps({"num_rows": setup.split["used"][part]})
         dataset = Dataset(
-            PurePath(file).stem,
-            digest,
-            "local",
-            json.dumps({"uri": file}),
-            profile=profile,
+            PurePath(file).stem, label_hash, "local", source, profile=profile
         )
-        out.append(DatasetInput(dataset, [InputTag("mlflow.data.context", part)]))
-    return out
+        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", part)]))
+    return inputs
 
 
-def agreement_metrics(part: str, found: JudgeAgreement) -> Metrics:
+def agreement_metrics(part: str, levels: JudgeAgreement) -> Metrics:
     """Agreement on answers, statements and evidence, as far as it is known."""
-    out: Metrics = {}
-    if (a := found.answers) is not None:
-        out |= _interval(f"{part}/balanced_accuracy", a.balanced_accuracy)
-        out |= _interval(f"{part}/auroc", a.auroc)
-        out |= {
-            f"{part}/cohen_kappa": a.cohen_kappa.value,
-            f"{part}/coverage": a.coverage,
-        }
-    if found.statements is not None:
-        out[f"{part}/statements/balanced_accuracy"] = (
-            found.statements.balanced_accuracy.value
-        )
-    if found.evidence is not None:
-        out[f"{part}/evidence/f1"] = found.evidence.f1.value
-    return out
+    metrics: Metrics = {}
+    a, statements, evidence = levels.answers, levels.statements, levels.evidence
+    if a is not None:
+        metrics |= _interval(f"{part}/balanced_accuracy", a.balanced_accuracy)
+        metrics |= _interval(f"{part}/auroc", a.auroc)
+        metrics[f"{part}/cohen_kappa"] = a.cohen_kappa.value
+        metrics[f"{part}/coverage"] = a.coverage
+    if statements is not None:
+        name = f"{part}/statements/balanced_accuracy"
+        metrics[name] = statements.balanced_accuracy.value
+    if evidence is not None:
+        metrics[f"{part}/evidence/f1"] = evidence.f1.value
+    return metrics
 
 
 def cost_metrics(usage: Usage, answers: int) -> Metrics:
@@ -348,8 +320,8 @@ def cost_metrics(usage: Usage, answers: int) -> Metrics:
     }
 
 
-def _interval(name: str, found: Estimate) -> Metrics:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+def _interval(name: str, e: Estimate) -> Metrics:
+    return {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
 
 
 def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
@@ -359,72 +331,67 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
     ``probability``; and ``agrees``, whether judge and people agree. The LM is not called.
     """
     import mlflow
+
+    worst = worst_first(result.tested("champion").answers)[:MOST]
+    with global_store(store.uri):
+        for row in reversed(worst):
+            trace_id = _log_trace(store, run_id, row)
+            for assessment in _assessments(row, result.champion):
+                mlflow.log_assessment(trace_id, assessment)
+        mlflow.flush_trace_async_logging()
+
+
+def _log_trace(store: Store, run_id: str, row: JudgedAnswer) -> str:
+    import mlflow
     from mlflow.entities.trace_location import MlflowExperimentLocation
     from mlflow.tracing.constant import SpanAttributeKey
 
+    e, u = row.example, row.raw.usage
+    inputs = {"answer": e.answer, "context": [c.text for c in e.context]}
+    if e.question:
+        inputs = {"question": e.question, **inputs}
+    outputs = {"faithful", "probability", "unscored", "statements"}
+    tokens = {
+        "input_tokens": u.prompt_tokens,
+        "output_tokens": u.output_tokens,
+        "total_tokens": u.prompt_tokens + u.output_tokens,
+    }
     place = MlflowExperimentLocation(store.experiment_id)
-    with global_store(store.uri):
-        for row in reversed(worst_first(result.tested("champion").answers)[:MOST]):
-            with mlflow.start_span(
-                "judge", "EVALUATOR", trace_destination=place, run_id=run_id
-            ) as span:
-                mlflow.update_current_trace(
-                    tags={k[:250]: v[:250] for k, v in row.example.tags.items()},
-                    metadata={"mlflow.source.name": "faith-dspy tune"},
-                    client_request_id=row.id,
-                    response_preview=f"{OUTCOME[row.predicted]}; people: {OUTCOME[row.label]}",
-                )
-                e, u = row.example, row.raw.usage
-                asked = {"question": e.question} if e.question else {}
-                span.set_inputs(
-                    {
-                        **asked,
-                        "answer": e.answer,
-                        "context": [c.text for c in e.context],
-                    }
-                )
-                kept = {"faithful", "probability", "unscored", "statements"}
-                span.set_outputs(row.judgment.model_dump(mode="json", include=kept))
-                tokens = {
-                    "input_tokens": u.prompt_tokens,
-                    "output_tokens": u.output_tokens,
-                    "total_tokens": u.prompt_tokens + u.output_tokens,
-                }
-                span.set_attributes(
-                    {SpanAttributeKey.CHAT_USAGE: tokens, "calls": u.calls}
-                )
-                for assessment in _assessments(row, result.champion):
-                    mlflow.log_assessment(span.trace_id, assessment)
-        mlflow.flush_trace_async_logging()
+    with mlflow.start_span(
+        "judge", "EVALUATOR", trace_destination=place, run_id=run_id
+    ) as span:
+        mlflow.update_current_trace(
+            tags={k[:250]: v[:250] for k, v in e.tags.items()},
+            metadata={"mlflow.source.name": "faith-dspy tune"},
+            client_request_id=row.id,
+            response_preview=f"{OUTCOME[row.predicted]}; people: {OUTCOME[row.label]}",
+        )
+        span.set_inputs(inputs)
+        span.set_outputs(row.judgment.model_dump(mode="json", include=outputs))
+        span.set_attributes({SpanAttributeKey.CHAT_USAGE: tokens, "calls": u.calls})
+    return span.trace_id
 
 
 def _assessments(row: JudgedAnswer, judge: str) -> Iterator[Assessment]:
     from mlflow.entities import AssessmentError, AssessmentSource, Expectation, Feedback
 
+    people = AssessmentSource("HUMAN", "labels")
     by_judge = AssessmentSource("LLM_JUDGE", judge)
-    yield Expectation("faithful", _yes(row.label), AssessmentSource("HUMAN", "labels"))
+    yield Expectation("faithful", _YES[row.label], people)
     if row.predicted is None:
-        why = row.judgment.unscored.value if row.judgment.unscored else None
-        yield Feedback("faithful", None, AssessmentError("UNSCORED", why), by_judge)
+        unscored = row.judgment.unscored
+        error = AssessmentError("UNSCORED", unscored and unscored.value)
+        yield Feedback("faithful", None, error, by_judge)
         return
-    doubtful = [
-        f"{s.verdict.value if s.verdict else 'unjudged'}: {s.text}"
-        for s in row.judgment.statements
-        if not s.is_supported
-    ]
+    doubtful = []
+    for s in row.judgment.statements:
+        if not s.is_supported:
+            verdict = s.verdict.value if s.verdict else "unjudged"
+            doubtful.append(f"{verdict}: {s.text}")
     rationale = "\n".join(doubtful) or "every statement is supported"
-    yield Feedback(
-        "faithful", _yes(row.predicted), source=by_judge, rationale=rationale
-    )
-    yield Feedback(
-        "agrees",
-        _yes(row.predicted == row.label),
-        source=AssessmentSource("CODE", "faith_dspy"),
-    )
+    verdict = _YES[row.predicted]
+    yield Feedback("faithful", verdict, source=by_judge, rationale=rationale)
+    by_code = AssessmentSource("CODE", "faith_dspy")
+    yield Feedback("agrees", _YES[row.predicted == row.label], source=by_code)
     if row.probability is not None:
         yield Feedback("probability", round(row.probability, 4), source=by_judge)
-
-
-def _yes(value: bool) -> str:
-    """As MLflow's own judges write it; its table of traces shows nothing for an expectation that is False."""
-    return "yes" if value else "no"

@@ -15,8 +15,7 @@ from recorded import free_port, log_study, serving
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize.tracking.archive import read_study
-from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.store import connect, read_study
 
 
 @contextmanager

@@ -4,8 +4,12 @@ import pytest
 from made import rows, study
 
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.optimize.tracking.archive import last_studies, read_study
-from faith_dspy.optimize.tracking.store import client_of, nearest_store
+from faith_dspy.optimize.tracking.store import (
+    client_of,
+    last_studies,
+    nearest_store,
+    read_study,
+)
 
 RESULT = study(rows([0.9, 0.1] * 3))
 
