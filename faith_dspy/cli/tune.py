@@ -234,7 +234,7 @@ def compare(
     as_json: cli.Json = False,
 ) -> None:
     """Compare studies: paired where they were tested on the same answers, side by side where not."""
-    from faith_dspy.optimize.report.studies import compare_studies, studies_tables
+    from faith_dspy.optimize.report.tables import compare_studies, studies_tables
     from faith_dspy.optimize.tracking.store import last_studies, read_study
 
     studies = [read_study(source, tracking_uri) for source in sources or ()]

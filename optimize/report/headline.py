@@ -17,9 +17,9 @@ from faith_dspy.optimize.results import (
     costs,
 )
 from faith_dspy.optimize.select.comparison import ALPHA
-from faith_dspy.report.tables import NONE, Table, estimate, few, number, points, roughly
+from faith_dspy.report.tables import Table, estimate, few, number, points, roughly
 from faith_dspy.scoring.agreement import Agreement
-from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, Estimate
+from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
@@ -164,19 +164,10 @@ def _operating_point_note(result: StudyResult, point: OperatingPoint) -> str:
         rests = f", and rests on {counted(unfaithful, 'unfaithful answer')}"
     return (
         f"The threshold is for the operating point “{point}”, not for balanced accuracy{rests}: on test it catches "
-        f"{_percent(champion.recall_unfaithful)} of the unfaithful answers (untuned: "
-        f"{_percent(untuned.recall_unfaithful)}) and passes {_percent(champion.recall_faithful)} of the faithful "
-        f"(untuned: {_percent(untuned.recall_faithful)})."
+        f"{estimate(champion.recall_unfaithful)} of the unfaithful answers (untuned: "
+        f"{estimate(untuned.recall_unfaithful)}) and passes {estimate(champion.recall_faithful)} of the faithful "
+        f"(untuned: {estimate(untuned.recall_faithful)})."
     )
-
-
-def _percent(e: Estimate) -> str:
-    """A share with its interval in per cent: ``75% [67%, 82%]``."""
-    if e.value is None:
-        return NONE
-    if e.low is None or e.high is None:
-        return f"{e.value:.0%}"
-    return f"{e.value:.0%} [{e.low:.0%}, {e.high:.0%}]"
 
 
 def not_shown(result: StudyResult) -> str:

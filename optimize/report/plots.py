@@ -32,12 +32,15 @@ def _ranking(result: StudyResult) -> dict[str, list[tuple[int, float]]]:
     """Label and probability of each test answer, by the name of each judge whose ranking can be shown."""
     judges = {}
     for t in result.test:
-        pairs = [
-            (int(r.label), r.probability) for r in t.rows if r.probability is not None
-        ]
+        pairs = _scored(t.rows)
         if t.name != LENGTH and len({label for label, _ in pairs}) == 2:
             judges[t.name] = pairs
     return judges
+
+
+def _scored(rows: Sequence[Row]) -> list[tuple[int, float]]:
+    """Label and probability of each answer that has one."""
+    return [(int(r.label), r.probability) for r in rows if r.probability is not None]
 
 
 def judge_figures(
@@ -50,23 +53,20 @@ def judge_figures(
 
     confusion, ax = _axes(4.6, 4.0, title)
     counts = np.array(list(agreement.confusion.values())).reshape(2, 2)
-    ConfusionMatrixDisplay(counts, display_labels=["faithful", "unfaithful"]).plot(
-        ax=ax, cmap="Blues", colorbar=False
-    )
+    matrix = ConfusionMatrixDisplay(counts, display_labels=["faithful", "unfaithful"])
+    matrix.plot(ax=ax, cmap="Blues", colorbar=False)
     ax.set(
         xlabel=f"the judge (scored {agreement.scored} of {agreement.n} answers)",
         ylabel="people",
     )
-    known = [
-        (int(r.label), r.probability)
-        for r in rows
-        if r.probability is not None and r.predicted is not None
-    ]
-    if not known or not all(0 <= p <= 1 for _, p in known):
+    pairs = _scored([r for r in rows if r.predicted is not None])
+    if not pairs or not all(0 <= p <= 1 for _, p in pairs):
         return {"confusion.png": confusion}
+    labels, probabilities = zip(*pairs, strict=True)
     calibration, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(agreement.ece)}")
     CalibrationDisplay.from_predictions(
-        *zip(*known, strict=True),
+        labels,
+        probabilities,
         n_bins=_BINS,
         strategy="quantile",
         ax=ax,

@@ -1,4 +1,4 @@
-"""A study's tables, computed once. Terminal, Markdown and HTML only render them.
+"""The tables of a study, of several compared, and of a stress run. Terminal, Markdown and HTML only render them.
 
 A column is one line of its table's dictionary here; in a terminal all of them share 80 characters
 (`faith_dspy.report.tables.WIDTH`). Tables that have nothing to show are None.
@@ -10,15 +10,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from faith_dspy.errors import counted
+from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.results import (
     CALIBRATED,
     LENGTH,
+    LEXICAL,
+    UNTUNED,
     GroupResult,
     JudgedAnswer,
     JudgeResult,
     costs,
 )
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.report.tables import (
     MARK,
     NONE,
@@ -29,22 +32,30 @@ from faith_dspy.report.tables import (
     number,
     table_of,
 )
-from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
+from faith_dspy.scoring.agreement import (
+    Agreement,
+    JudgeAgreement,
+    measure_agreement,
+)
 from faith_dspy.text.languages import language_of
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.results import StudyResult
-    from faith_dspy.optimize.stress import StressReport
-    from faith_dspy.schema import StatementVerdict
+    from faith_dspy.optimize.results import Comparison, Row, StudyResult
+    from faith_dspy.optimize.stress import Miss, StressReport
 
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
 """What is said of an answer, by people or by a judge."""
+_PEOPLE = {True: ", people: supported", False: ", people: not supported", None: ""}
 MIN_CLASS = 8
 """Scored answers of each label that a group needs to be measured; below, one answer moves its figure by six points."""
 _READ = 2_000  # characters from which a language is guessed
 _VISIBLE = 0.005
 """A weight that is not written as .00."""
+_SIDE_BY_SIDE = (
+    "Studies tested on different answers stand side by side only: "
+    "part of their difference is the luck of the answers."
+)
 
 
 def study_tables(result: StudyResult) -> list[Table]:
@@ -63,9 +74,9 @@ def study_tables(result: StudyResult) -> list[Table]:
 def variants_table(result: StudyResult) -> Table:
     """All candidates, on the pool."""
     tried = [v for v in result.variants if v.levels.answers is not None]
-    cost = dict(zip((v.name for v in tried), costs(tried), strict=True))
+    order = sorted(zip(costs(tried), tried, strict=True), key=_cheapest_first)
     columns = {
-        "candidate": lambda v: _judge_name(v, result.champion),
+        "candidate": lambda v: MARK * (v.name == result.champion) + _short(v),
         "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
         "AUROC": lambda v: number(v.agreement.auroc.value),
         "behind\n± SE": _behind,
@@ -76,7 +87,7 @@ def variants_table(result: StudyResult) -> Table:
     return table_of(
         "Candidates on the pool: to choose by, not agreement with people",
         columns,
-        sorted(tried, key=lambda v: (cost[v.name], -(v.score or 0))),
+        [v for _, v in order],
         caption="The cheapest first, all cross-fitted. Behind: the Brier score (both labels weighing the same) behind "
         "the best, and the standard error of that, in points. LM asked: share of the answers. Prompt tokens that were "
         f"not cached, and seconds, for each answer. {INTERVALS}",
@@ -84,6 +95,11 @@ def variants_table(result: StudyResult) -> Table:
             f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note
         ),
     )
+
+
+def _cheapest_first(priced: tuple[float, JudgeResult]) -> tuple[float, float]:
+    cost, judge = priced
+    return cost, -(judge.score or 0)
 
 
 def _behind(v: JudgeResult) -> str:
@@ -97,45 +113,43 @@ def _behind(v: JudgeResult) -> str:
 def testset_table(result: StudyResult) -> Table:
     """The champion, what it is compared with, and people, on the testset."""
     rows = list(result.test)
+    people = ""
     if result.ceiling is not None:
-        people = JudgeAgreement(answers=result.ceiling, statements=None, evidence=None)
-        rows.append(JudgeResult(name="people", kind="baseline", levels=people))
+        levels = JudgeAgreement(answers=result.ceiling, statements=None, evidence=None)
+        rows.append(JudgeResult(name="people", kind="baseline", levels=levels))
+        people = "; people: one annotator against the majority of the others"
     columns = {
-        "judge": lambda t: _judge_name(t),
+        "judge": _tested_name,
         "scored": lambda t: f"{t.agreement.coverage:.0%}",
         "balanced\naccuracy": lambda t: estimate(t.agreement.balanced_accuracy),
         "AUROC": lambda t: estimate(t.agreement.auroc),
         "Cohen's κ": lambda t: estimate(t.agreement.cohen_kappa),
-        "prompt\ntokens": lambda t: (
-            each(t.usage.computed_tokens, t.judged) if t.lm_share else NONE
-        ),
-        "s": lambda t: each(t.usage.seconds, t.judged) if t.lm_share else NONE,
+        "prompt\ntokens": lambda t: _by_lm(t, t.usage.computed_tokens),
+        "s": lambda t: _by_lm(t, t.usage.seconds),
     }
-    tested = (
-        ", cross-fitted: there is no testset"
-        if result.split.get("cross_fitted")
-        else " of the testset"
-    )
-    ceiling = (
-        "; people: one annotator against the majority of the others"
-        if result.ceiling is not None
-        else ""
-    )
+    tested = " of the testset"
+    if result.split.get("cross_fitted"):
+        tested = ", cross-fitted: there is no testset"
     return table_of(
         f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
         columns,
         rows,
         caption=f"champion: {_short(result.variant(result.champion))}; LM calibrated: slope, offset and threshold, "
         "nothing else; untuned: the LM asked about the whole answer; lexical, length: baselines without an LM. All but "
-        f"the untuned judge are fitted on the same labels{ceiling}. {INTERVALS}",
+        f"the untuned judge are fitted on the same labels{people}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
     )
 
 
+def _by_lm(judge: JudgeResult, total: float) -> str:
+    """A total for each answer; a dash for a judge without an LM."""
+    return each(total, judge.judged) if judge.lm_share else NONE
+
+
 def levels_tables(result: StudyResult) -> list[Table]:
-    """Agreement on statements and evidence, on the testset, as far as labels tell."""
-    says = [t for t in result.test if t.name != LENGTH]  # which says nothing of them
-    return level_tables({_judge_name(t): t.levels for t in says})
+    """Agreement on statements and evidence, of which the length baseline says nothing, as far as labels tell."""
+    judges = {_tested_name(t): t.levels for t in result.test if t.name != LENGTH}
+    return level_tables(judges)
 
 
 def verdict(result: StudyResult) -> Table:
@@ -156,43 +170,30 @@ def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
     In each facet the largest group comes first; those with too few answers to be measured are counted in one row.
     Facets with fewer than two groups, or none to measure, are left out.
     """
-    facets: defaultdict[str, defaultdict[str, list[JudgedAnswer]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    facets: defaultdict[str, dict[str, list[JudgedAnswer]]] = defaultdict(dict)
     for a in answers:
-        texts, tags = (
-            [a.example.answer, *(c.text for c in a.example.context)],
-            a.example.tags,
-        )
-        language = tags.get("language") or language_of(" ".join(texts)[:_READ])
-        for facet, name in {**tags, "language": language}.items():
-            facets[facet][" ".join(name.split())].append(
-                a
-            )  # a name is one line of a table
-    found = []
+        e = a.example
+        text = " ".join([e.answer, *(c.text for c in e.context)])
+        language = e.tags.get("language") or language_of(text[:_READ])
+        for facet, tag in {**e.tags, "language": language}.items():
+            name = " ".join(tag.split())  # one line of a table
+            facets[facet].setdefault(name, []).append(a)
+    results = []
     for facet, groups in facets.items():
         small = [part for part in groups.values() if not _enough(part)]
         if len(small) == len(groups) or len(groups) < 2:
             continue
-        for name, part in sorted(groups.items(), key=lambda i: -len(i[1])):
+        for name, part in sorted(groups.items(), key=lambda group: -len(group[1])):
             if _enough(part):
-                levels = measure_agreement(
-                    [a.example for a in part], [a.judgment for a in part]
-                )
-                found.append(
-                    GroupResult(
-                        facet=facet, name=name, n=len(part), agreement=levels.answers
-                    )
-                )
+                judgments = [a.judgment for a in part]
+                levels = measure_agreement([a.example for a in part], judgments)
+                n, agreement = len(part), levels.answers
+                group = GroupResult(facet=facet, name=name, n=n, agreement=agreement)
+                results.append(group)
         if small:
-            found.append(
-                GroupResult(
-                    facet=facet,
-                    name=f"({len(small)} too small)",
-                    n=sum(map(len, small)),
-                )
-            )
-    return tuple(found)
+            name, n = f"({len(small)} too small)", sum(map(len, small))
+            results.append(GroupResult(facet=facet, name=name, n=n))
+    return tuple(results)
 
 
 def _enough(part: Sequence[JudgedAnswer]) -> bool:
@@ -223,16 +224,15 @@ def groups_table(result: StudyResult) -> Table | None:
 
 def classifier_table(result: StudyResult, most: int | None = None) -> Table | None:
     """What the classifier uses, the strongest feature first; None without a classifier."""
-    if (c := result.classifier) is None:
+    c = result.classifier
+    if c is None:
         return None
-    stages = (("", c.statement), (" (answer)", c.answer))
-    weights = [
-        (f"{name}{stage}", weight)
-        for stage, found in stages
-        if found is not None
-        for name, weight in zip(found.names, found.weights, strict=True)
-        if abs(weight) >= _VISIBLE
-    ]
+    weights: list[tuple[str, float]] = []
+    for stage, classifier in (("", c.statement), (" (answer)", c.answer)):
+        if classifier is not None:
+            names = [f"{name}{stage}" for name in classifier.names]
+            weights += zip(names, classifier.weights, strict=True)
+    weights = [(name, weight) for name, weight in weights if abs(weight) >= _VISIBLE]
     weights.sort(key=lambda item: -abs(item[1]))
     return table_of(
         "What the classifier uses",
@@ -258,21 +258,14 @@ def sure(row: JudgedAnswer) -> float:
 def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
     """One judge's answers, its worst mistakes first."""
     columns = {
-        "right": lambda r: (
-            NONE if r.predicted is None else "yes" if r.predicted == r.label else "NO"
-        ),
+        "right": _right,
         "people": lambda r: OUTCOME[r.label],
-        "judge": lambda r: (
-            OUTCOME[r.predicted]
-            + (f": {why.value}" if (why := r.judgment.unscored) else "")
-        ),
+        "judge": _outcome,
         "probability": lambda r: (
             "" if r.probability is None else f"{r.probability:.3f}"
         ),
         "answer": lambda r: r.example.answer,
-        "statements": lambda r: "\n".join(
-            map(_statement, r.judgment.statements, r.labels)
-        ),
+        "statements": _statements,
         "question": lambda r: r.example.question or "",
         "id": lambda r: r.id,
         "group": lambda r: r.source,
@@ -280,51 +273,55 @@ def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
     return table_of("Predictions", columns, worst_first(rows))
 
 
-def _statement(s: StatementVerdict, label: bool | None) -> str:
-    people = (
-        ""
-        if label is None
-        else f", people: {'supported' if label else 'not supported'}"
-    )
-    confidence = "" if s.confidence is None else f" {number(s.confidence)}"
-    return (
-        f"[{s.verdict.value if s.verdict else 'unjudged'}{confidence}{people}] {s.text}"
-    )
+def _right(row: JudgedAnswer) -> str:
+    if row.predicted is None:
+        return NONE
+    return "yes" if row.predicted == row.label else "NO"
+
+
+def _outcome(row: JudgedAnswer) -> str:
+    unscored = row.judgment.unscored
+    return OUTCOME[row.predicted] + (f": {unscored.value}" if unscored else "")
+
+
+def _statements(row: JudgedAnswer) -> str:
+    lines = []
+    for s, label in zip(row.judgment.statements, row.labels, strict=True):
+        verdict = s.verdict.value if s.verdict else "unjudged"
+        confidence = "" if s.confidence is None else f" {number(s.confidence)}"
+        lines.append(f"[{verdict}{confidence}{_PEOPLE[label]}] {s.text}")
+    return "\n".join(lines)
 
 
 def spent(result: StudyResult) -> Table:
     """What the study cost."""
     u = result.usage
-    kept = (
-        f" ({result.replayed} of them kept from before and not paid again)"
-        if result.replayed
-        else ""
-    )
+    cached = ""
+    if result.replayed:
+        cached = f" ({result.replayed} of them kept from before and not paid again)"
     sentence = (
-        f"{result.seconds / 60:.1f} minutes: {counted(u.calls, 'call')}{kept}, "
+        f"{result.seconds / 60:.1f} minutes: {counted(u.calls, 'call')}{cached}, "
         f"{counted(u.prompt_tokens, 'prompt token')}, {u.cached_tokens:,} of them cached, and "
         f"{counted(u.output_tokens, 'completion token')}."
     )
     return Table("What the study spent", notes=(sentence,))
 
 
-def _judge_name(judge: JudgeResult, champion: str = "champion") -> str:
-    return MARK * (judge.name == champion) + _short(judge)
+def _tested_name(judge: JudgeResult) -> str:
+    return MARK * (judge.name == "champion") + _short(judge)
 
 
 def _short(judge: JudgeResult) -> str:
     """For a narrow column: ``lexical`` for the lexical baseline, ``LM calibrated`` for that of the test."""
-    return (
-        "LM calibrated"
-        if judge.name == CALIBRATED
-        else judge.name.removesuffix("-baseline")
-    )
+    if judge.name == CALIBRATED:
+        return "LM calibrated"
+    return judge.name.removesuffix("-baseline")
 
 
 def stress_tables(report: StressReport) -> list[Table]:
     """A row for each perturbation; the worst one is marked and its misses are shown."""
     columns = {
-        "perturbation": lambda p: (MARK if p.name == report.worst else "") + p.name,
+        "perturbation": lambda p: MARK * (p.name == report.worst) + p.name,
         "must be": lambda p: p.must,
         "n": lambda p: str(p.n),
         "share": lambda p: estimate(p.share),
@@ -333,30 +330,107 @@ def stress_tables(report: StressReport) -> list[Table]:
         "caught: an answer that passed fails once it is made unfaithful; unchanged: the verdict stays. share: how "
         f"often. {MARK.strip()}: the lowest share. In brackets 95 % intervals (Wilson)."
     )
-    tables = [
-        table_of(
-            f"{counted(report.answers, 'answer')} under stress",
-            columns,
-            report.perturbed,
-            caption=caption,
-        )
-    ]
-    worst = next((p for p in report.perturbed if p.name == report.worst), None)
-    if worst is not None and worst.misses:
-        scores = [
-            [number(s) if s is not None else "unscored" for s in (m.before, m.after)]
-            for m in worst.misses
-        ]
-        misses = tuple(
-            f"{' → '.join(s)}  {m.answer}"
-            for s, m in zip(scores, worst.misses, strict=True)
-        )
-        tables.append(
-            Table(f"Worst: {worst.what}. Not {worst.must}, for example", notes=misses)
-        )
+    title = f"{counted(report.answers, 'answer')} under stress"
+    tables = [table_of(title, columns, report.perturbed, caption=caption)]
+    for p in report.perturbed:
+        if p.name == report.worst and p.misses:
+            title = f"Worst: {p.what}. Not {p.must}, for example"
+            tables.append(Table(title, notes=tuple(map(_miss, p.misses))))
     return tables
+
+
+def _miss(miss: Miss) -> str:
+    before, after = (
+        "unscored" if score is None else number(score)
+        for score in (miss.before, miss.after)
+    )
+    return f"{before} → {after}  {miss.answer}"
 
 
 def capitalised(sentence: str) -> str:
     """With a capital at its beginning, the rest as it is."""
     return sentence[:1].upper() + sentence[1:]
+
+
+def compare_studies(studies: Sequence[StudyResult]) -> list[Comparison]:
+    """Compare, paired, of the studies tested on the same answers (same ids, groups and labels) the first with each of
+    the others. `InputError` for fewer than two studies."""
+    if len(studies) < 2:
+        raise InputError(
+            f"expected at least two studies to compare, got {len(studies)}."
+        )
+    by_answers: defaultdict[object, list[int]] = defaultdict(list)
+    for i, study in enumerate(studies):
+        by_answers[_answers(study)].append(i)
+    pairs = []
+    for first, *others in by_answers.values():
+        for other in others:
+            names = (f"study {first + 1}", f"study {other + 1}")
+            pairs.append(compare(_rows(studies[first]), _rows(studies[other]), names))
+    return pairs
+
+
+def compare_champions(a: StudyResult, b: StudyResult) -> Comparison | None:
+    """Compare study a's champion with study b's, paired; None where they were tested on different answers."""
+    return compare(_rows(a), _rows(b)) if _answers(a) == _answers(b) else None
+
+
+def studies_tables(
+    studies: Sequence[StudyResult], pairs: Sequence[Comparison]
+) -> list[Table]:
+    """What each reached, and what can be told apart."""
+
+    def agreement(row: tuple[int, StudyResult], judge: str = "champion") -> Agreement:
+        return row[1].tested(judge).agreement
+
+    def people(row: tuple[int, StudyResult]) -> str:
+        ceiling = row[1].ceiling
+        return NONE if ceiling is None else number(ceiling.balanced_accuracy.value)
+
+    columns = {
+        "#": lambda row: str(row[0]),
+        "study": lambda row: _end(row[1].judge_dir) or row[1].study_id[:8],
+        "balanced\naccuracy": lambda row: estimate(agreement(row).balanced_accuracy),
+        "AUROC": lambda row: estimate(agreement(row).auroc),
+        "untuned": lambda row: number(agreement(row, UNTUNED).balanced_accuracy.value),
+        "lexical": lambda row: number(agreement(row, LEXICAL).balanced_accuracy.value),
+        "people": people,
+    }
+    numbered = list(enumerate(studies, 1))
+    notes = [_summary(i, study) for i, study in numbered]
+    notes += [capitalised(pair.sentence) for pair in pairs]
+    if len({_answers(study) for study in studies}) > 1:
+        notes.append(_SIDE_BY_SIDE)
+    champions = table_of(
+        "Champions, each on its own testset",
+        columns,
+        numbered,
+        caption="untuned, lexical, people: balanced accuracy of the untuned judge, of the lexical baseline, and of "
+        f"one annotator against the others. {INTERVALS}",
+    )
+    return [champions, Table("Verdict", notes=tuple(notes))]
+
+
+def _rows(study: StudyResult) -> list[Row]:
+    return sorted(study.tested("champion").rows, key=lambda row: (row.id, row.source))
+
+
+def _answers(study: StudyResult) -> tuple[tuple[str, str, bool], ...]:
+    """What a study was tested on; labels that were corrected since make other answers."""
+    return tuple((row.id, row.source, row.label) for row in _rows(study))
+
+
+def _summary(i: int, study: StudyResult) -> str:
+    on = counted(study.tested("champion").agreement.n, "test answer")
+    labels = f"{study.labels_file} ({study.label_set_hash[:6]})"
+    stopped = "" if study.finished else ", stopped early"
+    return (
+        f"Study {i}: {study.champion}, against the untuned judge {study.comparisons[UNTUNED].verdict} on {on}; "
+        f"{labels}, {_end(str(study.lm.get('name')))}, {study.budget}, seed {study.seed}; "
+        f"{study.seconds / 60:.1f} minutes{stopped}."
+    )
+
+
+def _end(text: str) -> str:
+    """The last two parts of a path or model name, which distinguish it."""
+    return "/".join([part for part in text.split("/") if part][-2:])

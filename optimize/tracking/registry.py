@@ -13,8 +13,8 @@ from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.export import exported_files, load_judge
 from faith_dspy.optimize.report.headline import better_than_chance
 from faith_dspy.optimize.report.pages import prompt_markdown
-from faith_dspy.optimize.report.studies import compare_champions
-from faith_dspy.optimize.results import CHEAPER
+from faith_dspy.optimize.report.tables import compare_champions
+from faith_dspy.optimize.results import CHEAPER, UNTUNED
 from faith_dspy.optimize.tracking.store import (
     MAX_DESCRIPTION,
     client_of,
@@ -50,52 +50,41 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
     judge of the same study again changes nothing, so that a rollback stays. The LM is not called.
     """
     client = store.client
-    judge = digest([result.study_id, load_judge(result.judge_dir).fingerprint])
     aliases = _aliases(client, name)
     if aliases is None:
-        client.create_registered_model(
-            name,
-            description="Faithfulness judges tuned on human labels. Load the champion with "
-            f'`faith_dspy.load_judge("models:/{name}@{CHAMPION}")`, the one before with `@{PREVIOUS}`.',
+        about = (
+            "Faithfulness judges tuned on human labels. Load the champion with "
+            f'`faith_dspy.load_judge("models:/{name}@{CHAMPION}")`, the one before with `@{PREVIOUS}`.'
         )
+        client.create_registered_model(name, description=about)
         aliases = {}
+    judge = digest([result.study_id, load_judge(result.judge_dir).fingerprint])
     for version in client.search_model_versions(f"name = '{name}'"):
         if version.tags.get(_JUDGE) == judge:
-            names = ", ".join(
-                f"@{alias}" for alias, v in aliases.items() if v == str(version.version)
-            )
-            return f"Registered before as {name} version {version.version}{names and f' ({names})'}."
-    present = (
-        client.get_model_version(name, aliases[CHAMPION])
-        if CHAMPION in aliases
-        else None
-    )
-    decision = decide_promotion(
-        result, present and _study_of(client, present.run_id), first=present is None
-    )
+            number = str(version.version)
+            own = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == number)
+            is_called = f" ({own})" if own else ""
+            return f"Registered before as {name} version {number}{is_called}."
+    present = study = None
+    if CHAMPION in aliases:
+        present = client.get_model_version(name, aliases[CHAMPION])
+        study = _study_of(client, present.run_id)
+    decision = decide_promotion(result, study, first=present is None)
+    accuracy = result.tested("champion").agreement.balanced_accuracy
     tags = {
         _JUDGE: judge,
-        "study_id": result.study_id,
-        "variant": result.champion,
-        "labels_file": result.labels_file,
-        "test_balanced_accuracy": estimate(
-            result.tested("champion").agreement.balanced_accuracy
-        ),
+        **_origin(result),
+        "test_balanced_accuracy": estimate(accuracy),
         "promoted": f"{'yes' if decision.promoted else 'no'}: {decision.reason}",
     }
-    text = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
-    card = text.removeprefix("# Faithfulness judge").lstrip()[
-        :MAX_DESCRIPTION
-    ]  # MLflow's lists show its first line
+    # MLflow's lists show the first line of a description.
+    card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
+    about = card.removeprefix("# Faithfulness judge").lstrip()[:MAX_DESCRIPTION]
     with global_store(store.uri):
         model_id = _log_model(run_id, result, name)
+        source = f"models:/{model_id}"
         version = client.create_model_version(
-            name,
-            f"models:/{model_id}",
-            run_id,
-            tags,
-            description=card,
-            model_id=model_id,
+            name, source, run_id, tags, description=about, model_id=model_id
         )
     registered = f"Registered as {name} version {version.version}"
     if not decision.promoted:
@@ -107,24 +96,27 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
     return f"{registered} and @{CHAMPION}: {decision.reason}."
 
 
+def _origin(result: StudyResult) -> dict[str, str]:
+    """Tags that say which study a version is of."""
+    return {
+        "study_id": result.study_id,
+        "variant": result.champion,
+        "labels_file": result.labels_file,
+    }
+
+
 def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) -> None:
     """Put the champion's compiled prompts into the prompt registry, one for each predictor, linked from the run.
 
     A prompt that the newest version holds already gets no new one.
     """
     client = store.client
-    tags = {
-        "study_id": result.study_id,
-        "variant": result.champion,
-        "labels_file": result.labels_file,
-    }
+    message = f"{result.champion} of study {result.study_id[:8]}"
     for predictor, prompt in result.variant(result.champion).prompts.items():
         where, text = f"{name}.{predictor}", prompt_markdown(prompt)
         version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
         if version is None or version.template != text:
-            version = client.register_prompt(
-                where, text, f"{result.champion} of study {result.study_id[:8]}", tags
-            )
+            version = client.register_prompt(where, text, message, _origin(result))
         with global_store(store.uri):
             client.link_prompt_version_to_run(run_id, version)
 
@@ -140,37 +132,32 @@ def decide_promotion(
     better replaces the present champion, and one shown worse does not. Otherwise it must be shown better than its own
     untuned judge.
     """
+    champion, comparisons = result.tested("champion").agreement, result.comparisons
     if result.held_back:
         return Decision(False, "it was held back under stress")
-    if not better_than_chance(result.tested("champion").agreement):
+    if not better_than_chance(champion):
         return Decision(False, "it is not shown better than chance")
-    if worse := [
-        CHEAPER[name]
-        for name, c in result.comparisons.items()
-        if name in CHEAPER and c.verdict == "worse"
-    ]:
-        return Decision(False, f"it is worse than {worse[0]}")
+    for name, comparison in comparisons.items():
+        if name in CHEAPER and comparison.verdict == "worse":
+            return Decision(False, f"it is worse than {CHEAPER[name]}")
     if first:
         return Decision(True, "there was no champion")
-    if result.split.get("cross_fitted") and not (
-        present and present.split.get("cross_fitted")
-    ):
-        return Decision(
-            False,
-            "it was only cross-fitted, for want of labels, and replaces none that was tested",
-        )
+    both_untested = present is not None and present.split.get("cross_fitted")
+    if result.split.get("cross_fitted") and not both_untested:
+        reason = "it was only cross-fitted, for want of labels, and replaces none that was tested"
+        return Decision(False, reason)
     context = "; the present champion was not tested on the same answers"
-    if present is not None and (compared := compare_champions(result, present)):
+    against = None if present is None else compare_champions(result, present)
+    if against is not None:
         facts = (
-            f"the present champion on the same {compared.n} test answers "
-            f"({points(compared.balanced_accuracy)} points)"
+            f"the present champion on the same {against.n} test answers "
+            f"({points(against.balanced_accuracy)} points)"
         )
-        if compared.verdict != "inconclusive":
-            return Decision(
-                compared.verdict == "better", f"it is {compared.verdict} than {facts}"
-            )
+        if against.verdict != "inconclusive":
+            reason = f"it is {against.verdict} than {facts}"
+            return Decision(against.verdict == "better", reason)
         context = f", and not shown worse than {facts}"
-    if result.comparisons["untuned"].verdict != "better":
+    if comparisons[UNTUNED].verdict != "better":
         return Decision(False, "it is not shown better than its own untuned judge")
     return Decision(True, f"it is better than its own untuned judge{context}")
 
@@ -198,17 +185,20 @@ def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
                 client.set_registered_model_alias(name, alias, version)
             else:
                 client.delete_registered_model_alias(name, alias)
-    told = "; ".join(
-        f"{f'version {v}' if v else 'no version'} is @{alias}"
-        for alias, v in swapped.items()
-    )
-    return f"{name}: {told}. Repeat to undo."
+    states = []
+    for alias, version in swapped.items():
+        states.append(
+            f"{f'version {version}' if version else 'no version'} is @{alias}"
+        )
+    return f"{name}: {'; '.join(states)}. Repeat to undo."
 
 
 def _aliases(client: Any, name: str) -> dict[str, str] | None:
     """Alias → version; None when no such model is registered."""
-    found = client.search_registered_models(f"name = '{name}'")
-    return {k: str(v) for k, v in found[0].aliases.items()} if found else None
+    models = client.search_registered_models(f"name = '{name}'")
+    if not models:
+        return None
+    return {alias: str(version) for alias, version in models[0].aliases.items()}
 
 
 def _study_of(client: Any, run_id: str) -> StudyResult | None:
@@ -226,13 +216,16 @@ def _log_model(run_id: str, result: StudyResult, name: str) -> str:
     from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS
 
     extra = "[local]" if result.lm.get("sha256") else ""
+    requirements = [
+        f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
+        f"mlflow=={mlflow.__version__}",
+    ]
     with (
         tempfile.TemporaryDirectory() as folder,
         mlflow.start_run(run_id=run_id, nested=True),
     ):
-        for file in exported_files(
-            Path(result.judge_dir)
-        ):  # MLflow takes a whole folder, whatever lies there
+        # MLflow takes a whole folder, whatever lies there.
+        for file in exported_files(Path(result.judge_dir)):
             copy = Path(folder, file.relative_to(result.judge_dir))
             copy.parent.mkdir(exist_ok=True)
             shutil.copy(file, copy)
@@ -241,10 +234,7 @@ def _log_model(run_id: str, result: StudyResult, name: str) -> str:
             python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
             artifacts={"judge": folder},
             input_example=(EXAMPLE, PARAMS),
-            pip_requirements=[
-                f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
-                f"mlflow=={mlflow.__version__}",
-            ],
+            pip_requirements=requirements,
             params={"variant": result.champion},
             model_type="judge",
         )

@@ -3,7 +3,7 @@ from made import rows
 from made import study as made
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.report.studies import compare_studies, studies_tables
+from faith_dspy.optimize.report.tables import compare_studies, studies_tables
 
 
 def study(study_id, right=20, prefix="a", **more):

@@ -7,8 +7,13 @@ from rich.console import Console
 
 from faith_dspy.optimize.report.pages import card, links, variant_markdown
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
-from faith_dspy.optimize.report.studies import compare_studies, studies_tables
-from faith_dspy.optimize.report.tables import by_group, predictions_table, study_tables
+from faith_dspy.optimize.report.tables import (
+    by_group,
+    compare_studies,
+    predictions_table,
+    studies_tables,
+    study_tables,
+)
 from faith_dspy.optimize.results import CHEAPER
 from faith_dspy.report.tables import number, terminal
 from faith_dspy.scoring.agreement import EvidenceAgreement
