@@ -31,8 +31,8 @@ UI = "http://127.0.0.1:5000"
 """Where `faith-dspy ui` shows a store."""
 DESCRIPTION = "mlflow.note.content"
 """Tag that MLflow's pages show as the description of a run."""
-MAX_TAG, MAX_DESCRIPTION, _MAX_PARAM = 8000, 5000, 6000
-"""Characters that MLflow keeps of a tag, of a model version's description, and of a parameter."""
+MAX_TAG, MAX_DESCRIPTION = 8000, 5000
+"""Characters that MLflow keeps of a tag, and of a model version's description; parameters it cuts itself."""
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or litellm, which MLflow imports, downloads a price list
@@ -181,11 +181,10 @@ def log_batch(
     now = int(time.time() * 1000)
     # Four digits keep the columns of MLflow's page readable; study.json has them all.
     values = {k: round(v, 4) for k, v in (metrics or {}).items() if v is not None}
-    texts = {k: str(v)[:_MAX_PARAM] for k, v in (params or {}).items()}
     client.log_batch(
         run_id,
         [Metric(key, value, now, step) for key, value in values.items()],
-        [Param(key, text) for key, text in texts.items()],
+        [Param(key, str(value)) for key, value in (params or {}).items()],
         [RunTag(key, text) for key, text in (tags or {}).items()],
     )
 
