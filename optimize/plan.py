@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
@@ -47,8 +47,9 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError, faults
 from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
+from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
+from faith_dspy.optimize.data.splits import Parts
 
 WHOLE = "answer"
 """The variant every study includes: the whole answer, one verdict, nothing tuned."""
@@ -59,12 +60,17 @@ _Count = Annotated[int, Field(ge=1)]
 _ALL = 10**9
 
 
+VARIANTS: dict[str, Variant] = {}
+"""Those that a user can ask for by name."""
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Variant(_Model):
-    """A program shape and how it is compiled. Options of `JudgeConfig` may be given in place of ``config``."""
+    """A program shape and how it is compiled. Options of `JudgeConfig` may be given in place of ``config``; of one of
+    `VARIANTS` nothing but its LM, address and seed may be another."""
 
     name: str
     config: JudgeConfig
@@ -78,28 +84,30 @@ class Variant(_Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_config(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "config" in given:
-            return given
-        fields = {
-            name: value for name, value in given.items() if name in cls.model_fields
-        }
-        options = {
-            name: value for name, value in given.items() if name not in cls.model_fields
-        }
+    def _with_config(cls, declared: Any) -> Any:
+        if not isinstance(declared, dict) or "config" in declared:
+            return declared
+        if shipped := VARIANTS.get(declared.get("name", "")):
+            changed = sorted(declared.keys() - {"name", "lm", "api_base", "seed"})
+            if changed:
+                raise ValueError(
+                    f"{shipped.name!r} is a variant of ours; give yours, with {changed[0]}, another name"
+                )
+            return shipped.model_dump() | declared
+        fields = {k: v for k, v in declared.items() if k in cls.model_fields}
+        options = {k: v for k, v in declared.items() if k not in fields}
         try:
             config = JudgeConfig.make(**options)
         except ConfigError as exc:
             raise ValueError(str(exc)) from exc
-        told = options | (
-            {"optimizer": given["optimizer"]} if given.get("optimizer") else {}
-        )
-        description = ", ".join(f"{name} {value}" for name, value in told.items())
+        if fields.get("optimizer"):
+            options["optimizer"] = fields["optimizer"]
+        description = ", ".join(f"{name} {value}" for name, value in options.items())
         return {"description": description, **fields, "config": config}
 
     @field_validator("optimizer", mode="before")
     @classmethod
-    def _known_optimizer(cls, name: Any) -> Any:
+    def _checked_optimizer(cls, name: Any) -> Any:
         if name in (None, "none"):
             return None
         if name not in OPTIMIZERS:
@@ -131,17 +139,13 @@ def _operating_point(value: Any) -> Any:
     return OperatingPoint.parse(value) if isinstance(value, str) else value
 
 
-def _variants(given: Any) -> Any:
+def _variants(value: Any) -> Any:
     """Names and variants, text with commas between names, or a TOML file."""
-    if isinstance(given, Path):
-        return given
-    if isinstance(given, str):
-        return (
-            Path(given)
-            if given.endswith(".toml")
-            else tuple(name.strip() for name in given.split(","))
-        )
-    return tuple(given or ())
+    if isinstance(value, str) and value.endswith(".toml"):
+        return Path(value)
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(","))
+    return value if isinstance(value, Path) else tuple(value or ())
 
 
 class Options(Spending):
@@ -163,11 +167,6 @@ class Options(Spending):
     variants: Annotated[
         tuple[str | Variant, ...] | Path, BeforeValidator(_variants)
     ] = ()
-
-    @property
-    def times(self) -> dict[str, Any]:
-        """Of every LM, as `make_lm` takes them."""
-        return {"timeout": self.timeout}
 
 
 class Budget(_Model):
@@ -204,75 +203,63 @@ class View(Protocol):
         """Show a progress bar; the function it gives advances it."""
 
 
-def _variant(
-    name: str, description: str, optimizer: str | None = None, **options: Any
-) -> Variant:
-    config = JudgeConfig.make(**options)
-    return Variant(
-        name=name, description=description, optimizer=optimizer, config=config
-    )
+class Study(NamedTuple):
+    """What every step of a study works with."""
+
+    plan: Plan
+    options: Options
+    parts: Parts
+    view: View
 
 
-_SENTENCE = {"granularity": "sentence"}
-_KNOWN = (
-    _variant(WHOLE, "whole answer, one verdict", granularity="answer"),
-    _variant(
-        "answer-reasoning",
-        "whole answer, reasoning before the verdict",
-        granularity="answer",
-        reasoning="before",
-    ),
-    _variant("joint", "all sentences in one call", verification="joint", **_SENTENCE),
-    _variant("sentence", "each sentence as written", **_SENTENCE),
-    _variant(
-        "sentence-graded",
-        "each sentence, graded verdicts",
-        verdicts="graded",
-        **_SENTENCE,
-    ),
-    _variant(
-        "statement",
-        "statements the LM extracts, each verified",
-        granularity="statement",
-    ),
-    _variant(
-        "sentence-few-shot",
-        "each sentence, with labelled examples shown",
-        "labelled",
-        **_SENTENCE,
-    ),
-    _variant(
-        "sentence-mistakes",
-        "each sentence, with examples that the LM got wrong",
-        "mistakes",
-        **_SENTENCE,
-    ),
-    _variant(
-        "sentence-bootstrap",
-        "each sentence, with bootstrapped examples shown",
-        "bootstrap",
-        **_SENTENCE,
-    ),
-    _variant(
-        "sentence-mipro",
-        "each sentence, instruction and examples by MIPROv2",
-        "mipro",
-        **_SENTENCE,
-    ),
-    _variant(
-        "sentence-gepa",
-        "each sentence, instruction rewritten from feedback by GEPA",
-        "gepa",
-        **_SENTENCE,
-    ),
-    _variant(
-        "statement-few-shot",
-        "extracted statements, labelled examples shown",
-        "labelled",
-        granularity="statement",
-    ),
-)
-VARIANTS: dict[str, Variant] = {v.name: v for v in _KNOWN}
+_SHIPPED: dict[str, dict[str, str]] = {
+    WHOLE: {"description": "whole answer, one verdict", "granularity": "answer"},
+    "answer-reasoning": {
+        "description": "whole answer, reasoning before the verdict",
+        "granularity": "answer",
+        "reasoning": "before",
+    },
+    "joint": {
+        "description": "all sentences in one call",
+        "verification": "joint",
+    },
+    "sentence": {"description": "each sentence as written"},
+    "sentence-graded": {
+        "description": "each sentence, graded verdicts",
+        "verdicts": "graded",
+    },
+    "statement": {
+        "description": "statements the LM extracts, each verified",
+        "granularity": "statement",
+    },
+    "sentence-few-shot": {
+        "description": "each sentence, with labelled examples shown",
+        "optimizer": "labelled",
+    },
+    "sentence-mistakes": {
+        "description": "each sentence, with examples that the LM got wrong",
+        "optimizer": "mistakes",
+    },
+    "sentence-bootstrap": {
+        "description": "each sentence, with bootstrapped examples shown",
+        "optimizer": "bootstrap",
+    },
+    "sentence-mipro": {
+        "description": "each sentence, instruction and examples by MIPROv2",
+        "optimizer": "mipro",
+    },
+    "sentence-gepa": {
+        "description": "each sentence, instruction rewritten from feedback by GEPA",
+        "optimizer": "gepa",
+    },
+    "statement-few-shot": {
+        "description": "extracted statements, labelled examples shown",
+        "optimizer": "labelled",
+        "granularity": "statement",
+    },
+}
+for _name, _fields in _SHIPPED.items():
+    VARIANTS[_name] = Variant.model_validate({"name": _name, **_fields})
 
 HOSTED = (WHOLE, "answer-reasoning", "joint", "sentence", "sentence-graded")
 """What is tried with an LM of the user's, unless the budget is thorough."""
@@ -307,25 +294,6 @@ class _File(BaseModel, extra="forbid"):
     limits: Spending = Spending()
     variants: list[Variant] = Field(min_length=1)
 
-    @field_validator("variants", mode="before")
-    @classmethod
-    def _by_name(cls, declared: Any) -> Any:
-        """Those that have no options of their own are known by name; an LM, address and seed may be theirs."""
-        return (
-            [_declared(v) for v in declared] if isinstance(declared, list) else declared
-        )
-
-
-def _declared(given: Any) -> Any:
-    if not isinstance(given, dict) or given.get("name") not in VARIANTS:
-        return given
-    known = VARIANTS[given["name"]]
-    if odd := given.keys() - {"name", "lm", "api_base", "seed"}:
-        raise ValueError(
-            f"{known.name!r} is a variant of ours; give yours, with {sorted(odd)[0]}, another name"
-        )
-    return known.model_dump() | given
-
 
 def plan(options: Options) -> Plan:
     """The plan of a study. Limits that the user gave go before the file's.
@@ -334,16 +302,13 @@ def plan(options: Options) -> Plan:
     """
     if isinstance(options.variants, Path):
         return _read(options.variants, options)
-    chosen = options.variants or budget_variants(options.budget, options.lm)
-    if unknown := [v for v in chosen if isinstance(v, str) and v not in VARIANTS]:
-        raise ConfigError(
-            f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)."
-        )
-    variants = [VARIANTS[v] if isinstance(v, str) else v for v in chosen]
-    if double := _named_twice(variants):
-        raise ConfigError(
-            f"two variants are called {double!r}; give each a name of its own."
-        )
+    variants = []
+    for v in options.variants or budget_variants(options.budget, options.lm):
+        if isinstance(v, str) and v not in VARIANTS:
+            raise ConfigError(
+                f"there is no variant {v!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)."
+            )
+        variants.append(VARIANTS[v] if isinstance(v, str) else v)
     return Plan(BUDGETS[options.budget], _whole_first(variants), options.limits)
 
 
@@ -360,22 +325,18 @@ def _read(path: Path, options: Options) -> Plan:
         raise InputError(
             f"{path}: cannot be read ({exc}); expected a TOML file of variants."
         ) from exc
-    if double := _named_twice(file.variants):
-        raise InputError(
-            f"{path}: two variants are called {double!r}; give each a name of its own."
-        )
     # Sizes that were asked for are not cut again, and a file says itself what is tried: no words, no minutes.
     sizes = ({"words": _ALL} | file.sizes) if file.sizes else {}
-    own = base.model_copy(update={**sizes, "effort": effort, "minutes": None})
-    asked = options.model_dump(include=set(Spending.model_fields), exclude_none=True)
-    limits = Spending(**file.limits.model_dump(exclude_none=True) | asked)
-    return Plan(own, _whole_first(file.variants), limits.limits)
+    budget = base.model_copy(update={**sizes, "effort": effort, "minutes": None})
+    own = options.model_dump(include=set(Spending.model_fields), exclude_none=True)
+    limits = file.limits.model_copy(update=own)
+    return Plan(budget, _whole_first(file.variants, f"{path}: "), limits.limits)
 
 
-def _named_twice(variants: Sequence[Variant]) -> str | None:
-    names = Counter(v.name for v in variants)
-    return next((name for name, n in names.items() if n > 1), None)
-
-
-def _whole_first(variants: Iterable[Variant]) -> list[Variant]:
+def _whole_first(variants: Sequence[Variant], where: str = "") -> list[Variant]:
+    for name, n in Counter(v.name for v in variants).items():
+        if n > 1:
+            raise ConfigError(
+                f"{where}two variants are called {name!r}; give each a name of its own."
+            )
     return [VARIANTS[WHOLE], *(v for v in variants if v.name != WHOLE)]

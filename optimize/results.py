@@ -73,20 +73,19 @@ class JudgedAnswer(_Result):
     ) -> JudgedAnswer:
         """Its features and labels are those of the judge's statements that was asked last."""
         verdicts = raw.last.raw_verdicts
-        features = (
-            statement_features(
-                raw.last, index_context(example.context, example.question)
-            )
-            if verdicts
-            else []
-        )
-        known = tuple(
-            None if v.verdict is None else f
-            for v, f in zip(verdicts, features, strict=True)
-        )
-        labels = tuple(statement_labels(verdicts, example))
+        features: list[dict[str, float] | None] = []
+        if verdicts:
+            index = index_context(example.context, example.question)
+            for verdict, values in zip(
+                verdicts, statement_features(raw.last, index), strict=True
+            ):
+                features.append(None if verdict.verdict is None else values)
         return cls(
-            example=example, raw=raw, judgment=judgment, features=known, labels=labels
+            example=example,
+            raw=raw,
+            judgment=judgment,
+            features=tuple(features),
+            labels=tuple(statement_labels(verdicts, example)),
         )
 
     def by(self, judge: Judge) -> JudgedAnswer:
@@ -96,6 +95,11 @@ class JudgedAnswer(_Result):
         judgment = judge.score_answer(
             self.raw, self.example.context, self.example.question
         )
+        return self.model_copy(update={"judgment": judgment})
+
+    def rejudged(self, **update: Any) -> JudgedAnswer:
+        """With other values in its judgment."""
+        judgment = self.judgment.model_copy(update=update)
         return self.model_copy(update={"judgment": judgment})
 
     # As in `Row`.

@@ -18,7 +18,7 @@ from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.io.readers import name_of
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
-from faith_dspy.optimize.classifier.operating_point import check_recall
+from faith_dspy.optimize.classifier.fitting import check_recall
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.labels import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
@@ -27,6 +27,7 @@ from faith_dspy.optimize.plan import (
     Options,
     Plan,
     Prefer,
+    Study,
     Variant,
     View,
     plan,
@@ -34,11 +35,10 @@ from faith_dspy.optimize.plan import (
 from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card
 from faith_dspy.optimize.report.tables import by_group
-from faith_dspy.optimize.results import StudyResult, StudySetup
+from faith_dspy.optimize.results import LEXICAL, UNTUNED, StudyResult, StudySetup
 from faith_dspy.optimize.select.ask import Asked, ask_variants, judge_of, usable
 from faith_dspy.optimize.select.candidates import Candidate, as_asked, candidates
-from faith_dspy.optimize.select.choose import Choice, choose
-from faith_dspy.optimize.select.testset import Tested, open_testset
+from faith_dspy.optimize.select.champion import Choice, Tested, choose, open_testset
 from faith_dspy.optimize.stress import stress
 from faith_dspy.schema import LabelledExample, digest
 
@@ -108,15 +108,13 @@ def tune(
         LMUnavailableError: an endpoint that is not there, found before any work, or dies.
         LimitReachedError: a limit was reached; run again with a higher one, and it goes on where it stopped.
     """
-    given = {
-        name: value for name, value in locals().items() if name in Options.model_fields
-    }
+    values = {k: v for k, v in locals().items() if k in Options.model_fields}
     from faith_dspy.optimize.tracking.store import connect
     from faith_dspy.optimize.tracking.study_run import MlflowTracker
     from faith_dspy.report.progress import TerminalView
 
     try:
-        options = Options(**given)
+        options = Options(**values)
     except ValidationError as exc:
         raise ConfigError(faults(exc)) from exc
     return run(
@@ -147,14 +145,11 @@ def run(
     ``tracker`` makes what records the study, such as `MlflowTracker`, a context that is left when the study ends.
     """
     planned = plan(options)
-    parts = read_parts(
-        labels,
-        test,
-        (planned.budget.pool, planned.budget.test),
-        planned.budget.words,
-        options.seed,
-    )
-    setup = _set_up(labels, test, options, planned, parts)
+    budget = planned.budget
+    sizes = budget.pool, budget.test
+    parts = read_parts(labels, test, sizes, budget.words, options.seed)
+    study = Study(planned, options, parts, view)
+    setup = _set_up(labels, test, study)
     out = _folder(labels, options)
     view.say(parts.sentence)
     with (
@@ -162,30 +157,61 @@ def run(
         metered(planned.limits, max_failures=MAX_FAILURES) as meter,
         tracker(setup) as track,
     ):
-        asked = ask_variants(
-            planned, parts, options, str(setup.lm["name"]), meter, view
-        )
+        asked = ask_variants(study, str(setup.lm["name"]), meter)
         made = candidates(
             asked.replies, parts.pool, options.seed, options.operating_point
         )
         choice = choose(made, options.prefer)
-        opened = (
-            None
-            if parts.cross_fitted
-            else track.count_openings(label_set_hash(parts.test))
-        )
-        tested = open_testset(
-            choice.champion, made, asked.replies, parts, options.seed, view
-        )
-        stressed = _stressed(choice.champion, parts, options, view)
-        study = _Study(setup, asked, choice, tested, stressed, meter, opened)
-        result = _result(study, parts, options, out)
+        opened = None
+        if not parts.cross_fitted:
+            opened = track.count_openings(label_set_hash(parts.test))
+        tested = open_testset(choice.champion, made, asked.replies, study)
+        stressed = _stressed(choice.champion, study)
+        steps = _Steps(asked, choice, opened, tested, stressed)
+        result = _result(setup, study, steps, meter, out)
         for measured in result.variants:
             track.variant(measured)
-        _export(choice.champion, result, options, parts, out)
-        return result.model_copy(
-            update={"registered": track.finish(result), "page": track.page}
-        )
+        _export(choice.champion, result, study, out)
+        update = {"registered": track.finish(result), "page": track.page}
+        return result.model_copy(update=update)
+
+
+def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
+    """Check that every LM answers, and say what the study is about."""
+    planned, options, parts, _ = study
+    check_recall(options.operating_point, sum(not e.label for e in parts.pool))
+    timeout = options.timeout
+    lm = make_lm(
+        options.lm, api_base=options.api_base, api_key=options.api_key, timeout=timeout
+    )
+    for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
+        preflight(judge_of(variant, options).lm if variant.lm else lm)
+    proposes = any(v.optimizer in PROPOSING for v in planned.variants)
+    if options.reflection_lm is not None and proposes:
+        preflight(make_lm(options.reflection_lm, timeout=timeout))
+    all_parts = [parts.splits.pool, parts.splits.test or parts.test]
+    return StudySetup(
+        study_id=study_id(all_parts, identity(lm), planned, options),
+        labels_file=Path(name_of(labels)).name,
+        label_set_hash=label_set_hash(_labelled(parts)),
+        test_file=None if test is None else Path(name_of(test)).name,
+        lm=identity(lm).model_dump(mode="json"),
+        budget=options.budget,
+        seed=options.seed,
+        split=parts.report,
+    )
+
+
+def _folder(labels: Any, options: Options) -> Path:
+    """Where the judge goes; checked before any work."""
+    stem = Path(name_of(labels)).stem.strip(". ")  # a stem of dots is another folder
+    out = options.out or Path("judges") / (stem or "judge")
+    check_folder(out)
+    return out
+
+
+def _labelled(parts: Parts) -> list[LabelledExample]:
+    return [*parts.splits.pool, *parts.splits.test]
 
 
 class _Stressed(NamedTuple):
@@ -195,104 +221,95 @@ class _Stressed(NamedTuple):
     held_back: tuple[str, ...] = ()
 
 
-class _Study(NamedTuple):
-    """A study's steps."""
+def _stressed(champion: Candidate, study: Study) -> _Stressed:
+    """A gate that could not be measured fails."""
+    name, allowed = champion.result.name, study.options.max_flips
+    if allowed is None:
+        return _Stressed()
+    pool, seed = study.parts.pool, study.options.seed
+    try:
+        with study.view.task(f"{name}: stress", None) as advance:
+            report = stress(champion.judge, pool, seed=seed, advance=advance)
+    except FaithDspyError as exc:
+        why = f"the stress run on the pool was not finished: {str(exc).rstrip('.')}."
+        return _Stressed(held_back=(why,))
+    if report.flip_rate is not None:
+        study.view.say(
+            f"{name}: {report.flip_rate:.0%} of its verdicts flip; allowed: {allowed:.0%}"
+        )
+    return _Stressed(report.flip_rate, tuple(report.flipped(allowed)))
 
-    setup: StudySetup
+
+class _Steps(NamedTuple):
+    """What the steps of a study came to."""
+
     asked: Asked
     choice: Choice
+    opened: int | None
     tested: Tested
     stressed: _Stressed
-    meter: Meter
-    opened: int | None
 
 
-def _result(study: _Study, parts: Parts, options: Options, out: Path) -> StudyResult:
-    champion, tested = study.choice.champion, study.tested
-    labelled = _labelled(parts)
+def _result(
+    setup: StudySetup, study: Study, steps: _Steps, meter: Meter, out: Path
+) -> StudyResult:
+    asked, choice, opened, tested, stressed = steps
+    champion = choice.champion
     result = StudyResult(
-        **dict(study.setup),
-        variants=(*study.choice.compared, *study.asked.skipped),
+        **dict(setup),
+        variants=(*choice.compared, *asked.skipped),
         champion=champion.result.name,
         test=tested.results,
         comparisons=tested.comparisons,
         groups=by_group(tested.results[0].answers),
-        ceiling=annotator_agreement([*labelled, *parts.test]),
+        ceiling=annotator_agreement([*_labelled(study.parts), *study.parts.test]),
         classifier=champion.judge.chain[-1].classifier,
-        opened=study.opened,
-        usage=study.meter.usage,
-        replayed=study.meter.replayed,
-        flip_rate=study.stressed.flip_rate,
-        held_back=study.stressed.held_back,
-        finished=study.asked.finished,
+        opened=opened,
+        usage=meter.usage,
+        replayed=meter.replayed,
+        **stressed._asdict(),
+        finished=asked.finished,
         version=metadata.version("faith_dspy"),
         date=f"{date.today():%Y-%m-%d}",
         judge_dir=str(out),
-        seconds=study.meter.seconds,
+        seconds=meter.seconds,
     )
-    notes = notes_of(result, study.choice.reason, options.operating_point)
+    notes = notes_of(result, choice.reason, study.options.operating_point)
     return result.model_copy(update={"notes": tuple(notes)})
 
 
-def _stressed(
-    champion: Candidate, parts: Parts, options: Options, view: View
-) -> _Stressed:
-    """A gate that could not be measured fails."""
-    if options.max_flips is None:
-        return _Stressed()
-    name = champion.result.name
-    try:
-        with view.task(f"{name}: stress", None) as advance:
-            report = stress(
-                champion.judge, parts.pool, seed=options.seed, advance=advance
-            )
-    except FaithDspyError as exc:
-        return _Stressed(
-            None,
-            (f"the stress run on the pool was not finished: {str(exc).rstrip('.')}.",),
-        )
-    if report.flip_rate is not None:
-        view.say(
-            f"{name}: {report.flip_rate:.0%} of its verdicts flip; allowed: {options.max_flips:.0%}"
-        )
-    return _Stressed(report.flip_rate, tuple(report.flipped(options.max_flips)))
+_IN_MANIFEST = {
+    "study_id",
+    "label_set_hash",
+    "labels_file",
+    "split",
+    "budget",
+    "seed",
+    "finished",
+    "seconds",
+}
 
 
-def _export(
-    champion: Candidate, result: StudyResult, options: Options, parts: Parts, out: Path
-) -> None:
+def _export(champion: Candidate, result: StudyResult, study: Study, out: Path) -> None:
     """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
-    tested, judge = result.tested("champion"), champion.judge
-    kept = {
-        "study_id",
-        "label_set_hash",
-        "labels_file",
-        "split",
-        "budget",
-        "seed",
-        "finished",
-        "seconds",
+    tested, judge, parts = result.tested("champion"), champion.judge, study.parts
+    untuned, lexical = result.tested(UNTUNED), result.tested(LEXICAL)
+    keys = {
+        answer_key(e.question, e.context, e.answer)
+        for e in [*_labelled(parts), *parts.test]
     }
     judge.manifest = {
-        **result.model_dump(mode="json", include=kept),
+        **result.model_dump(mode="json", include=_IN_MANIFEST),
         "variant": result.champion,
-        "operating_point": str(options.operating_point),
+        "operating_point": str(study.options.operating_point),
         "agreement": tested.levels.to_json(),
-        "untuned_agreement": result.tested("untuned").levels.to_json(),
-        "lexical_baseline_agreement": result.tested(
-            "lexical-baseline"
-        ).levels.to_json(),
+        "untuned_agreement": untuned.levels.to_json(),
+        "lexical_baseline_agreement": lexical.levels.to_json(),
         "comparison": {
             name: c.model_dump(mode="json") for name, c in result.comparisons.items()
         },
         "usage": tested.usage.model_dump(mode="json"),
-        # `agree` on any of them is told
-        "answer_keys": sorted(
-            {
-                answer_key(e.question, e.context, e.answer)
-                for e in [*_labelled(parts), *parts.test]
-            }
-        ),
+        "answer_keys": sorted(keys),  # `agree` on any of them is told
     }
     save_judge(
         judge,
@@ -305,12 +322,10 @@ def _export(
 
 def _references(champion: Candidate) -> list[tuple[Any, ...]]:
     """Three answers of the pool, one of them escalated where the judge is a cascade."""
-    replies = (
-        champion.replies.answers
-        if champion.replies is not None
-        else champion.result.answers
-    )
-    judged = [as_asked(champion.judge, a) for a in usable(replies)]
+    answers = champion.result.answers
+    if champion.replies is not None:
+        answers = tuple(champion.replies.answers)
+    judged = [as_asked(champion.judge, a) for a in usable(answers)]
     escalated = [a for a in judged if a.raw.escalated]
     settled = [a for a in judged if not a.raw.escalated]
     shown = [*escalated[:1], *settled, *escalated[1:]][:3]
@@ -318,49 +333,6 @@ def _references(champion: Candidate) -> list[tuple[Any, ...]]:
         (a.example.question, list(a.example.context), a.example.answer, a.raw)
         for a in shown
     ]
-
-
-def _folder(labels: Any, options: Options) -> Path:
-    """Where the judge goes; checked before any work."""
-    stem = Path(name_of(labels)).stem.strip(". ")  # a stem of dots is another folder
-    out = options.out or Path("judges") / (stem or "judge")
-    check_folder(out)
-    return out
-
-
-def _set_up(
-    labels: Any, test: Any, options: Options, planned: Plan, parts: Parts
-) -> StudySetup:
-    """Check that every LM answers, and say what the study is about."""
-    check_recall(options.operating_point, sum(not e.label for e in parts.pool))
-    lm = make_lm(
-        options.lm, api_base=options.api_base, api_key=options.api_key, **options.times
-    )
-    for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
-        preflight(judge_of(variant, options).lm if variant.lm else lm)
-    if options.reflection_lm is not None and any(
-        v.optimizer in PROPOSING for v in planned.variants
-    ):
-        preflight(make_lm(options.reflection_lm, **options.times))
-    return StudySetup(
-        study_id=study_id(
-            [parts.splits.pool, parts.splits.test or parts.test],
-            identity(lm),
-            planned,
-            options,
-        ),
-        labels_file=Path(name_of(labels)).name,
-        label_set_hash=label_set_hash(_labelled(parts)),
-        test_file=None if test is None else Path(name_of(test)).name,
-        lm=identity(lm).model_dump(mode="json"),
-        budget=options.budget,
-        seed=options.seed,
-        split=parts.report,
-    )
-
-
-def _labelled(parts: Parts) -> list[LabelledExample]:
-    return [*parts.splits.pool, *parts.splits.test]
 
 
 def study_id(
@@ -375,16 +347,15 @@ def study_id(
     by its numbers; variants with every option, their optimizer and order. Limits do not count: a study that ran out of
     them goes on when it is given more.
     """
-    asked = options.model_dump(
-        mode="json",
-        include={"seed", "operating_point", "reflection_lm", "prefer", "max_flips"},
-    )
-    budget = planned.budget.model_dump(mode="json", exclude={"minutes"})
-    variants = [v.model_dump(mode="json") for v in planned.variants]
-    versions = [
-        metadata.version(name) for name in ("faith_dspy", "dspy", "scikit-learn")
-    ]
-    hashes = [label_set_hash(part) for part in parts]
+    counted = {"seed", "operating_point", "reflection_lm", "prefer", "max_flips"}
+    packages = "faith_dspy", "dspy", "scikit-learn"
     return digest(
-        [hashes, lm.model_dump(mode="json"), budget, variants, asked, versions]
+        [
+            [label_set_hash(part) for part in parts],
+            lm.model_dump(mode="json"),
+            planned.budget.model_dump(mode="json", exclude={"minutes"}),
+            [v.model_dump(mode="json") for v in planned.variants],
+            options.model_dump(mode="json", include=counted),
+            [metadata.version(name) for name in packages],
+        ]
     )

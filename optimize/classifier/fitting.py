@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import ConfigError, InputError, counted
 from faith_dspy.optimize.classifier.logistic import (
     WIDTH,
-    Fit,
     Floats,
-    Ints,
-    fit,
+    Regression,
+    fit_logistic,
     platt_scaling,
     probabilities_of,
     standardized,
 )
-from faith_dspy.optimize.classifier.operating_point import (
-    BALANCED,
-    OperatingPoint,
-    review_range,
-    threshold_for,
-)
 from faith_dspy.optimize.data.splits import deal
 from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.classifier import (
     AnswerClassifier,
     Classifier,
@@ -38,6 +34,7 @@ from faith_dspy.scoring.classifier import (
     direction,
     to_logit,
 )
+from faith_dspy.scoring.statistics import label_sources
 
 FOLDS = 5
 ENOUGH_STATEMENT_LABELS = 40
@@ -48,7 +45,38 @@ LM_PRIOR = 3
 LM_WIDTH = 1.0
 """Standard deviation of the prior on the LM's weight, where no other labels tell how good that LM is. With that of the
 lexical features a good LM was held at the weight of a poor one (optimize/LOG.md)."""
-_WEAKEST = ("weakest",)
+REVIEWED = 0.2
+"""Share of the answers in the review range."""
+
+
+class OperatingPoint(NamedTuple):
+    """What the threshold is chosen for. Written ``balanced``, ``recall=0.9`` or ``cost=5``."""
+
+    kind: Literal["balanced", "recall", "cost"] = "balanced"
+    value: float = 0.0
+    """Of ``recall`` the share of unfaithful answers to catch, above 0 and below 1; of ``cost`` how many times worse it
+    is to pass an unfaithful answer than to fail a faithful one, above 0; of ``balanced`` nothing."""
+
+    @classmethod
+    def parse(cls, text: str) -> OperatingPoint:
+        """Read ``balanced``, ``recall=R`` or ``cost=C``; `ConfigError` saying what each means."""
+        kind, _, number = text.strip().lower().partition("=")
+        if text.strip().lower() == "balanced":
+            return BALANCED
+        with suppress(ValueError):
+            if 0 < float(number) < {"recall": 1.0, "cost": math.inf}.get(kind, 0.0):
+                return cls(kind, float(number))  # type: ignore[arg-type]  # checked
+        raise ConfigError(
+            f"got operating point {text!r}, expected one of balanced; recall=0.9, the share of unfaithful answers to "
+            "catch, above 0 and below 1; cost=5, how many times worse it is to pass an unfaithful answer than to fail "
+            "a faithful one."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind}={self.value:g}" if self.value else self.kind
+
+
+BALANCED = OperatingPoint()
 
 
 class FittedClassifier(NamedTuple):
@@ -80,57 +108,43 @@ class ClassifierData:
                     owner.append(i)
                     labels.append(float(label) if own and label is not None else np.nan)
         self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.names))
-        self.owner, self.labels = (
-            np.array(owner, dtype=np.int64),
-            np.array(labels, dtype=np.float64),
-        )
-        per_class = [int((self.labels == value).sum()) for value in (0, 1)]
-        enough = sum(per_class) >= ENOUGH_STATEMENT_LABELS and min(per_class) >= 5
-        self.source: Literal["statements", "answers"] = (
-            "statements" if enough else "answers"
-        )
-        """Labels that the statement classifier learns from."""
+        self.owner = np.array(owner, dtype=np.int64)
+        self.labels = np.array(labels, dtype=np.float64)
+        rarer = min(np.sum(self.labels == value) for value in (0, 1))
+        enough = np.sum(~np.isnan(self.labels)) >= ENOUGH_STATEMENT_LABELS
+        self.by_statement = bool(enough and rarer >= 5)
+        """Whether the statement classifier learns from labels of statements, and not of answers."""
 
-    def rows(self, answers: Ints) -> Any:
-        """Mask of the rows of these answers that the statement classifier can learn from."""
-        mine = np.isin(self.owner, answers)
-        return mine & ~np.isnan(self.labels) if self.source == "statements" else mine
+    def learned(self, answers: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Mask of the rows of these answers, a mask too, that the statement classifier can learn from."""
+        rows = answers[self.owner]
+        return rows & ~np.isnan(self.labels) if self.by_statement else rows
 
     def fit_statements(
-        self, answers: Ints, prior: Fit | None = None, **options: Any
-    ) -> Fit:
-        """A statement classifier fitted on these answers, not yet calibrated.
+        self,
+        answers: NDArray[np.bool_],
+        prior: Regression | None = None,
+        **options: Any,
+    ) -> Regression:
+        """Fit a statement classifier on these answers, not yet calibrated.
 
-        ``prior``: of `weights_of`; ``options`` are those of `fit`.
+        ``prior``: of `weights_of`; ``options`` are those of `fit_logistic`.
         """
-        rows = self.rows(answers)
-        if (
-            len(self.names) == 1
-        ):  # there is no weight to choose: calibration finds the slope
+        rows = self.learned(answers)
+        if len(self.names) == 1:  # no weight to choose: calibration finds the slope
             means, scales, _ = standardized(self.x[rows])
-            return Fit(means, scales, np.ones(1), 0.0)
+            return Regression(means, scales, np.ones(1), 0.0)
         lm = np.array([name == "lm" for name in self.names])
         directions = [direction(name) for name in self.names] * np.where(
             lm, LM_PRIOR, 1
         )
-        unknown = (
-            np.ones(len(lm), dtype=bool) if prior is None else np.isnan(prior.weights)
-        )
-        options = {
-            "directions": directions,
-            "width": np.where(lm & unknown, LM_WIDTH, WIDTH),
-            **options,
-        }
-        if self.source == "statements":
-            return fit(self.x[rows], self.labels[rows], prior=prior, **options)
+        unknown = lm if prior is None else lm & np.isnan(prior.weights)
+        width = np.where(unknown, LM_WIDTH, WIDTH)
+        fields = {"directions": directions, "width": width, "prior": prior, **options}
+        if self.by_statement:
+            return fit_logistic(self.x[rows], self.labels[rows], **fields)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
-        return fit(self.x[rows], self.y[owners], bags=bags, prior=prior, **options)
-
-    def weakest(self, logits: Floats) -> Floats:
-        """The lowest of each answer's statements' log-odds."""
-        lowest = np.full(len(self.y), np.inf)
-        np.minimum.at(lowest, self.owner, logits)
-        return lowest
+        return fit_logistic(self.x[rows], self.y[owners], bags=bags, **fields)
 
 
 def fit_classifier(
@@ -153,42 +167,46 @@ def fit_classifier(
     where the labels of all but one fold are of one kind.
     """
     data = ClassifierData(answers, names)
-    folds = _folds(answers, fold_of)
-    start = weights_of(prior, data.names)
-    everyone = np.arange(len(answers))
-    statement = data.fit_statements(everyone, start)
-    logits = statement.logits(data.x)
-    for held in folds:
-        rows = np.isin(data.owner, held)
-        logits[rows] = data.fit_statements(np.setdiff1d(everyone, held), start).logits(
-            data.x[rows]
+    folds = [fold_of[a.source] for a in answers]
+    if min(label_sources([a.label for a in answers], folds).values()) < 2:
+        raise InputError(
+            f"got {int(data.y.sum())} faithful and {int((1 - data.y).sum())} unfaithful scored answers; fitting needs "
+            "both, over at least 2 sources each. Label more answers, over more contexts."
         )
-    learned = data.rows(everyone)
-    statement_threshold = None
-    if data.source == "statements":
+    start = weights_of(prior, data.names)
+    everyone = np.ones(len(answers), dtype=bool)
+    statement = data.fit_statements(everyone, start)
+    logits, fold = np.empty(len(data.x)), np.array(folds)
+    for k in np.unique(fold):
+        held = fold[data.owner] == k
+        logits[held] = data.fit_statements(fold != k, start).logits(data.x[held])
+    statement_threshold = 0.5
+    if data.by_statement:
+        learned = data.learned(everyone)
         slope, shift = platt_scaling(logits[learned], data.labels[learned])
         statement, logits = statement.rescaled(slope, shift), slope * logits + shift
         statement_threshold = float(data.labels[learned].mean())
-    weakest = data.weakest(logits)
-    slope, shift = platt_scaling(weakest, data.y)
-    if statement_threshold is None:  # an answer passes where all of its statements do
-        statement, weakest = statement.rescaled(slope, shift), slope * weakest + shift
-        slope, shift = 1.0, 0.0
-    probabilities = probabilities_of(slope * weakest + shift).tolist()
-    threshold = threshold_for(
-        operating_point, probabilities, [a.label for a in answers]
-    )
-    answer = Fit(np.zeros(1), np.ones(1), np.array([slope]), shift)
+    weakest = np.full(len(answers), np.inf)
+    np.minimum.at(weakest, data.owner, logits)
+    calibration = _calibrate(weakest, data.y, operating_point)
+    slope, shift = calibration.slope, calibration.shift
+    if not data.by_statement:  # an answer passes where all of its statements do
+        statement = statement.rescaled(slope, shift)
+        slope, shift, statement_threshold = 1.0, 0.0, calibration.threshold
     classifier = Classifier(
         statement=StatementClassifier(**numbers(statement, data.names)),
-        answer=AnswerClassifier(**numbers(answer, _WEAKEST)),
-        threshold=threshold,
-        statement_threshold=threshold
-        if statement_threshold is None
-        else statement_threshold,
-        review_range=review_range(probabilities, threshold),
+        answer=AnswerClassifier(
+            names=("weakest",),
+            means=(0.0,),
+            scales=(1.0,),
+            weights=(slope,),
+            intercept=shift,
+        ),
+        statement_threshold=statement_threshold,
+        threshold=calibration.threshold,
+        review_range=calibration.review_range,
     )
-    return FittedClassifier(classifier, probabilities)
+    return FittedClassifier(classifier, calibration.probabilities)
 
 
 def recalibrate(
@@ -198,67 +216,114 @@ def recalibrate(
 ) -> FittedClassifier:
     """The classifier with slope, offset and threshold fitted on these answers, and its weights as they are."""
     y = np.array([a.label for a in answers], dtype=np.float64)
-    logits = np.array(
-        [to_logit(classifier.probability(a.features) or 0.0) for a in answers]
+    shipped = [classifier.probability(a.features) or 0.0 for a in answers]
+    logits = np.array([to_logit(p) for p in shipped])
+    slope, shift, probabilities, threshold, reviewed = _calibrate(
+        logits, y, operating_point
     )
-    slope, shift = platt_scaling(logits, y)
-    probabilities = probabilities_of(slope * logits + shift).tolist()
-    threshold = threshold_for(
-        operating_point, probabilities, [a.label for a in answers]
-    )
-    answer = classifier.answer
+    answer = {
+        "weights": tuple(slope * w for w in classifier.answer.weights),
+        "intercept": slope * classifier.answer.intercept + shift,
+    }
     fitted = {
-        "answer": answer.model_copy(
-            update={
-                "weights": tuple(slope * w for w in answer.weights),
-                "intercept": slope * answer.intercept + shift,
-            }
-        ),
+        "answer": classifier.answer.model_copy(update=answer),
         "threshold": threshold,
-        "review_range": review_range(probabilities, threshold),
+        "review_range": reviewed,
         "fitted_to": "labels",
     }
     return FittedClassifier(classifier.model_copy(update=fitted), probabilities)
 
 
-def assign_folds(
-    labels: Sequence[bool], sources: Sequence[str], seed: int
-) -> dict[str, int]:
+class _Calibration(NamedTuple):
+    slope: float
+    shift: float
+    probabilities: list[float]
+    threshold: float
+    review_range: tuple[float, float]
+
+
+def _calibrate(logits: Floats, y: Floats, point: OperatingPoint) -> _Calibration:
+    """What turns answers' log-odds into probabilities, and these into verdicts."""
+    slope, shift = platt_scaling(logits, y)
+    probabilities = probabilities_of(slope * logits + shift)
+    threshold = threshold_for(point, probabilities, y == 1)
+    reach = review_range(probabilities, threshold)
+    return _Calibration(slope, shift, probabilities.tolist(), threshold, reach)
+
+
+def threshold_for(
+    point: OperatingPoint, probabilities: Floats, labels: NDArray[np.bool_]
+) -> float:
+    """The threshold t for ``point``; an answer passes when its probability is at least t.
+
+    - ``balanced``: the share of faithful answers, the best for calibrated probabilities.
+    - ``cost=C``: C / (1 + C), where passing and failing cost the same on average (Elkan 2001, *The foundations of
+      cost-sensitive learning*).
+    - ``recall=R``: above the ⌈(n + 1) R⌉-th lowest of the n unfaithful answers (split conformal prediction: Vovk et al.
+      2005; Angelopoulos & Bates 2023, §1), so that the share R of new ones is caught on average, not of these.
+
+    ``probabilities`` (cross-fitted) and ``labels`` (True = faithful) are of the same answers, with both labels.
+    `InputError` where these are too few for R.
+    """
+    if point.kind == "balanced":
+        return float(labels.mean())
+    if point.kind == "cost":
+        return point.value / (1 + point.value)
+    unfaithful = np.sort(probabilities[~labels])
+    check_recall(point, len(unfaithful))
+    last = unfaithful[_rank(point.value, len(unfaithful)) - 1]
+    following = probabilities[probabilities > last].min(initial=1.0)
+    return float((last + following) / 2)
+
+
+def _rank(recall: float, n: int) -> int:
+    return math.ceil((n + 1) * recall - 1e-9)
+
+
+def check_recall(point: OperatingPoint, unfaithful: int) -> None:
+    """`InputError` where so many unfaithful answers are too few for a threshold that catches the share asked for."""
+    if point.kind == "recall" and _rank(point.value, unfaithful) > unfaithful:
+        least = math.ceil(point.value / (1 - point.value) - 1e-9)
+        raise InputError(
+            f"operating point {point}: got {counted(unfaithful, 'unfaithful answer')} to fit on, expected at least "
+            f"{least}; label more of them, or ask for less."
+        )
+
+
+def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]:
+    """The range (low, high) around ``threshold`` that holds the share `REVIEWED` of the answers, those nearest to it.
+
+    ``probabilities``: cross-fitted.
+    """
+    reach = float(np.quantile(np.abs(probabilities - threshold), REVIEWED))
+    return max(0.0, threshold - reach), min(1.0, threshold + reach)
+
+
+def assign_folds(examples: Sequence[LabelledExample], seed: int) -> dict[str, int]:
     """The fold of each source, both labels in each; fewer than `FOLDS` folds where a label is in fewer sources."""
-    per_class = [
-        len({s for s, label in zip(sources, labels, strict=True) if label is want})
-        for want in (True, False)
-    ]
-    n = min(FOLDS, *per_class)
+    labelled = [e for e in examples if e.label is not None]
+    labels = [bool(e.label) for e in labelled]
+    sources = [e.group_key for e in labelled]
+    spread = label_sources(labels, sources)
+    n = min(FOLDS, *spread.values())
     if n < 2:
         raise InputError(
-            f"got faithful answers in {per_class[0]} sources and unfaithful ones in {per_class[1]}; fitting needs both "
-            "in at least 2 sources each. Label more answers, over more contexts."
+            f"got faithful answers in {spread[True]} sources and unfaithful ones in {spread[False]}; fitting needs "
+            "both in at least 2 sources each. Label more answers, over more contexts."
         )
     return dict(zip(sources, deal(labels, sources, [1] * n, 1, seed), strict=True))
 
 
-def _folds(answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]) -> list[Ints]:
-    """Positions of the answers of each fold; `InputError` unless either label occurs in two of them."""
-    fold = np.array([fold_of[a.source] for a in answers])
-    labels = np.array([a.label for a in answers], dtype=bool)
-    spread = [len(np.unique(fold[labels == label])) for label in (True, False)]
-    if min(spread) < 2:
-        raise InputError(
-            f"got {int(labels.sum())} faithful and {int((~labels).sum())} unfaithful scored answers; fitting needs "
-            "both, over at least 2 sources each. Label more answers, over more contexts."
-        )
-    return [np.flatnonzero(fold == k) for k in np.unique(fold)]
-
-
-def weights_of(classifier: Classifier | None, names: Sequence[str]) -> Fit | None:
+def weights_of(
+    classifier: Classifier | None, names: Sequence[str]
+) -> Regression | None:
     """The classifier's weights of statement features as a prior; NaN of those that it does not use."""
     if classifier is None:
         return None
     model = classifier.statement
     weights = dict(zip(model.names, model.weights, strict=True))
     scales = dict(zip(model.names, model.scales, strict=True))
-    return Fit(
+    return Regression(
         np.zeros(len(names)),
         np.array([scales.get(name, 1.0) for name in names]),
         np.array([weights.get(name, math.nan) for name in names]),
@@ -266,7 +331,7 @@ def weights_of(classifier: Classifier | None, names: Sequence[str]) -> Fit | Non
     )
 
 
-def numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:
+def numbers(model: Regression, names: Sequence[str]) -> dict[str, Any]:
     """The fields of a `StatementClassifier` or `AnswerClassifier`."""
     return {
         "names": tuple(names),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,13 @@ PRIOR_WEIGHT = 0.1
 WIDTH = 0.2
 """Standard deviation of the normal prior on a weight (`optimize/LOG.md`). More labels outweigh the prior."""
 
+_BOUNDS = {1: (0.0, None), -1: (None, 0.0), 0: (None, None)}
+"""Of a weight, by the sign of its direction."""
 _BLAS = ThreadpoolController()
 """Keeps fits on one thread: for matrices this small, several take ten times as long."""
 
 
-class Fit(NamedTuple):
+class Regression(NamedTuple):
     """A fitted logistic regression on raw features; arrays of shape (features,)."""
 
     means: Floats
@@ -40,14 +42,14 @@ class Fit(NamedTuple):
         z = np.nan_to_num((x - self.means) / self.scales)
         return np.asarray(z @ self.weights + self.intercept, dtype=np.float64)
 
-    def rescaled(self, slope: float, shift: float) -> Fit:
+    def rescaled(self, slope: float, shift: float) -> Regression:
         """The regression whose log-odds are ``slope · logits + shift``."""
         return self._replace(
             weights=self.weights * slope, intercept=self.intercept * slope + shift
         )
 
 
-def fit(
+def fit_logistic(
     x: Floats,
     y: Floats,
     directions: Sequence[float],
@@ -55,8 +57,8 @@ def fit(
     *,
     width: float | Floats = WIDTH,
     weights: Floats | None = None,
-    prior: Fit | None = None,
-) -> Fit:
+    prior: Regression | None = None,
+) -> Regression:
     """Fit by L-BFGS-B, with each weight keeping its direction.
 
     Args:
@@ -64,7 +66,8 @@ def fit(
         y: labels, 1 or 0; one per row, or one per bag where ``bags`` is given.
         directions: per feature. A weight's sign is bound to its direction's; 0 leaves it free. The prior on a weight is
             normal around ``direction · PRIOR_WEIGHT``, so that with few labels every feature has a say.
-        bags: each row's bag, 0 … n−1, none empty. A bag's log-odds are the soft minimum of its rows'.
+        bags: each row's bag, 0 … n−1, none empty; without them each row is its own. A bag's log-odds are the soft
+            minimum of its rows'.
         width: standard deviation of that prior, one or one per feature.
         weights: of each label, 1 on average; by default both classes weigh the same.
         prior: what was fitted to other labels; its weights, where it has any (not NaN), are then the prior's means.
@@ -77,40 +80,34 @@ def fit(
         )
     sample_weights = class_weights(y) if weights is None else weights
     target = 2 * y - 1
+    bag = np.arange(len(y)) if bags is None else bags
 
     def loss(theta: Floats) -> tuple[float, Floats]:
-        row = z @ theta[:-1] + theta[-1]
-        logit, share = soft_minimum(row, bags) if bags is not None else (row, None)
+        logits, shares = soft_minimum(z @ theta[:-1] + theta[-1], bag)
         off = (theta[:-1] - expected) / width
-        value = float(
-            np.sum(sample_weights * np.logaddexp(0, -target * logit))
-        ) + 0.5 * float(np.sum(off**2))
-        slope = -sample_weights * target * expit(-target * logit)
-        per_row = slope[bags] * share if bags is not None else slope
+        log_loss = np.sum(sample_weights * np.logaddexp(0, -target * logits))
+        slope = -sample_weights * target * expit(-target * logits)
+        per_row = slope[bag] * shares
         gradient = np.append(z.T @ per_row + off / width, per_row.sum())
-        return value / len(y), gradient / len(y)
+        return (log_loss + 0.5 * np.sum(off**2)) / len(y), gradient / len(y)
 
-    signs = [(0.0 if d > 0 else None, 0.0 if d < 0 else None) for d in directions]
-    theta = _lowest(loss, np.append(expected, 0.0), [*signs, (None, None)], maxiter=500)
-    return Fit(means, scales, theta[:-1], float(theta[-1]))
+    bounds = [_BOUNDS[np.sign(d)] for d in directions]
+    start = np.append(expected, 0.0)
+    with _BLAS.limit(limits=1, user_api="blas"):
+        theta = minimize(
+            loss, start, jac=True, method="L-BFGS-B", bounds=[*bounds, _BOUNDS[0]]
+        ).x
+    return Regression(means, scales, theta[:-1], float(theta[-1]))
 
 
 def standardized(x: Floats) -> tuple[Floats, Floats, Floats]:
     """Mean and scale of each column, and the columns made standard; missing values are the mean, a scale is above 0."""
-    known = ~np.isnan(x)
-    means = np.where(known, x, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
-    filled = np.where(known, x, means)
+    present = ~np.isnan(x)
+    means = np.where(present, x, 0).sum(axis=0) / np.maximum(1, present.sum(axis=0))
+    filled = np.where(present, x, means)
     scales = filled.std(axis=0)
     scales[scales < 1e-9] = 1.0
     return means, scales, (filled - means) / scales
-
-
-def _lowest(loss: Any, start: Floats, bounds: Any, **options: int) -> Floats:
-    with _BLAS.limit(limits=1, user_api="blas"):
-        lowest = minimize(
-            loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
-    return np.asarray(lowest.x, dtype=np.float64)
 
 
 def soft_minimum(rows: Floats, bags: Ints) -> tuple[Floats, Floats]:
@@ -142,13 +139,14 @@ def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:
         z = np.exp(theta[0]) * logits + theta[1]
         value = np.sum(np.logaddexp(0, z) - target * z) + 2 * theta[0] ** 2
         rest = expit(z) - target
-        return float(value), np.array(
-            [np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0], rest.sum()]
-        )
+        by_slope = np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0]
+        return value, np.array([by_slope, rest.sum()])
 
-    log_slope, shift = _lowest(
-        loss, np.zeros(2), [(-np.log(4), np.log(4)), (None, None)]
-    )
+    bounds = [(-np.log(4), np.log(4)), _BOUNDS[0]]
+    with _BLAS.limit(limits=1, user_api="blas"):
+        log_slope, shift = minimize(
+            loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=bounds
+        ).x
     return float(np.exp(log_slope)), float(shift)
 
 

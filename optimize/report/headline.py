@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
+from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
 from faith_dspy.optimize.results import (
     CALIBRATED,
     CHEAPER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError, counted
@@ -14,8 +14,8 @@ from faith_dspy.lm.make import is_local, make_lm
 from faith_dspy.lm.metered import Meter, metered
 from faith_dspy.optimize.compile.judge import compile_judge, demo_ids, prompts_of
 from faith_dspy.optimize.compile.optimizers import PROPOSING, SEARCHING
-from faith_dspy.optimize.data.splits import Parts, deal
-from faith_dspy.optimize.plan import WHOLE, Options, Plan, Variant, View
+from faith_dspy.optimize.data.splits import deal
+from faith_dspy.optimize.plan import WHOLE, Options, Study, Variant
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
 from faith_dspy.schema import LabelledExample, Usage
 from faith_dspy.scoring.score import failure, unverified
@@ -31,13 +31,8 @@ class Replies(NamedTuple):
     """Compiled, without a classifier."""
     answers: list[JudgedAnswer]
     """All of them, but for those whose source its prompts have learned from."""
-    fields: dict[str, Any]
-    """Of `JudgeResult`: name, description, params, prompts."""
-
-    @property
-    def name(self) -> str:
-        """The variant's."""
-        return str(self.fields["name"])
+    variant: JudgeResult
+    """Its name, parameters and prompts, nothing measured yet."""
 
 
 class Asked(NamedTuple):
@@ -58,22 +53,21 @@ def verify(
 ) -> list[JudgedAnswer]:
     """Judge each answer, those over one context one after another so that the LM's prefix cache stays warm."""
     ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
+    judgments = judge.verify_all(ordered, num_threads)
     judged = []
-    for example, (raw, judgment) in zip(
-        ordered, judge.verify_all(ordered, num_threads), strict=True
-    ):
+    for example, (raw, judgment) in zip(ordered, judgments, strict=True):
         judged.append(JudgedAnswer.of(example, raw, judgment))
         advance(1)
     return judged
 
 
 def without_lm(examples: Iterable[LabelledExample]) -> list[JudgedAnswer]:
-    """By the default judge without an LM."""
+    """Judge by the default judge without an LM."""
     return verify(Judge(NO_LM), examples)
 
 
 def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
-    """Those that a classifier can be fitted on: with a label, and statements that were all judged."""
+    """Return those that a classifier can be fitted on: with a label, and statements that were all judged."""
     return [
         a
         for a in answers
@@ -83,14 +77,7 @@ def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
     ]
 
 
-def ask_variants(
-    planned: Plan,
-    parts: Parts,
-    options: Options,
-    lm_name: str,
-    meter: Meter,
-    view: View,
-) -> Asked:
+def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
     """Compile each variant and ask it about the pool, the untuned judge first; say beforehand what it will take.
 
     A variant that cannot be compiled, or whose replies cannot be scored, is skipped, as are those that would begin
@@ -99,114 +86,99 @@ def ask_variants(
     Raises `LimitReachedError` where a limit ends it, and what is wrong with the untuned judge, without which there is
     no study.
     """
+    variants, minutes = study.plan.variants, study.plan.budget.minutes
     replies: dict[str, Replies] = {}
     skipped = []
-    late = planned.budget.minutes
+    finished = True
     try:
-        for variant in planned.variants:
-            described = _described(variant, options, lm_name)
+        study.view.say(_forecast(study))
+        for variant in variants:
+            described = _described(variant, study.options, lm_name)
+            late = minutes is not None and meter.seconds > 60 * minutes
             try:
-                if late is not None and meter.seconds > 60 * late and len(replies) > 1:
+                if late and len(replies) > 1:
                     raise InputError(
-                        f"the {late:g} minutes for beginning variants were over."
+                        f"the {minutes:g} minutes for beginning variants were over."
                     )
-                if variant.name == WHOLE:
-                    view.say(_forecast(planned, parts, options))
-                replies[variant.name] = _ask(
-                    variant, described, planned, parts, options, meter, view
-                )
+                replies[variant.name] = _ask(variant, described, study, meter)
             except InputError as exc:
                 if variant.name == WHOLE:
                     raise
                 note = " ".join(str(exc).split()).rstrip(".")
-                skipped.append(JudgeResult(**described, status="skipped", note=note))
-                view.say(f"{variant.name}: skipped, {note}")
+                update = {"status": "skipped", "note": note}
+                skipped.append(described.model_copy(update=update))
+                study.view.say(f"{variant.name}: skipped, {note}")
     except LimitReachedError as exc:
         raise LimitReachedError(
-            f"{str(exc).rstrip('.')}, after {counted(len(replies), 'variant')} of {len(planned.variants)}. What was "
+            f"{str(exc).rstrip('.')}, after {counted(len(replies), 'variant')} of {len(variants)}. What was "
             "answered is kept: run it again with a higher limit, or with fewer variants."
         ) from exc
     except KeyboardInterrupt:
         if not replies:
             raise
-        view.say(
+        study.view.say(
             "Stopped. Going on to the test with what was asked so far; press Ctrl-C again to leave at once."
         )
-        return Asked(replies, skipped, finished=False)
-    return Asked(replies, skipped, finished=True)
+        finished = False
+    return Asked(replies, skipped, finished)
 
 
 def _ask(
-    variant: Variant,
-    described: dict[str, Any],
-    planned: Plan,
-    parts: Parts,
-    options: Options,
-    meter: Meter,
-    view: View,
+    variant: Variant, described: JudgeResult, study: Study, meter: Meter
 ) -> Replies:
     """What the compiled variant says about the pool; `InputError` where none of it is scored."""
-    judge = judge_of(variant, options)
-    before = prompts_of(judge)
-    learned: set[str] = set()
+    judge = judge_of(variant, study.options)
+    update = {"prompts": prompts_of(judge)}
+    pool: Sequence[LabelledExample] = study.parts.pool
     if variant.optimizer is not None:
-        judge, learned, usage = _compiled(variant, judge, planned, parts, options, view)
-        described = {**described, "seed_prompts": before, "compile_usage": usage}
+        judge, learned, usage = _compile(variant, variant.optimizer, judge, study)
         if meter.refused:  # an optimizer takes a refused call for one that failed
             raise LimitReachedError("a limit was reached")
-    asked = [e for e in parts.pool if e.group_key not in learned]
-    with view.task(f"{variant.name}: judging the pool", len(asked)) as advance:
-        answers = verify(judge, asked, advance)
+        pool = [e for e in pool if e.group_key not in learned]
+        seed_prompts = update["prompts"]
+        update = {"prompts": prompts_of(judge), "seed_prompts": seed_prompts}
+        described = described.model_copy(update={"compile_usage": usage})
+    with study.view.task(f"{variant.name}: judging the pool", len(pool)) as advance:
+        answers = verify(judge, pool, advance)
     if not usable(answers):
         why = Counter(a.judgment.unscored for a in answers if a.judgment.unscored)
-        reasons = (
-            ", ".join(f"{n} {reason.value}" for reason, n in why.items())
-            or "the LM judged none of them"
-        )
+        reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items())
         raise InputError(
-            f"{counted(len(answers), 'answer')}, none scored ({reasons}); nothing can be fitted."
+            f"{counted(len(answers), 'answer')}, none scored ({reasons or 'the LM judged none of them'}); nothing can "
+            "be fitted."
         )
-    return Replies(judge, answers, {**described, "prompts": prompts_of(judge)})
+    return Replies(judge, answers, described.model_copy(update=update))
 
 
-def _compiled(
-    variant: Variant,
-    judge: Judge,
-    planned: Plan,
-    parts: Parts,
-    options: Options,
-    view: View,
+def _compile(
+    variant: Variant, optimizer: str, judge: Judge, study: Study
 ) -> tuple[Judge, set[str], Usage]:
-    """The compiled judge, the sources that its prompts have learned from, and what compiling took.
+    """Return the compiled judge, the sources that its prompts have learned from, and what compiling took.
 
     An optimizer that searches has half of the sources, the others those of its demos: answers over one context are
     alike.
     """
-    assert variant.optimizer is not None
-    if parts.cross_fitted:
+    options, effort, pool = study.options, study.plan.budget.effort, study.parts.pool
+    if study.parts.cross_fitted:
         raise ConfigError("so few labels are no ground to compile prompts on.")
-    seed, effort = _seed(variant, options), planned.budget.effort
-    train: Sequence[LabelledExample] = parts.pool
-    if variant.optimizer in SEARCHING:
-        train = _half(parts.pool, options.seed)
-    writer = options.reflection_lm if variant.optimizer in PROPOSING else None
-    proposer = None if writer is None else make_lm(writer, **options.times)
+    train = _half(pool, options.seed) if optimizer in SEARCHING else pool
+    proposer = None
+    if options.reflection_lm is not None and optimizer in PROPOSING:
+        proposer = make_lm(options.reflection_lm, timeout=options.timeout)
+    seed = _seed(variant, options)
     total = (effort.candidates + 3) * effort.compare_on
-    with metered() as spent, view.task(f"{variant.name}: compiling", total) as advance:
+    with (
+        metered() as spent,
+        study.view.task(f"{variant.name}: compiling", total) as advance,
+    ):
         compiled = compile_judge(
-            judge,
-            variant.optimizer,
-            train,
-            effort,
-            seed,
-            proposer=proposer,
-            advance=advance,
+            judge, optimizer, train, effort, seed, proposer=proposer, advance=advance
         )
     for note in compiled.notes:
-        view.say(f"{variant.name}: {note}")
-    shown = demo_ids(compiled.judge, parts.pool)
-    learned = {e.group_key for e in parts.pool if e.id in shown}
-    if variant.optimizer in SEARCHING:
+        study.view.say(f"{variant.name}: {note}")
+    demos = demo_ids(compiled.judge, pool)
+    learned = {e.group_key for e in pool if e.id in demos}
+    if optimizer in SEARCHING:
         learned |= {e.group_key for e in train}
     return compiled.judge, learned, spent.usage
 
@@ -220,46 +192,45 @@ def _half(pool: Sequence[LabelledExample], seed: int) -> list[LabelledExample]:
 
 def judge_of(variant: Variant, options: Options) -> Judge:
     """The variant's program on its own LM, or on the study's."""
-    if variant.lm is None:
-        endpoint: dict[str, Any] = {
-            "lm": options.lm,
-            "api_base": options.api_base,
-            "api_key": options.api_key,
-        }
-    else:
-        endpoint = {"lm": variant.lm, "api_base": variant.api_base}
-    return Judge(**endpoint, **options.times, config=variant.config, classifier=None)
+    lm, api_base, api_key = variant.lm, variant.api_base, None
+    if lm is None:
+        lm, api_base, api_key = options.lm, options.api_base, options.api_key
+    return Judge(
+        lm,
+        api_base=api_base,
+        api_key=api_key,
+        timeout=options.timeout,
+        config=variant.config,
+        classifier=None,
+    )
 
 
-def _described(variant: Variant, options: Options, lm_name: str) -> dict[str, Any]:
-    return {
-        "name": variant.name,
-        "kind": "lm",
-        "description": variant.description,
-        "params": {
-            "granularity": variant.config.granularity.value,
-            "instruction": variant.config.instruction,
-            "optimizer": variant.optimizer or "none",
-            "lm": variant.lm or lm_name,
-            "seed": _seed(variant, options),
-        },
+def _described(variant: Variant, options: Options, lm_name: str) -> JudgeResult:
+    params = {
+        "granularity": variant.config.granularity.value,
+        "instruction": variant.config.instruction,
+        "optimizer": variant.optimizer or "none",
+        "lm": variant.lm or lm_name,
+        "seed": _seed(variant, options),
     }
+    return JudgeResult(
+        name=variant.name, kind="lm", description=variant.description, params=params
+    )
 
 
 def _seed(variant: Variant, options: Options) -> int:
     return options.seed if variant.seed is None else variant.seed
 
 
-def _forecast(planned: Plan, parts: Parts, options: Options) -> str:
+def _forecast(study: Study) -> str:
     """What the study will take, from what the first answers of the pool took the untuned judge."""
-    first = parts.pool[:FIRST]
-    judge = judge_of(planned.variants[0], options)
-    usage = sum((a.raw.usage for a in verify(judge, first)), Usage())
-    sentences = sum(len(unverified(e.answer).raw_verdicts) for e in parts.pool) / len(
-        parts.pool
-    )
-    each = [_calls(variant, sentences) for variant in planned.variants]
-    calls = round(len(parts.pool) * sum(each) + len(parts.test) * (1 + max(each)))
+    pool, variants = study.parts.pool, study.plan.variants
+    judge = judge_of(variants[0], study.options)
+    first = verify(judge, pool[:FIRST])
+    usage = sum((a.raw.usage for a in first), Usage())
+    counts = [len(unverified(e.answer).raw_verdicts) for e in pool]
+    each = [_calls(variant, sum(counts) / len(pool)) for variant in variants]
+    calls = round(len(pool) * sum(each) + len(study.parts.test) * (1 + max(each)))
     share = calls / max(1, usage.calls)
     tokens = share * (usage.computed_tokens + usage.output_tokens)
     dollars = price(judge, usage)
@@ -271,12 +242,10 @@ def _forecast(planned: Plan, parts: Parts, options: Options) -> str:
 
 def _calls(variant: Variant, sentences: float) -> float:
     """Calls for an answer of so many sentences."""
-    if (
-        variant.config.granularity is Granularity.ANSWER
-        or variant.config.verification == "joint"
-    ):
+    config = variant.config
+    if config.granularity is Granularity.ANSWER or config.verification == "joint":
         return 1
-    return sentences + (variant.config.granularity is Granularity.STATEMENT)
+    return sentences + (config.granularity is Granularity.STATEMENT)
 
 
 def price(judge: Judge, usage: Usage) -> float | None:

@@ -5,19 +5,19 @@ No LM is asked here: everything is made of replies that are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.fitting import (
-    FittedClassifier,
+    BALANCED,
+    OperatingPoint,
     assign_folds,
     fit_classifier,
     recalibrate,
 )
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.data.splits import with_sources
 from faith_dspy.optimize.results import LEXICAL, JudgedAnswer, JudgeResult
 from faith_dspy.optimize.select.ask import Replies, price, usable, verify, without_lm
@@ -25,7 +25,6 @@ from faith_dspy.schema import LabelledExample, Unscored, Usage
 from faith_dspy.scoring.agreement import measure_agreement
 from faith_dspy.scoring.classifier import (
     LOGIT_LIMIT,
-    Classifier,
     default_classifier,
     to_logit,
     to_probability,
@@ -39,7 +38,19 @@ none; ``features``: with the lexical features, or these alone where no LM is ask
 with a slope, offset and threshold of its own."""
 SHARE = 0.5
 """Share of the answers that a cascade escalates: those that the lexical judge is least sure of."""
-
+_OF_VARIANT = {
+    "lm": (
+        "{name}, LM calibrated",
+        "{description}; slope, offset and threshold of the LM's log-odds",
+    ),
+    "features": ("{name}", "{description}; the LM with lexical features"),
+    "cascade": (
+        "lexical, then {name}",
+        "lexical features first, then “{name}” for the half of the answers they are least sure of: {description}",
+    ),
+    "default": ("{name}, default", "{description}; the shipped default, recalibrated"),
+}
+"""Name and description of each candidate that asks a variant."""
 
 _Judge = TypeVar("_Judge", bound=Judge)
 
@@ -60,7 +71,8 @@ class Candidate(NamedTuple):
     """Fitted on the whole pool."""
     replies: Replies | None
     """Of the variant that it asks; None without an LM."""
-    method: Method | Literal["cascade"]
+    method: str
+    """`Method`, or ``cascade``."""
 
 
 def candidates(
@@ -70,29 +82,40 @@ def candidates(
     point: OperatingPoint,
 ) -> list[Candidate]:
     """Lexical features, fitted and as the shipped default recalibrated; and for each variant the LM calibrated, with
-    lexical features, the shipped default recalibrated, and the cascade.
+    lexical features, the cascade, and the shipped default recalibrated.
 
     Folds by source are the same for all of them. `InputError` where no variant can be fitted.
     """
-    fold_of = pool_folds(pool, seed)
+    fold_of = assign_folds(pool, seed)
     judge, answers = Judge(NO_LM), without_lm(pool)
     lexical = fit_judge(judge, answers, "features", fold_of, point)
+    default = fit_judge(judge, answers, "default", fold_of, point)
     made = [
-        _candidate(LEXICAL, "lexical features, no LM", lexical, None, "features"),
-        _candidate(
-            "lexical, default", "the shipped default, recalibrated; no LM",
-            fit_judge(judge, answers, "default", fold_of, point), None, "default",
+        _without_lm(LEXICAL, "lexical features, no LM", lexical, "features"),
+        _without_lm(
+            "lexical, default",
+            "the shipped default, recalibrated; no LM",
+            default,
+            "default",
         ),
-    ]  # fmt: skip
+    ]
     faults = []
     for asked in replies.values():
         try:
             made += _of_variant(asked, lexical, fold_of, point)
         except InputError as exc:
-            faults.append(f"{asked.name}: {exc}")
+            faults.append(f"{asked.variant.name}: {exc}")
     if len(faults) == len(replies):
         raise InputError(faults[0])
     return made
+
+
+def _without_lm(
+    name: str, description: str, fitted: FittedJudge, method: str
+) -> Candidate:
+    unmeasured = JudgeResult(name=name, kind="baseline", description=description)
+    result = measure_judge(unmeasured, fitted.answers)
+    return Candidate(result, fitted.judge, None, method)
 
 
 def _of_variant(
@@ -101,77 +124,25 @@ def _of_variant(
     fold_of: Mapping[str, int],
     point: OperatingPoint,
 ) -> list[Candidate]:
-    name = asked.name
-    alone = fit_judge(asked.judge, asked.answers, "lm", fold_of, point)
-    whole = fit_judge(asked.judge, asked.answers, "features", fold_of, point)
-    made = [
-        _candidate(f"{name}, LM calibrated", "slope, offset and threshold of the LM's log-odds", alone, asked, "lm"),
-        _candidate(name, "the LM with lexical features", whole, asked, "features"),
-        _candidate(
-            f"lexical, then {name}",
-            f"lexical features first, then “{name}” for the half of the answers they are least sure of",
-            cascade(lexical, whole), asked, "cascade",
-        ),
-    ]  # fmt: skip
-    if _default_of(asked) is not None:
-        default = fit_judge(asked.judge, asked.answers, "default", fold_of, point)
-        made.append(
-            _candidate(
-                f"{name}, default",
-                "the shipped default, recalibrated",
-                default,
-                asked,
-                "default",
-            )
+    judge, answers, variant = asked
+    fitted = {
+        "lm": fit_judge(judge, answers, "lm", fold_of, point),
+        "features": fit_judge(judge, answers, "features", fold_of, point),
+    }
+    fitted["cascade"] = cascade(lexical, fitted["features"])
+    as_shipped = not variant.seed_prompts and judge.config.ask_about == "all"
+    if as_shipped and default_classifier(judge.lm_name, judge.config) is not None:
+        fitted["default"] = fit_judge(judge, answers, "default", fold_of, point)
+    made = []
+    for method, one in fitted.items():
+        texts = {"name": variant.name, "description": variant.description}
+        name, description = (text.format(**texts) for text in _OF_VARIANT[method])
+        unmeasured = variant.model_copy(
+            update={"name": name, "description": description}
         )
+        result = measure_judge(unmeasured, one.answers, one.judge)
+        made.append(Candidate(result, one.judge, asked, method))
     return made
-
-
-def _default_of(asked: Replies) -> Classifier | None:
-    """The shipped classifier of these replies; None where there is none, or the prompts are others."""
-    seed_prompts = (
-        not asked.fields.get("seed_prompts") and asked.judge.config.ask_about == "all"
-    )
-    return (
-        default_classifier(asked.judge.lm_name, asked.judge.config)
-        if seed_prompts
-        else None
-    )
-
-
-def _candidate(
-    name: str,
-    description: str,
-    fitted: FittedJudge,
-    asked: Replies | None,
-    method: Method | Literal["cascade"],
-) -> Candidate:
-    fields: dict[str, Any] = {}
-    if asked is not None:
-        fields = {
-            k: v
-            for k, v in asked.fields.items()
-            if k not in ("name", "kind", "description")
-        }
-        described = asked.fields["description"]
-        description = (
-            f"{described}; {description}"
-            if method != "cascade"
-            else f"{description}: {described}"
-        )
-    kind: Literal["baseline", "lm"] = "baseline" if asked is None else "lm"
-    result = measure(
-        name, kind, fitted.answers, fitted.judge, description=description, **fields
-    )
-    return Candidate(result, fitted.judge, asked, method)
-
-
-def pool_folds(examples: Iterable[LabelledExample], seed: int) -> dict[str, int]:
-    """The fold of each source of these answers (`assign_folds`)."""
-    labelled = [e for e in examples if e.label is not None]
-    return assign_folds(
-        [bool(e.label) for e in labelled], [e.group_key for e in labelled], seed
-    )
 
 
 def fit_judge(
@@ -193,17 +164,36 @@ def fit_judge(
     Returns:
         The judge with its classifier, and the answers each judged by one that did not see its source.
     """
-    known = usable(answers)
+    scorable = usable(answers)
     default = default_classifier(judge.lm_name, judge.config)
     if method == "default" and default is not None:
-        fitted = recalibrate(default, known, operating_point)
+        fitted = recalibrate(default, scorable, operating_point)
     else:
         lm = ["lm"] if judge.asks_lm else []
         names = lm if method == "lm" else [*lm, *CLASSIFIER_FEATURES]
-        fitted = fit_classifier(known, names, fold_of, operating_point, default)
+        fitted = fit_classifier(scorable, names, fold_of, operating_point, default)
+    ids = [a.id for a in scorable]
+    probability_of = dict(zip(ids, fitted.probabilities, strict=True))
+    threshold = fitted.classifier.threshold
     return FittedJudge(
-        judge.copy(classifier=fitted.classifier), _cross_fitted(answers, fitted)
+        judge.copy(classifier=fitted.classifier),
+        [_judged_again(a, probability_of.get(a.id), threshold) for a in answers],
     )
+
+
+def _judged_again(
+    answer: JudgedAnswer, probability: float | None, threshold: float
+) -> JudgedAnswer:
+    """The answer with its cross-fitted probability; unscored where there is none because the LM failed."""
+    if probability is not None:
+        faithful = probability >= threshold
+        return answer.rejudged(
+            probability=probability, faithful=faithful, threshold=threshold
+        )
+    if not answer.raw.raw_verdicts:
+        return answer
+    why = answer.judgment.unscored or failure(answer.raw.last) or Unscored.LM_FAILED
+    return answer.rejudged(probability=None, faithful=None, score=None, unscored=why)
 
 
 def fit_on_labels(
@@ -213,7 +203,7 @@ def fit_on_labels(
     operating_point: str,
     num_threads: int | None = None,
 ) -> _Judge:
-    """What `Judge.fit` does."""
+    """Fit a judge as `Judge.fit` does."""
     if judge.escalate_to is not None:
         raise ConfigError(
             "a cascade is fitted by a study; fit each of its two judges by itself."
@@ -225,126 +215,79 @@ def fit_on_labels(
     if method == "lm" and not judge.asks_lm:
         raise ConfigError("this judge asks no LM; fit 'features'.")
     labelled = with_sources([e for e in examples if e.label is not None])
-    fold_of = pool_folds(labelled, 0)
+    fold_of = assign_folds(labelled, 0)
     answers = verify(judge, labelled, num_threads=num_threads)
-    fitted = fit_judge(
-        judge, answers, method, fold_of, OperatingPoint.parse(operating_point)
-    )
+    point = OperatingPoint.parse(operating_point)
+    fitted = fit_judge(judge, answers, method, fold_of, point)
     return judge.copy(classifier=fitted.judge.classifier, manifest={})
-
-
-def _cross_fitted(
-    answers: Sequence[JudgedAnswer], fitted: FittedClassifier
-) -> list[JudgedAnswer]:
-    """Each answer judged by weights that did not see its source; unscored where the LM failed."""
-    probability = dict(
-        zip((a.id for a in usable(answers)), fitted.probabilities, strict=True)
-    )
-    threshold = fitted.classifier.threshold
-    judged = []
-    for a in answers:
-        p = probability.get(a.id)
-        update: dict[str, Any] = {}
-        if p is not None:
-            update = {
-                "probability": p,
-                "faithful": p >= threshold,
-                "threshold": threshold,
-            }
-        elif a.raw.raw_verdicts:
-            why = a.judgment.unscored or failure(a.raw.last) or Unscored.LM_FAILED
-            update = {
-                "probability": None,
-                "faithful": None,
-                "score": None,
-                "unscored": why,
-            }
-        judged.append(
-            a.model_copy(update={"judgment": a.judgment.model_copy(update=update)})
-        )
-    return judged
 
 
 def cascade(lexical: FittedJudge, lm: FittedJudge) -> FittedJudge:
     """The lexical judge, which escalates to the other one the half of the answers that it is least sure of."""
-    low, high = _escalation_range(lexical)
-    first = {a.id: a for a in lexical.answers}
-
-    def sure(a: JudgedAnswer) -> bool:
-        return (
-            a.judgment.unscored is None
-            and a.probability is not None
-            and not low <= a.probability < high
-        )
-
-    answers = [first[a.id] if sure(first[a.id]) else a for a in lm.answers]
-    config = JudgeConfig.make(**lm.judge.config.scoring_options)
     assert lexical.judge.classifier is not None
+    low, high = _escalation_range(lexical, lexical.judge.classifier.threshold)
+    sure = {
+        a.id: a
+        for a in lexical.answers
+        if a.judgment.unscored is None
+        and a.probability is not None
+        and not low <= a.probability < high
+    }
+    config = JudgeConfig.make(**lm.judge.config.scoring_options)
     classifier = lexical.judge.classifier.model_copy(
         update={"review_range": (low, high)}
     )
     return FittedJudge(
         Judge(NO_LM, config=config, classifier=classifier, escalate_to=lm.judge),
-        answers,
+        [sure.get(a.id, a) for a in lm.answers],
     )
 
 
-def _escalation_range(lexical: FittedJudge) -> tuple[float, float]:
+def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, float]:
     """The lexical judge's probabilities between which the LM is asked.
 
     It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside.
     """
-    assert lexical.judge.classifier is not None
-    centre = to_logit(lexical.judge.classifier.threshold)
-    known = [
-        a.probability for a in usable(lexical.answers) if a.probability is not None
-    ]
-    distances = sorted(abs(to_logit(p) - centre) for p in known)
+    centre = to_logit(threshold)
+    distances = sorted(
+        abs(to_logit(a.probability) - centre)
+        for a in usable(lexical.answers)
+        if a.probability is not None
+    )
     k = int(SHARE * len(distances))
     reach = (distances[k - 1] + distances[k]) / 2 if k else 0.0
-    return (
-        to_probability(max(-LOGIT_LIMIT, centre - reach)),
-        to_probability(min(LOGIT_LIMIT, centre + reach)),
-    )
+    low, high = max(-LOGIT_LIMIT, centre - reach), min(LOGIT_LIMIT, centre + reach)
+    return to_probability(low), to_probability(high)
 
 
 def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
     """What ``judge`` would have made of an answer that its LM was asked about in full. No LM call."""
     if judge.asks_lm or not answer.raw.raw_verdicts:
         return answer.by(judge)
-    raw, example = unverified(answer.example.answer), answer.example
-    if judge.escalate_to and judge.should_escalate(
-        judge.score_answer(raw, example.context, example.question)
-    ):
-        raw = raw.model_copy(
-            update={"escalated": answer.raw, "usage": answer.raw.usage}
-        )
-    return JudgedAnswer.of(
-        example, raw, judge.score_answer(raw, example.context, example.question)
-    )
+    example = answer.example
+    raw = unverified(example.answer)
+    judgment = judge.score_answer(raw, example.context, example.question)
+    if judge.escalate_to and judge.should_escalate(judgment):
+        update = {"escalated": answer.raw, "usage": answer.raw.usage}
+        raw = raw.model_copy(update=update)
+        judgment = judge.score_answer(raw, example.context, example.question)
+    return JudgedAnswer.of(example, raw, judgment)
 
 
-def measure(
-    name: str,
-    kind: Literal["untuned", "lm", "baseline"],
-    answers: Sequence[JudgedAnswer],
-    judge: Judge | None = None,
-    **fields: Any,
+def measure_judge(
+    result: JudgeResult, answers: Sequence[JudgedAnswer], judge: Judge | None = None
 ) -> JudgeResult:
-    """What a judge reached on these answers; ``judge``: whose LM has a price; ``fields``: others of the result."""
+    """The result with what its judge reached on these answers; ``judge``: whose LM has a price."""
     usage = sum((a.raw.usage for a in answers), Usage())
     dollars = price(judge.chain[-1], usage) if judge is not None else None
-    return JudgeResult(
-        name=name,
-        kind=kind,
-        levels=measure_agreement(
-            [a.example for a in answers], [a.judgment for a in answers]
-        ),
-        usage=usage,
-        judged=len(answers),
-        lm_share=sum(a.raw.usage.calls > 0 for a in answers) / len(answers),
-        price=None if dollars is None else dollars / len(answers),
-        rows=tuple(a.row for a in answers),
-        answers=tuple(answers),
-        **fields,
-    )
+    examples, judgments = [a.example for a in answers], [a.judgment for a in answers]
+    measured: dict[str, Any] = {
+        "levels": measure_agreement(examples, judgments),
+        "usage": usage,
+        "judged": len(answers),
+        "lm_share": sum(a.raw.usage.calls > 0 for a in answers) / len(answers),
+        "price": None if dollars is None else dollars / len(answers),
+        "rows": tuple(a.row for a in answers),
+        "answers": tuple(answers),
+    }
+    return result.model_copy(update=measured)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import permutation_test
@@ -46,45 +45,57 @@ def compare(
     An answer a judge left unscored counts as wrong *for that judge*: in balanced accuracy as the wrong verdict, in
     AUROC as a score on the wrong side of all others, so that no judge gains by skipping hard answers.
     """
-    sources, labels = [r.source for r in a], [r.label for r in a]
-    balanced, auroc = paired(_all_answers(a), _all_answers(b), sources, labels)
-    for name, side in zip(names, (a, b), strict=True):
-        if all(r.probability is None for r in side):
+    sources = {r.source for r in a}
+    least = min(label_sources([r.label for r in a], [r.source for r in a]).values())
+    balanced, auroc = paired(label_metrics(a), label_metrics(b), a)
+    for name, rows in zip(names, (a, b), strict=True):
+        if all(r.probability is None for r in rows):
             auroc = Difference(why=f"{name} gives no scores")
-    least = min(label_sources(labels, sources).values())
     p_value = sign_flips(a, b)
-    verdict = _verdict(balanced, p_value, least if tested else 0)
-    more = (
-        _more(balanced, len(a), len(set(sources)))
-        if tested and verdict == "inconclusive"
-        else More()
+    verdict: Verdict = "inconclusive"
+    if tested and least >= SIGNIFICANT_FROM and p_value is not None:
+        verdict = _verdict(balanced, p_value)
+    factor = 0.0
+    if tested and verdict == "inconclusive":
+        factor = _missing(balanced)
+    more_labels, more_sources = (
+        max(1, math.ceil(n * factor)) if factor else None
+        for n in (len(a), len(sources))
     )
+    place = f"on {counted(len(a), 'answer')} over {counted(len(sources), 'source')}"
+    if not tested:
+        place += " that the judge was chosen on"
+    elif least < SIGNIFICANT_FROM:
+        place += f"; it takes {SIGNIFICANT_FROM} sources of either label to decide, the rarer one is in {least}"
+    sentence = _sentence(balanced, verdict, place, names)
+    if more_labels and more_sources and balanced.value is not None:
+        sentence += (
+            f" To decide a difference of {100 * abs(balanced.value):.1f} points takes {roughly(more_labels)} more "
+            f"answers over {roughly(more_sources)} more contexts."
+        )
     return Comparison(
         n=len(a),
-        sources=len(set(sources)),
+        sources=len(sources),
         balanced_accuracy=balanced,
         auroc=auroc,
         p_value=p_value,
         verdict=verdict,
-        more_labels=more.answers,
-        more_sources=more.sources,
-        sentence=_sentence(balanced, verdict, more, _place(a, least, tested), names),
+        more_labels=more_labels,
+        more_sources=more_sources,
+        sentence=sentence,
     )
 
 
-def paired(
-    a: Metrics, b: Metrics, sources: Sequence[str], labels: Sequence[bool] | None = None
-) -> list[Difference]:
-    """Each metric of A minus the same of B on the same answers, with its interval over their ``sources``."""
+def paired(a: Metrics, b: Metrics, rows: Sequence[Row]) -> list[Difference]:
+    """Each metric of A minus the same of B on the answers of ``rows``, with its interval over their sources."""
 
     def differences(w: Floats) -> dict[str, Floats]:
         pairs = zip(a(w), b(w), strict=True)
         return {str(i): one - other for i, (one, other) in enumerate(pairs)}
 
-    return [
-        _difference(d)
-        for d in by_source(differences, len(sources), sources, labels).values()
-    ]
+    sources, labels = [r.source for r in rows], [r.label for r in rows]
+    by_metric = by_source(differences, len(rows), sources, labels)
+    return [_difference(d) for d in by_metric.values()]
 
 
 def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
@@ -96,16 +107,12 @@ def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
     labels = np.array([r.label for r in a], dtype=bool)
     if labels.all() or not labels.any():
         return None
-    right = [
-        np.array([r.predicted == r.label for r in side], dtype=np.float64)
-        for side in (a, b)
-    ]
-    parts = (right[0] - right[1]) / (
-        2 * np.where(labels, labels.sum(), (~labels).sum())
-    )
+    right = [np.array([float(r.predicted == r.label) for r in side]) for side in (a, b)]
+    of_label = np.where(labels, labels.sum(), (~labels).sum())
+    parts = (right[0] - right[1]) / (2 * of_label)
     member = np.unique([r.source for r in a], return_inverse=True)[1]
-    of_source = np.bincount(member, weights=parts)
-    moved = of_source[np.abs(of_source) > 1e-12]
+    by_member = np.bincount(member, weights=parts)
+    moved = by_member[np.abs(by_member) > 1e-12]
     if len(moved) < 2:
         return 1.0
 
@@ -123,20 +130,14 @@ def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
     return float(test.pvalue)
 
 
-def balanced_accuracy(rows: Sequence[Row]) -> Metrics:
-    """Balanced accuracy of one judge over all answers, those it left unscored as wrong."""
-    both = _all_answers(rows)
-    return lambda w: both(w)[:1]
-
-
-def _all_answers(rows: Sequence[Row]) -> Metrics:
+def label_metrics(rows: Sequence[Row]) -> Metrics:
     """Balanced accuracy and AUROC of one judge over all answers, those it left unscored as wrong."""
     y = np.array([r.label for r in rows], dtype=bool)
     passed = np.array(
         [(not r.label) if r.predicted is None else r.predicted for r in rows],
         dtype=bool,
     )
-    ranks = np.array([rank_of(r) for r in rows], dtype=np.float64)
+    ranks = np.array([_rank(r) for r in rows], dtype=np.float64)
 
     def metrics(w: Floats) -> Sequence[Floats]:
         values = metric_values(w, y, passed, ranks)
@@ -145,7 +146,7 @@ def _all_answers(rows: Sequence[Row]) -> Metrics:
     return metrics
 
 
-def rank_of(row: Row) -> float:
+def _rank(row: Row) -> float:
     """What an answer is ranked by: an unscored one lies on the wrong side of all others."""
     if row.predicted is None or row.probability is None:
         return -math.inf if row.label else math.inf
@@ -168,65 +169,34 @@ def _difference(d: BySource) -> Difference:
     )
 
 
-def _verdict(d: Difference, p_value: float | None, least: int) -> Verdict:
-    """``least``: sources of the rarer label in a test part."""
-    if (
-        least < SIGNIFICANT_FROM
-        or d.low is None
-        or d.high is None
-        or p_value is None
-        or p_value > ALPHA
-    ):
+def _verdict(d: Difference, p_value: float) -> Verdict:
+    if d.low is None or d.high is None or p_value > ALPHA:
         return "inconclusive"
     if d.low > 0:
         return "better"
     return "worse" if d.high < 0 else "inconclusive"
 
 
-class More(NamedTuple):
-    """Answers, and contexts that they are over, with an even chance to decide a difference that stays as it is."""
+def _missing(d: Difference) -> float:
+    """What share of these answers must come on top for an even chance to decide a difference that stays as it is.
 
-    answers: int | None = None
-    sources: int | None = None
-
-    def __str__(self) -> str:
-        return f"{roughly(self.answers or 0)} more answers over {roughly(self.sources or 0)} more contexts"
-
-
-def _more(d: Difference, n: int, sources: int) -> More:
-    """An interval shrinks with the root of the sources."""
+    An interval shrinks with the root of the sources. 0 where there is no interval, or nothing to decide.
+    """
     if d.value is None or d.high is None or abs(d.value) < NO_DIFFERENCE:
-        return More()
-    factor = ((d.high - d.value) / d.value) ** 2 - 1
-    return More(max(1, math.ceil(n * factor)), max(1, math.ceil(sources * factor)))
-
-
-def _place(rows: Sequence[Row], least: int, tested: bool) -> str:
-    text = f"on {counted(len(rows), 'answer')} over {counted(len({r.source for r in rows}), 'source')}"
-    if not tested:
-        return f"{text} that the judge was chosen on"
-    if least < SIGNIFICANT_FROM:
-        return f"{text}; it takes {SIGNIFICANT_FROM} sources of either label to decide, the rarer one is in {least}"
-    return text
+        return 0.0
+    return ((d.high - d.value) / d.value) ** 2 - 1
 
 
 def _sentence(
-    d: Difference, verdict: Verdict, more: More, place: str, names: tuple[str, str]
+    d: Difference, verdict: Verdict, place: str, names: tuple[str, str]
 ) -> str:
     one, other = names
     if d.value is None:
         return f"{one} cannot be compared with {other}: {d.why}."
-    interval = (
-        ""
-        if d.low is None or d.high is None
-        else f" (95% interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
-    )
-    facts = f"balanced accuracy {100 * d.value:+.1f} points{interval} {place}"
+    interval = ""
+    if d.low is not None and d.high is not None:
+        interval = f" (95% interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
+    facts = f"balanced accuracy {100 * d.value:+.1f} points{interval} {place}."
     if verdict != "inconclusive":
-        return f"{one} is {verdict} than {other}: {facts}."
-    end = ""
-    if more.answers is not None and more.sources is not None:
-        end = (
-            f" To decide a difference of {100 * abs(d.value):.1f} points takes {more}."
-        )
-    return f"{one} against {other}: inconclusive, {facts}.{end}"
+        return f"{one} is {verdict} than {other}: {facts}"
+    return f"{one} against {other}: inconclusive, {facts}"

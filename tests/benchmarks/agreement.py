@@ -21,10 +21,9 @@ import numpy as np
 
 from faith_dspy import Judge
 from faith_dspy.judge import NO_LM
-from faith_dspy.optimize.classifier.fitting import fit_classifier
+from faith_dspy.optimize.classifier.fitting import assign_folds, fit_classifier
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
-from faith_dspy.optimize.select.candidates import pool_folds
 from faith_dspy.report.tables import estimate, number, points
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import Classifier
@@ -113,7 +112,7 @@ def fitted(
     prior: Classifier | None = None,
 ) -> Classifier:
     """The classifier that a study fits on these answers."""
-    fold_of = pool_folds([a.example for a in answers], SEED)
+    fold_of = assign_folds([a.example for a in answers], SEED)
     return fit_classifier(usable(answers), names, fold_of, prior=prior).classifier
 
 
@@ -130,7 +129,7 @@ def systems(family: Family) -> Judged:
         "default judge": [a.by(default) for a in family.sentences],
     }
     fold_of = {}
-    fold_of_source = pool_folds([a.example for a in family.sentences], SEED)
+    fold_of_source = assign_folds([a.example for a in family.sentences], SEED)
     for k in sorted(set(fold_of_source.values())):
         known, held = (
             [a for a in family.sentences if (fold_of_source[a.source] == k) is side]

@@ -25,7 +25,11 @@ import numpy as np
 
 from faith_dspy import Judge
 from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers, weights_of
-from faith_dspy.optimize.classifier.logistic import class_weights, fit, probabilities_of
+from faith_dspy.optimize.classifier.logistic import (
+    class_weights,
+    fit_logistic,
+    probabilities_of,
+)
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
 from faith_dspy.optimize.stress import PERTURBATIONS
@@ -120,7 +124,7 @@ class Default:
         self.data = ClassifierData(
             [a for rows in self.judged.values() for a in rows], names
         )
-        self.data.source = "answers"  # which all sets have
+        self.data.by_statement = False  # only answers are labelled in all sets
         self.directions = [float(direction(n)) for n in names]
 
     def fit(
@@ -134,14 +138,14 @@ class Default:
         out = left_out and home(left_out)
         data, at = (
             self.data,
-            np.flatnonzero([home(family) != out for family in self.families]),
+            np.array([home(family) != out for family in self.families]),
         )
         weights = np.zeros(len(data.y))
         for family in {*self.families[at]}:
             mine = self.families == family
             share = PERTURBED_SHARE if family.endswith(PERTURBED) else 1.0
             weights[mine] = share * class_weights(data.y[mine]) / mine.sum()
-        weights *= len(at) / weights.sum()
+        weights *= at.sum() / weights.sum()
         options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
         prior = weights_of(lexical, data.names) if lexical else None
         if prior is not None:
@@ -152,7 +156,7 @@ class Default:
             at, directions=self.directions, prior=prior, **options
         )
         x = self.answer_features(statement.logits(data.x))
-        answer = fit(
+        answer = fit_logistic(
             x[at],
             data.y[at],
             [direction(n) for n in AGGREGATES],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from faith_dspy.optimize.classifier.operating_point import OperatingPoint, threshold_for
+from faith_dspy.optimize.classifier.fitting import OperatingPoint, threshold_for
 from faith_dspy.optimize.drift import estimate_share
 from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.select.comparison import compare
@@ -113,8 +113,8 @@ def caught(unfaithful: int, recall: float, draws: int) -> list[float]:
     point = OperatingPoint("recall", recall)
     shares = []
     for _ in range(draws):
-        scores = [*rng.random(unfaithful), *rng.random(unfaithful)]
-        labels = [False] * unfaithful + [True] * unfaithful
+        scores = rng.random(2 * unfaithful)
+        labels = np.arange(2 * unfaithful) >= unfaithful
         shares.append(threshold_for(point, scores, labels))
     return shares
 

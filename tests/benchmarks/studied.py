@@ -7,13 +7,13 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from faith_dspy.judge import Judge
-from faith_dspy.optimize.classifier.operating_point import BALANCED
+from faith_dspy.optimize.classifier.fitting import BALANCED
 from faith_dspy.optimize.data.splits import with_sources as with_sources
 from faith_dspy.optimize.plan import HOSTED, VARIANTS
-from faith_dspy.optimize.results import LEXICAL, JudgedAnswer
+from faith_dspy.optimize.results import LEXICAL, JudgedAnswer, JudgeResult
 from faith_dspy.optimize.select.ask import Replies, usable, without_lm
 from faith_dspy.optimize.select.candidates import candidates
-from faith_dspy.optimize.select.choose import choose as choose_candidate
+from faith_dspy.optimize.select.champion import choose as choose_candidate
 from faith_dspy.schema import LabelledExample, RawVerdict, Verdict
 from faith_dspy.scoring.agreement import JudgeAgreement
 from faith_dspy.scoring.classifier import Classifier
@@ -97,8 +97,9 @@ def choose(
     """
     replies = {}
     for name, judge in judges.items():
-        fields = {"name": name, "kind": "lm", "description": VARIANTS[name].description}
-        replies[name] = Replies(judge, list(answers[name]), fields)
+        described = VARIANTS[name].description
+        variant = JudgeResult(name=name, kind="lm", description=described)
+        replies[name] = Replies(judge, list(answers[name]), variant)
     pool = [a.example for a in words]
     with (
         patch(f"{_HERE}.without_lm", lambda _: list(words)),
@@ -111,7 +112,7 @@ def choose(
     return Chosen(
         name=champion.result.name,
         judge=champion.judge,
-        shape=None if champion.replies is None else champion.replies.name,
+        shape=None if champion.replies is None else champion.replies.variant.name,
         lexical=lexical.judge.classifier,
         scores={
             r.name: round(r.score, 4) for r in choice.compared if r.score is not None

@@ -1,7 +1,7 @@
 """Results of studies that never ran, for the tests of what is made of them."""
 
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult
-from faith_dspy.optimize.select.candidates import measure
+from faith_dspy.optimize.select.candidates import measure_judge
 from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored
 
@@ -36,7 +36,7 @@ def rows(probabilities, labels=(), prefix="a", statements=(), **example):
 
 def agreement(found):
     """As a study measures it."""
-    return measure("it", "lm", found).agreement
+    return measure_judge(JudgeResult(name="it", kind="lm"), found).agreement
 
 
 def judge(name, found, **more):
@@ -48,7 +48,8 @@ def judge(name, found, **more):
         if name == "untuned"
         else "lm"
     )
-    return measure(name, kind, found).model_copy(update=more)
+    result = measure_judge(JudgeResult(name=name, kind=kind), found)
+    return result.model_copy(update=more)
 
 
 def study(champion, untuned=(), /, **more):

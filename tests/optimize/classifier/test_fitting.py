@@ -4,24 +4,28 @@ import random
 import numpy as np
 import pytest
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.classifier import fitting
 from faith_dspy.optimize.classifier.fitting import (
+    BALANCED,
     ClassifierData,
+    OperatingPoint,
     assign_folds,
     recalibrate,
+    review_range,
+    threshold_for,
     weights_of,
 )
 from faith_dspy.optimize.classifier.logistic import (
-    Fit,
-    fit,
+    Regression,
+    fit_logistic,
     platt_scaling,
     soft_minimum,
 )
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import without_lm
-from faith_dspy.optimize.select.testset import by_length
+from faith_dspy.optimize.select.champion import by_length
 from faith_dspy.schema import Judgment, RawJudgment
 from faith_dspy.scoring.classifier import to_logit
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
@@ -79,7 +83,7 @@ def simulate(n, seed, *, lm=0.0, statement_labels=True, base=0.85, per_group=3):
 
 def fit_classifier(answers, names, **more):
     """Fitted with folds by source."""
-    fold_of = assign_folds([a.label for a in answers], [a.source for a in answers], 0)
+    fold_of = assign_folds([a.example for a in answers], 0)
     return fitting.fit_classifier(answers, names, fold_of, **more)
 
 
@@ -102,9 +106,8 @@ def test_learns_from_either_kind_of_label(statement_labels):
     """With labels of statements or of answers alone, unseen answers are told apart."""
     train = simulate(120, 1, statement_labels=statement_labels)
     assert unseen_auroc(train, CLASSIFIER_FEATURES, simulate(400, 2)) > 0.8
-    assert ClassifierData(train, CLASSIFIER_FEATURES).source == (
-        "statements" if statement_labels else "answers"
-    )
+    data = ClassifierData(train, CLASSIFIER_FEATURES)
+    assert data.by_statement is statement_labels
     classifier = fit_classifier(train, CLASSIFIER_FEATURES).classifier
     rate = (
         np.mean([x for a in train for x in a.labels])
@@ -171,7 +174,7 @@ def test_twenty_answers_do_not_overfit():
 def test_no_answer_is_judged_by_what_its_own_labels_taught():
     """All statements of an answer labelled otherwise: within its fold, log-odds keep their proportions."""
     known = simulate(60, 9, per_group=1)
-    fold_of = assign_folds([a.label for a in known], [a.source for a in known], 0)
+    fold_of = assign_folds([a.example for a in known], 0)
     fold = [i for i, a in enumerate(known) if fold_of[a.source] == 0]
     own = known[fold[0]]
     turned = [
@@ -220,7 +223,7 @@ def test_length_is_not_smuggled_in():
 
 def test_every_source_has_one_fold_and_every_fold_both_labels():
     examples = simulate(60, 9)
-    fold_of = assign_folds([e.label for e in examples], [e.source for e in examples], 0)
+    fold_of = assign_folds([e.example for e in examples], 0)
     assert set(fold_of) == {e.source for e in examples}
     for k in range(5):
         assert {e.label for e in examples if fold_of[e.source] == k} == {True, False}
@@ -242,19 +245,18 @@ def test_labels_of_answers_are_none_of_statements():
         for a in made
     ]
     data = ClassifierData(certain, CLASSIFIER_FEATURES)
-    assert (data.source, np.isnan(data.labels).all()) == ("answers", True)
+    assert (data.by_statement, np.isnan(data.labels).all()) == (False, True)
 
 
 @pytest.mark.parametrize(
-    ("labels", "bad", "source"),
-    [(39, 5, "answers"), (40, 5, "statements"), (60, 4, "answers")],
+    ("labels", "bad", "enough"), [(39, 5, False), (40, 5, True), (60, 4, False)]
 )
 def test_labels_of_statements_are_learned_from_where_there_are_enough(
-    labels, bad, source
+    labels, bad, enough
 ):
     """Forty of them, five of the rarer class."""
     rows = [answer([{}] * labels, False, "g", [i >= bad for i in range(labels)])]
-    assert ClassifierData(rows, CLASSIFIER_FEATURES).source == source
+    assert ClassifierData(rows, CLASSIFIER_FEATURES).by_statement is enough
 
 
 def test_soft_minimum_by_hand():
@@ -267,10 +269,12 @@ def test_soft_minimum_by_hand():
 def test_labels_weigh_as_told():
     """Weights of 2 give the fit of the same label given twice; by default both classes weigh the same."""
     x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.0, 1.0, 0.0, 1.0])
-    weighted = fit(x, y, [1], width=0.5, weights=np.array([2.0, 2.0, 2.0, 2.0]))
-    repeated = fit(np.vstack([x, x]), np.concatenate([y, y]), [1], width=0.5)
+    weighted = fit_logistic(
+        x, y, [1], width=0.5, weights=np.array([2.0, 2.0, 2.0, 2.0])
+    )
+    repeated = fit_logistic(np.vstack([x, x]), np.concatenate([y, y]), [1], width=0.5)
     assert weighted.weights == pytest.approx(repeated.weights, abs=1e-3)
-    alike = fit(np.zeros((8, 1)), np.array([1.0] * 6 + [0.0] * 2), [1])
+    alike = fit_logistic(np.zeros((8, 1)), np.array([1.0] * 6 + [0.0] * 2), [1])
     assert alike.intercept == pytest.approx(0, abs=1e-3)
 
 
@@ -350,13 +354,93 @@ def test_weights_of_other_labels_are_a_prior():
     """A few labels leave them nearly as they are, many do not."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 2))
-    prior = Fit(np.zeros(2), np.array([1.0, 3.0]), np.array([2.0, -6.0]), 0.0)
+    prior = Regression(np.zeros(2), np.array([1.0, 3.0]), np.array([2.0, -6.0]), 0.0)
     y = (x[:, 0] + rng.logistic(size=400) / 2 > 0).astype(
         float
     )  # the first feature weighs 2, the other nothing
-    few, many = (fit(x[:n], y[:n], [1, -1], width=0.4, prior=prior) for n in (4, 400))
+    few, many = (
+        fit_logistic(x[:n], y[:n], [1, -1], width=0.4, prior=prior) for n in (4, 400)
+    )
     assert few.weights / few.scales == pytest.approx(
         prior.weights / prior.scales, abs=0.5
     )
     assert many.weights[0] / many.scales[0] == pytest.approx(2, abs=0.5)
     assert -0.8 < many.weights[1] <= 0
+
+
+# Ten answers: unfaithful at .1 .2 .3 .5, faithful at .4 .6 .7 .8 .9 .95.
+PROBABILITIES = np.array([0.1, 0.2, 0.3, 0.5, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95])
+LABELS = np.array([False] * 4 + [True] * 6)
+
+
+def test_an_operating_point_is_read_and_written():
+    read = [
+        OperatingPoint.parse(text) for text in ("balanced", "recall=0.9", " Cost=2.5 ")
+    ]
+    assert read == [
+        BALANCED,
+        OperatingPoint(kind="recall", value=0.9),
+        OperatingPoint(kind="cost", value=2.5),
+    ]
+    assert [OperatingPoint.parse(str(point)) for point in read] == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["best", "balanced=1", "recall", "recall=90", "recall=nan", "cost=0", "cost=inf"],
+)
+def test_a_wrong_operating_point_is_answered_with_a_right_one(text):
+    with pytest.raises(
+        ConfigError,
+        match=f"got operating point '{text}', expected .* balanced; recall=0.9, .* cost=5",
+    ):
+        OperatingPoint.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("point", "threshold"),
+    [
+        ("balanced", 0.6),
+        ("cost=4", 0.8),
+        ("recall=0.4", 0.25),
+        ("recall=0.5", 0.35),
+        ("recall=0.8", 0.55),
+    ],
+)
+def test_thresholds_by_hand(point, threshold):
+    """The share of faithful answers, 6 of 10; 4 / (1 + 4); of the 4 unfaithful ones the 5 · .4 = second lowest, .2, the
+    third, .3, and the fourth, .5: half way from each to the next answer."""
+    assert threshold_for(
+        OperatingPoint.parse(point), PROBABILITIES, LABELS
+    ) == pytest.approx(threshold)
+
+
+def test_a_recall_that_the_labels_cannot_carry_is_refused():
+    """Nine tenths take nine unfaithful answers: the (9 + 1) · .9 = ninth lowest."""
+    with pytest.raises(
+        InputError, match="got 4 unfaithful answers to fit on, expected at least 9"
+    ):
+        threshold_for(OperatingPoint.parse("recall=0.9"), PROBABILITIES, LABELS)
+
+
+@pytest.mark.parametrize("n", [10, 20, 40])
+def test_recall_holds_on_new_answers(n):
+    """Thresholds from n unfaithful answers catch nine tenths of new ones in the mean; without the one more they caught
+    .82, .86 and .88."""
+    rng = np.random.default_rng(n)
+    caught = []
+    for _ in range(400):
+        p = rng.random(2 * n)
+        t = threshold_for(OperatingPoint.parse("recall=0.9"), p, np.arange(2 * n) >= n)
+        caught.append(t)  # of uniform scores the share below it
+    assert 0.89 < np.mean(caught) < 0.95
+
+
+def test_the_review_range_holds_the_answers_nearest_to_the_threshold():
+    """Of ten at a distance of .05, .15 … from .5 a fifth: those at .05, and half way on to .15."""
+    probabilities = np.array(
+        [0.45, 0.55, 0.35, 0.65, 0.25, 0.75, 0.15, 0.85, 0.05, 0.95]
+    )
+    low, high = review_range(probabilities, 0.5)
+    assert sum(low <= p < high for p in probabilities) == 2
+    assert (0.5 - low) == pytest.approx(high - 0.5)

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from faith_dspy.optimize.classifier.logistic import fit, platt_scaling
+from faith_dspy.optimize.classifier.logistic import fit_logistic, platt_scaling
 
 RNG = np.random.default_rng(7)
 LOGITS = 2 * RNG.normal(size=60)
@@ -45,7 +45,7 @@ def test_calibration_finds_the_slope_that_made_the_labels(slope):
 def test_without_a_prior_a_fit_is_logistic_regression():
     x = RNG.normal(size=(200, 2)) * [1.0, 5.0] + 3
     y = (RNG.random(200) < expit(x[:, 0] - 0.2 * x[:, 1] - 2)).astype(np.float64)
-    mine = fit(x, y, [0, 0], width=1e4)
+    mine = fit_logistic(x, y, [0, 0], width=1e4)
     theirs = LogisticRegression(
         C=1e10, class_weight="balanced", tol=1e-9, max_iter=1000
     ).fit(x, y)
@@ -61,7 +61,7 @@ def test_a_fit_of_answers_is_the_minimum_of_its_loss():
     y = (RNG.random(40) < expit(1.5 * worst[:, 0] + worst[:, 1] + 1.5)).astype(
         np.float64
     )
-    mine = fit(x, y, [1, 1], bags, width=0.5)
+    mine = fit_logistic(x, y, [1, 1], bags, width=0.5)
     z = (x - mine.means) / mine.scales
     weights = np.where(y == 1, 0.5 / y.mean(), 0.5 / (1 - y.mean()))
 

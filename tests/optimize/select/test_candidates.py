@@ -6,8 +6,8 @@ from faith_dspy import Judge
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.judge import NO_LM
-from faith_dspy.optimize.classifier.operating_point import BALANCED
-from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.optimize.classifier.fitting import BALANCED, assign_folds
+from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
 from faith_dspy.optimize.select.ask import Replies, usable, verify, without_lm
 from faith_dspy.optimize.select.candidates import (
     FittedJudge,
@@ -15,9 +15,8 @@ from faith_dspy.optimize.select.candidates import (
     candidates,
     cascade,
     fit_judge,
-    pool_folds,
 )
-from faith_dspy.optimize.select.choose import choose
+from faith_dspy.optimize.select.champion import choose
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, Unscored, Verdict
 
 COLOURS = ("blue", "green", "red", "white", "black")
@@ -65,7 +64,7 @@ def replies(labelled, *, separation, shift=0.0, tells=True, seed=1):
     return Replies(
         Judge("openai/known", classifier=None),
         answers,
-        {"name": "sentence", "description": "by sentence"},
+        JudgeResult(name="sentence", kind="lm", description="by sentence"),
     )
 
 
@@ -151,7 +150,7 @@ def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
     seen = verify(judge, map(parse_example, rows))
     assert [a.id for a in usable(seen)] == ["0"]
     known = without_lm(examples(12))
-    fold_of = {**pool_folds([a.example for a in known], 0), seen[2].source: 0}
+    fold_of = {**assign_folds([a.example for a in known], 0), seen[2].source: 0}
     fitted = fit_judge(Judge(NO_LM), [*known, seen[2]], "features", fold_of)
     assert fitted.answers[-1].judgment.unscored is Unscored.LM_FAILED
 

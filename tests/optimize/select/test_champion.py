@@ -4,7 +4,7 @@ from made import rows
 
 from faith_dspy.optimize.results import costs
 from faith_dspy.optimize.select.candidates import Candidate
-from faith_dspy.optimize.select.choose import choose, difference, not_inferior, score
+from faith_dspy.optimize.select.champion import choose, difference, not_inferior, score
 from faith_dspy.schema import Usage
 
 LABELS = [i % 2 == 0 for i in range(400)]
