@@ -183,7 +183,7 @@ class JudgeResult(_Result):
     note: str | None = None
     """Why it was skipped."""
     score: float | None = None
-    """What the champion is chosen by (`faith_dspy.optimize.select.choose`)."""
+    """What the champion is chosen by (`faith_dspy.optimize.select.champion`)."""
     behind: Difference | None = None
     """Its score minus the best one's, on the answers that both may be measured on; None for the best."""
     compile_usage: Usage = Usage()

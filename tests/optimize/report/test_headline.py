@@ -4,7 +4,7 @@ import pytest
 from made import agreement, rows, study
 from test_readme import README, blocks
 
-from faith_dspy.optimize.classifier.operating_point import BALANCED
+from faith_dspy.optimize.classifier.fitting import BALANCED
 from faith_dspy.optimize.report.headline import (
     Measured,
     not_shown,
