@@ -31,6 +31,7 @@ from faith_dspy.optimize.data.splits import (
     PER_PART,
     count_sources,
     split,
+    words_of_context,
 )
 from faith_dspy.report.tables import FEW, few, roughly
 from faith_dspy.schema import LabelledExample
@@ -59,13 +60,13 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
 
     @property
     def examples(self) -> list[LabelledExample]:
-        """The rows that have a label."""
+        """Return the rows that have a label."""
         examples = [parse_example(row) for row in self.rows]
         return [example for example in examples if example.label is not None]
 
     @property
     def sentence(self) -> str:
-        """What was imported and what was left out."""
+        """Say what was imported and what was left out."""
         labels = [example.label for example in self.examples]
         text = f"{counted(len(labels), 'labelled answer')}, {sum(map(bool, labels))} faithful"
         if self.unlabelled:
@@ -253,7 +254,7 @@ def audit_labels(path: Any) -> dict[str, Any]:
     verdicts = Counter(
         s.verdict.value for e in examples for s in e.statements if s.verdict
     )
-    words = sorted(sum(len(c.text.split()) for c in e.context) for e in examples)
+    words = sorted(map(words_of_context, examples))
     at_odds = [e.id for e in examples if _contradicts_statements(e)]
     report: dict[str, Any] = {
         "answers": len(answers),

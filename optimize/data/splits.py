@@ -61,8 +61,8 @@ class Parts(NamedTuple):
 
     @property
     def report(self) -> dict[str, Any]:
-        """`Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and whether
-        the test is ``cross_fitted``."""
+        """Return `Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and
+        whether the test is ``cross_fitted``."""
         parts = {"pool": self.pool, "test": self.test}
         return self.splits.report | {
             "used": {name: len(part) for name, part in parts.items()},
@@ -74,12 +74,13 @@ class Parts(NamedTuple):
 
     @property
     def cross_fitted(self) -> bool:
-        """Whether there are too few labels for a test part, so that every answer is judged by what others taught."""
+        """Return whether there are too few labels for a test part, so that every answer is judged by what others
+        taught."""
         return not self.test
 
     @property
     def sentence(self) -> str:
-        """The line a study begins with."""
+        """Return the line a study begins with."""
         text = f"Labels: pool {_described(self.pool)}"
         if self.cross_fitted:
             return f"{text}. Too few for a test part: agreement will be cross-fitted"
@@ -119,7 +120,7 @@ def read_parts(
 def sample(
     part: Sequence[LabelledExample], n: int, words: int, seed: int
 ) -> list[LabelledExample]:
-    """At most ``n`` examples and ``words`` words: one of each source before the second of any, in an order that
+    """Draw at most ``n`` examples and ``words`` words: one of each source before the second of any, in an order that
     ``seed`` fixes.
 
     A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
@@ -134,11 +135,16 @@ def sample(
             break
         if e.context_key not in contexts:
             contexts.add(e.context_key)
-            words -= sum(len(c.text.split()) for c in e.context)
+            words -= words_of_context(e)
         words -= len(e.answer.split())
         sources[bool(e.label)].add(e.group_key)
         drawn.append(e)
     return drawn
+
+
+def words_of_context(e: LabelledExample) -> int:
+    """Count the words of an example's context."""
+    return sum(len(c.text.split()) for c in e.context)
 
 
 def _sources_in_turn(
@@ -215,48 +221,46 @@ def deal(
     least: int,
     seed: int,
 ) -> list[int]:
-    """The part of each example: whole sources, both labels of each near its share, and in ``least`` sources of a part.
+    """Deal out examples, and return the part of each: whole sources, both labels of each near its share, and in
+    ``least`` sources of a part.
 
     First each part gets the sources it needs, small ones, of the rarer label first; then each of the others goes, the
     largest first, where most is missing. Both labels must be in ``least · parts`` sources. Where a source goes depends
     on its name and ``seed``, not on the order of the examples.
     """
-    size: defaultdict[str, Counter[bool]] = defaultdict(Counter)
-    for label, source in zip(labels, sources, strict=True):
-        size[source][label] += 1
-    order = sorted(size)
+    np = need("numpy", "Splitting labels")
+    names, source_of = np.unique(sources, return_inverse=True)
+    size = np.zeros((len(names), 2))  # answers of each source, by label
+    np.add.at(size, (source_of, np.array(labels, dtype=int)), 1)
+    share = np.array(shares)[:, None] / sum(shares)
+    total = size.sum(axis=0)
+    order = list(range(len(names)))
     random.Random(seed).shuffle(order)
-    order.sort(key=lambda s: size[s].total())
-    total = Counter(labels)
-    part_of: dict[str, int] = {}
-    dealt = [Counter[bool]() for _ in shares]
-    with_label = [Counter[bool]() for _ in shares]
+    order.sort(key=lambda source: size[source].sum())
+    part_of = np.full(len(names), -1)
+    dealt = np.zeros((len(shares), 2))
 
-    def give(source: str, part: int) -> None:
+    def give(source: int, part: int) -> None:
         part_of[source] = part
-        dealt[part].update(size[source])
-        with_label[part].update(size[source].keys())
+        dealt[part] += size[source]
 
-    def missing(part: int, source: str) -> float:
-        """The part's share of what is dealt out that it has not got, by the labels of this source."""
-        share = shares[part] / sum(shares)
-        return sum(
-            n * (share - dealt[part][label] / total[label]) / total[label]
-            for label, n in size[source].items()
-        )
-
-    for label in sorted((True, False), key=lambda y: sum(y in size[s] for s in order)):
+    rarer_first = np.argsort((size > 0).sum(axis=0)[::-1], kind="stable")
+    for label in 1 - rarer_first:
         for part in [*range(len(shares))] * least:
-            if with_label[part][label] < least:
-                left = (s for s in order if s not in part_of and label in size[s])
+            in_part = (part_of == part) & (size[:, label] > 0)
+            if in_part.sum() < least:
+                left = (s for s in order if part_of[s] < 0 and size[s, label])
                 give(next(left), part)
-    for source in reversed([s for s in order if s not in part_of]):
-        give(source, max(range(len(shares)), key=lambda part: missing(part, source)))
-    return [part_of[source] for source in sources]
+    for source in reversed(order):
+        if part_of[source] < 0:
+            missing = size[source] * (share - dealt / total) / total
+            give(source, missing.sum(axis=1).argmax())
+    parts: list[int] = part_of[source_of].tolist()
+    return parts
 
 
 def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
-    """The same examples with their source as `LabelledExample.group`, wherever `group_key` is not just that.
+    """Return the same examples with their source as `LabelledExample.group`, wherever `group_key` is not just that.
 
     A source is all that is joined, one through the other, by the same `group`, the same or a near-same context
     (`NEAR_SAME`), or the same long answer; it is named by its content.
@@ -332,8 +336,8 @@ def _counts(part: Sequence[LabelledExample]) -> dict[str, Any]:
 def check_leakage(
     tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]
 ) -> None:
-    """`InputError` naming the first test examples that share a group, a context (or nearly) or a long answer with what
-    tunes a judge, if there are any."""
+    """Raise `InputError` naming the first test examples that share a group, a context (or nearly) or a long answer with
+    what tunes a judge, if there are any."""
     both = [*tuning, *test]
     leaks: dict[int, str] = {}
     for reason, members in _shared_sources(both):
@@ -351,7 +355,7 @@ def check_leakage(
 
 
 def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs (i < j) of texts whose TF-IDF cosine is at least `NEAR_SAME`. Compares all pairs, block by block."""
+    """Return pairs (i < j) of texts whose TF-IDF cosine is at least `NEAR_SAME`. Compares all pairs, block by block."""
     text = need("sklearn.feature_extraction.text", "Finding near-same contexts")
     neighbors = need("sklearn.neighbors", "Finding near-same contexts")
     sparse = need("scipy.sparse", "Finding near-same contexts")

@@ -62,28 +62,27 @@ class Measured(NamedTuple):
 
 
 def three_lines(m: Measured) -> Table:
-    """Agreement with its interval and n, gain, and next step, a sentence each."""
+    """Say agreement with its interval and n, gain, and next step, a sentence each."""
     lines = (f"Agreement: {_agreement(m)}", f"Gain: {_gain(m)}", f"Next: {_next(m)}")
     return Table("In three lines", notes=lines)
 
 
 def of_study(result: StudyResult) -> Table:
-    """The three lines of a study."""
+    """Return the three lines of a study."""
     champion, *others = result.test
     price, *prices = costs(result.test)
     cheaper = [t for t, cost in zip(others, prices, strict=True) if cost <= price]
-    cross_fitted = result.split.get("cross_fitted")
-    return three_lines(
-        Measured(
-            champion.agreement,
-            result.comparisons,
-            result.judge_dir,
-            "cross-fitted answers (no test)" if cross_fitted else "test answers",
-            chosen=f" {_chosen_on(result)}.",
-            prices={t.name: _price(t) for t in (champion, *cheaper)},
-            asks_lm=champion.lm_share > 0,
-        )
+    measured = Measured(
+        champion.agreement,
+        result.comparisons,
+        result.judge_dir,
+        chosen=f" {_chosen_on(result)}.",
+        prices={t.name: _price(t) for t in (champion, *cheaper)},
+        asks_lm=champion.lm_share > 0,
     )
+    if result.split.get("cross_fitted"):
+        measured = measured._replace(answers="cross-fitted answers (no test)")
+    return three_lines(measured)
 
 
 def of_judge(
@@ -93,29 +92,32 @@ def of_judge(
     *,
     seen: int = 0,
 ) -> Table:
-    """The three lines of a judge: what its export says of its study, or ``agreement`` on other labels.
+    """Return the three lines of a judge: what its export says of its study, or ``agreement`` on other labels.
 
     ``source``: where it was loaded from. ``seen``: how many of these answers had a part in its study.
     """
     # Exported objects without the fields that only other versions have.
     exported = judge.manifest.get("comparison", {})
-    comparisons = {
-        name: Comparison.model_validate(exported[name], extra="ignore")
-        for name in (*CHEAPER, LENGTH)
-        if name in exported
-    }
-    measured = Measured(
-        agreement
-        or Agreement.model_validate(judge.manifest["agreement"], extra="ignore"),
-        comparisons,
-        source or "",
-        prices={} if judge.asks_lm else dict.fromkeys(("champion", LEXICAL), "free"),
-        asks_lm=judge.asks_lm,
-    )
-    if agreement is not None:
-        measured = measured._replace(
-            answers="labelled answers", in_its_study=True, seen=seen
+    comparisons = {}
+    for name in (*CHEAPER, LENGTH):
+        if name in exported:
+            fields = exported[name]
+            comparisons[name] = Comparison.model_validate(fields, extra="ignore")
+    if agreement is None:
+        tested = Agreement.model_validate(judge.manifest["agreement"], extra="ignore")
+        measured = Measured(tested, comparisons, source or "")
+    else:
+        measured = Measured(
+            agreement,
+            comparisons,
+            source or "",
+            answers="labelled answers",
+            in_its_study=True,
+            seen=seen,
         )
+    if not judge.asks_lm:
+        free = dict.fromkeys(("champion", LEXICAL), "free")
+        measured = measured._replace(prices=free, asks_lm=False)
     return three_lines(measured)
 
 
@@ -134,7 +136,7 @@ def _chosen_on(result: StudyResult) -> str:
 
 
 def notes_of(result: StudyResult, reason: str, point: OperatingPoint) -> list[str]:
-    """What a reader must know beside the figures, a sentence each; ``reason``: why the champion was chosen."""
+    """Say what a reader must know beside the figures, a sentence each; ``reason``: why the champion was chosen."""
     notes = [f"{_chosen_on(result)}: {reason}."]
     if not result.variant(result.champion).lm_share:
         notes.append(
@@ -171,7 +173,7 @@ def _operating_point_note(result: StudyResult, point: OperatingPoint) -> str:
 
 
 def not_shown(result: StudyResult) -> str:
-    """``not shown better than chance``, or than its own untuned judge; nothing of a champion that is both."""
+    """Return ``not shown better than chance``, or than its own untuned judge; nothing of a champion that is both."""
     if not better_than_chance(result.tested("champion").agreement):
         return "not shown better than chance"
     if result.comparisons[UNTUNED].verdict != "better":
@@ -180,13 +182,13 @@ def not_shown(result: StudyResult) -> str:
 
 
 def better_than_chance(a: Agreement) -> bool:
-    """Whether so many sources show it."""
+    """Return whether so many sources show it."""
     low = a.balanced_accuracy.low
     return not few_sources(a) and low is not None and low > _CHANCE
 
 
 def few_sources(a: Agreement) -> bool:
-    """Whether the rarer label is in too few to show anything."""
+    """Return whether the rarer label is in too few to show anything."""
     least = a.sources if a.least_sources is None else a.least_sources
     return least is not None and least < SIGNIFICANT_FROM
 

@@ -36,8 +36,8 @@ _NAMES = {
 
 
 def card(result: StudyResult, links: str = "") -> str:
-    """``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow, which has a heading of
-    its own: what it is, what it is worth, and what it is not."""
+    """Write ``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow, which has a
+    heading of its own: what it is, what it is worth, and what it is not."""
     champion = result.variant(result.champion)
     asks = "no LM is asked"
     if champion.lm_share:
@@ -70,7 +70,7 @@ def card(result: StudyResult, links: str = "") -> str:
 
 
 def links(result: StudyResult, model: str | None, here: str) -> str:
-    """What opens in place on MLflow's pages. ``model``: its name in the registry; ``here``: the run's address."""
+    """Link what opens in place on MLflow's pages. ``model``: its name in the registry; ``here``: the run's address."""
     places = {
         "all tables": "artifacts/details.md",
         "prompts, flips and mistakes": "artifacts/learned.html",
@@ -90,7 +90,7 @@ def links(result: StudyResult, model: str | None, here: str) -> str:
 
 
 def variant_markdown(v: JudgeResult) -> str:
-    """A variant's description in MLflow, one line."""
+    """Describe a variant in MLflow, in one line."""
     if v.levels.answers is None:
         return f"{v.description}. **{v.status}**: {v.note}"
     a, u = v.agreement, v.usage
@@ -107,7 +107,7 @@ def variant_markdown(v: JudgeResult) -> str:
 
 
 def prompt_markdown(prompt: Mapping[str, Any]) -> str:
-    """Instructions and demos of a predictor."""
+    """Write instructions and demos of a predictor."""
     parts = [str(prompt.get("instructions", ""))]
     for i, demo in enumerate(prompt.get("demos", ()), 1):
         fields = [f"- {key}: {_as_text(value)}" for key, value in demo.items()]
@@ -120,7 +120,7 @@ def _as_text(value: Any) -> str:
 
 
 def write_learned(result: StudyResult) -> str:
-    """The page, of a result as a study returns it: with the texts that study.json leaves out."""
+    """Render the page, of a result as a study returns it: with the texts that study.json leaves out."""
     import jinja2  # comes with MLflow
 
     folder = files("faith_dspy.report")
@@ -158,7 +158,7 @@ def write_learned(result: StudyResult) -> str:
 
 
 def diff(before: str, after: str) -> list[tuple[str, str]]:
-    """Word by word what is the ``same``, ``gone`` and ``new``, each with its text.
+    """Return word by word what is the ``same``, ``gone`` and ``new``, each with its text.
 
     Joined, all but the new is ``before``, and all but the gone ``after``.
     """
@@ -177,8 +177,8 @@ def diff(before: str, after: str) -> list[tuple[str, str]]:
 def flips(
     untuned: Sequence[JudgedAnswer], champion: Sequence[JudgedAnswer]
 ) -> dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]]:
-    """The answers as (untuned judge's, champion's), by who was right (`_NAMES`); the surest come first. An unscored one
-    is wrong."""
+    """Return the answers as (untuned judge's, champion's), by who was right (`_NAMES`); the surest come first. An
+    unscored one is wrong."""
     pairs: dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]] = {
         name: [] for name in _NAMES.values()
     }

@@ -18,13 +18,13 @@ _BINS = 10
 
 
 def study_figures(result: StudyResult) -> dict[str, Any]:
-    """Matplotlib figures of a whole study, by file name; empty where there is nothing to show."""
+    """Draw Matplotlib figures of a whole study, by file name; empty where there is nothing to show."""
     judges = _ranking(result)
     return {"roc.png": _roc(judges)} if judges else {}
 
 
 def has_roc(result: StudyResult) -> bool:
-    """Whether a study has ROC curves."""
+    """Return whether a study has ROC curves."""
     return bool(_ranking(result))
 
 
@@ -46,7 +46,8 @@ def _scored(rows: Sequence[Row]) -> list[tuple[int, float]]:
 def judge_figures(
     rows: Sequence[Row], agreement: Agreement, title: str
 ) -> dict[str, Any]:
-    """Matplotlib figures of one judge on one part, by file name; calibration where its scores are probabilities."""
+    """Draw Matplotlib figures of one judge on one part, by file name; calibration where its scores are
+    probabilities."""
     import numpy as np
     from sklearn.calibration import CalibrationDisplay
     from sklearn.metrics import ConfusionMatrixDisplay

@@ -33,7 +33,6 @@ from faith_dspy.report.tables import (
     table_of,
 )
 from faith_dspy.scoring.agreement import (
-    Agreement,
     JudgeAgreement,
     measure_agreement,
 )
@@ -59,7 +58,7 @@ _SIDE_BY_SIDE = (
 
 
 def study_tables(result: StudyResult) -> list[Table]:
-    """All tables, the most important last, as one reads a terminal."""
+    """Return all tables, the most important last, as one reads a terminal."""
     tables = (
         variants_table(result),
         groups_table(result),
@@ -72,7 +71,7 @@ def study_tables(result: StudyResult) -> list[Table]:
 
 
 def variants_table(result: StudyResult) -> Table:
-    """All candidates, on the pool."""
+    """Show all candidates, on the pool."""
     tried = [v for v in result.variants if v.levels.answers is not None]
     order = sorted(zip(costs(tried), tried, strict=True), key=_cheapest_first)
     columns = {
@@ -111,7 +110,7 @@ def _behind(v: JudgeResult) -> str:
 
 
 def testset_table(result: StudyResult) -> Table:
-    """The champion, what it is compared with, and people, on the testset."""
+    """Show the champion, what it is compared with, and people, on the testset."""
     rows = list(result.test)
     people = ""
     if result.ceiling is not None:
@@ -147,13 +146,13 @@ def _by_lm(judge: JudgeResult, total: float) -> str:
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
-    """Agreement on statements and evidence, of which the length baseline says nothing, as far as labels tell."""
+    """Show agreement on statements and evidence, of which the length baseline says nothing, as far as labels tell."""
     judges = {_tested_name(t): t.levels for t in result.test if t.name != LENGTH}
     return level_tables(judges)
 
 
 def verdict(result: StudyResult) -> Table:
-    """What may be said of the champion, a sentence each."""
+    """Say what may be said of the champion, a sentence each."""
     notes = [capitalised(c.sentence) for c in result.comparisons.values()]
     notes += result.notes
     if not result.finished:
@@ -164,8 +163,8 @@ def verdict(result: StudyResult) -> Table:
 
 
 def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
-    """Agreement of one judge by kind of test answer: each value of each tag of the labels file, and each language,
-    guessed where the file does not say.
+    """Measure agreement of one judge by kind of test answer: each value of each tag of the labels file, and each
+    language, guessed where the file does not say.
 
     In each facet the largest group comes first; those with too few answers to be measured are counted in one row.
     Facets with fewer than two groups, or none to measure, are left out.
@@ -202,7 +201,8 @@ def _enough(part: Sequence[JudgedAnswer]) -> bool:
 
 
 def groups_table(result: StudyResult) -> Table | None:
-    """The champion by kind of answer, on the testset; None where all answers are alike, or too few to be divided."""
+    """Show the champion by kind of answer, on the testset; None where all answers are alike, or too few to be
+    divided."""
     if not result.groups:
         return None
     columns = {
@@ -223,7 +223,7 @@ def groups_table(result: StudyResult) -> Table | None:
 
 
 def classifier_table(result: StudyResult, most: int | None = None) -> Table | None:
-    """What the classifier uses, the strongest feature first; None without a classifier."""
+    """Show what the classifier uses, the strongest feature first; None without a classifier."""
     c = result.classifier
     if c is None:
         return None
@@ -244,19 +244,20 @@ def classifier_table(result: StudyResult, most: int | None = None) -> Table | No
 
 
 def worst_first(rows: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
-    """The answers a judge is wrong about, the surer the earlier; then those it left unscored; then the right ones."""
+    """Sort answers: those a judge is wrong about, the surer the earlier; then those it left unscored; then the right
+    ones."""
     return sorted(
         rows, key=lambda r: (r.predicted == r.label, r.predicted is None, -sure(r))
     )
 
 
 def sure(row: JudgedAnswer) -> float:
-    """How far the judge is from undecided, at most .5."""
+    """Return how far the judge is from undecided, at most .5."""
     return 0.0 if row.probability is None else abs(row.probability - 0.5)
 
 
 def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
-    """One judge's answers, its worst mistakes first."""
+    """Show one judge's answers, its worst mistakes first."""
     columns = {
         "right": _right,
         "people": lambda r: OUTCOME[r.label],
@@ -294,7 +295,7 @@ def _statements(row: JudgedAnswer) -> str:
 
 
 def spent(result: StudyResult) -> Table:
-    """What the study cost."""
+    """Say what the study cost."""
     u = result.usage
     cached = ""
     if result.replayed:
@@ -319,7 +320,7 @@ def _short(judge: JudgeResult) -> str:
 
 
 def stress_tables(report: StressReport) -> list[Table]:
-    """A row for each perturbation; the worst one is marked and its misses are shown."""
+    """Show a row for each perturbation; the worst one is marked and its misses are shown."""
     columns = {
         "perturbation": lambda p: MARK * (p.name == report.worst) + p.name,
         "must be": lambda p: p.must,
@@ -348,7 +349,7 @@ def _miss(miss: Miss) -> str:
 
 
 def capitalised(sentence: str) -> str:
-    """With a capital at its beginning, the rest as it is."""
+    """Write a sentence with a capital at its beginning, the rest as it is."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -378,33 +379,25 @@ def compare_champions(a: StudyResult, b: StudyResult) -> Comparison | None:
 def studies_tables(
     studies: Sequence[StudyResult], pairs: Sequence[Comparison]
 ) -> list[Table]:
-    """What each reached, and what can be told apart."""
+    """Show what each reached, and what can be told apart."""
 
-    def agreement(row: tuple[int, StudyResult], judge: str = "champion") -> Agreement:
-        return row[1].tested(judge).agreement
-
-    def people(row: tuple[int, StudyResult]) -> str:
-        ceiling = row[1].ceiling
-        return NONE if ceiling is None else number(ceiling.balanced_accuracy.value)
-
-    columns = {
-        "#": lambda row: str(row[0]),
-        "study": lambda row: _end(row[1].judge_dir) or row[1].study_id[:8],
-        "balanced\naccuracy": lambda row: estimate(agreement(row).balanced_accuracy),
-        "AUROC": lambda row: estimate(agreement(row).auroc),
-        "untuned": lambda row: number(agreement(row, UNTUNED).balanced_accuracy.value),
-        "lexical": lambda row: number(agreement(row, LEXICAL).balanced_accuracy.value),
-        "people": people,
-    }
-    numbered = list(enumerate(studies, 1))
-    notes = [_summary(i, study) for i, study in numbered]
+    rows, notes = [], []
+    for i, study in enumerate(studies, 1):
+        champion = study.tested("champion").agreement
+        untuned, lexical = (study.tested(x).agreement for x in (UNTUNED, LEXICAL))
+        others = (untuned, lexical, study.ceiling)
+        cells = [number(a.balanced_accuracy.value) if a else NONE for a in others]
+        name = _end(study.judge_dir) or study.study_id[:8]
+        accuracy, auroc = estimate(champion.balanced_accuracy), estimate(champion.auroc)
+        rows.append((str(i), name, accuracy, auroc, *cells))
+        notes.append(_summary(i, study))
     notes += [capitalised(pair.sentence) for pair in pairs]
     if len({_answers(study) for study in studies}) > 1:
         notes.append(_SIDE_BY_SIDE)
-    champions = table_of(
+    champions = Table(
         "Champions, each on its own testset",
-        columns,
-        numbered,
+        ("#", "study", "balanced\naccuracy", "AUROC", UNTUNED, "lexical", "people"),
+        tuple(rows),
         caption="untuned, lexical, people: balanced accuracy of the untuned judge, of the lexical baseline, and of "
         f"one annotator against the others. {INTERVALS}",
     )

@@ -71,11 +71,12 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
         study = _study_of(client, present.run_id)
     decision = decide_promotion(result, study, first=present is None)
     accuracy = result.tested("champion").agreement.balanced_accuracy
+    promoted = "yes" if decision.promoted else "no"
     tags = {
         _JUDGE: judge,
         **_origin(result),
         "test_balanced_accuracy": estimate(accuracy),
-        "promoted": f"{'yes' if decision.promoted else 'no'}: {decision.reason}",
+        "promoted": f"{promoted}: {decision.reason}",
     }
     # MLflow's lists show the first line of a description.
     card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
@@ -124,8 +125,8 @@ def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) 
 def decide_promotion(
     result: StudyResult, present: StudyResult | None, *, first: bool = False
 ) -> Decision:
-    """Whether a study's champion takes the alias: from the champion whose study is ``present`` (None: unknown), or as
-    the ``first``.
+    """Decide whether a study's champion takes the alias: from the champion whose study is ``present`` (None: unknown),
+    or as the ``first``.
 
     It must be shown better than chance, and not worse than what costs no labels or no LM. One that was only
     cross-fitted replaces none that was tested, or may have been. If both were tested on the same answers, one shown
@@ -185,12 +186,11 @@ def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
                 client.set_registered_model_alias(name, alias, version)
             else:
                 client.delete_registered_model_alias(name, alias)
-    states = []
-    for alias, version in swapped.items():
-        states.append(
-            f"{f'version {version}' if version else 'no version'} is @{alias}"
-        )
-    return f"{name}: {'; '.join(states)}. Repeat to undo."
+    versions = {
+        alias: f"version {v}" if v else "no version" for alias, v in swapped.items()
+    }
+    states = "; ".join(f"{version} is @{alias}" for alias, version in versions.items())
+    return f"{name}: {states}. Repeat to undo."
 
 
 def _aliases(client: Any, name: str) -> dict[str, str] | None:

@@ -178,7 +178,7 @@ def read_reviews(
 def read_feedback(
     store: Store, name: str = NAME, values: Mapping[str, bool] | None = None
 ) -> ImportedLabels:
-    """`label_traces` all traces of the store's experiment, the oldest first."""
+    """Read labels (`label_traces`) of all traces of the store's experiment, the oldest first."""
     with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
         labelled = [t.info for t in _search(store) if _by_person(t, name)]
         labelled.sort(key=lambda info: info.request_time)
@@ -465,7 +465,8 @@ def _answer_of(trace: Trace) -> dict[str, Any]:
         row["context"] = []
         for document in context.outputs:
             text, source = document["page_content"], document["metadata"].get("doc_uri")
-            row["context"].append({"text": text, "source": source} if source else text)
+            chunk = {"text": text, "source": source} if source else text
+            row["context"].append(chunk)
     for name in ("context", "answer"):
         if not (row.get(name) or "error" in row):
             row["error"] = f"it has no {name}"
@@ -508,9 +509,9 @@ class _Rows:
 
 def _statement(number: int, text: str, opinions: Sequence[_Opinion]) -> dict[str, Any]:
     """A statement with the majority's verdict, and the reasons of those who gave it."""
-    told = [o for o in opinions if o.unsupported is not None]
-    against = [o for o in told if number in (o.unsupported or ())]
-    supported = majority(o not in against for o in told)
+    marked = [o for o in opinions if o.unsupported is not None]
+    against = [o for o in marked if number in (o.unsupported or ())]
+    supported = majority(o not in against for o in marked)
     if supported is None:
         return {"text": text}
     if supported:

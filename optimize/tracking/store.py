@@ -87,7 +87,7 @@ def connect(
 
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
-    """An `mlflow.MlflowClient` of a tracking store, as `connect` finds it."""
+    """Return an `mlflow.MlflowClient` of a tracking store, as `connect` finds it."""
     named = uri or os.environ.get("MLFLOW_TRACKING_URI")
     uri = named or DEFAULT if create else nearest_store(named)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
@@ -130,8 +130,8 @@ def _alone(uri: str) -> AbstractContextManager[None]:
 
 
 def nearest_store(uri: str | None = None) -> str:
-    """The store that studies are read from: ``uri``, else MLFLOW_TRACKING_URI, else the ``mlflow.db`` of this folder or
-    of the nearest one above. `InputError` where there is none."""
+    """Return the store that studies are read from: ``uri``, else MLFLOW_TRACKING_URI, else the ``mlflow.db`` of this
+    folder or of the nearest one above. `InputError` where there is none."""
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri:
         if is_missing(uri):
@@ -150,19 +150,19 @@ def nearest_store(uri: str | None = None) -> str:
 
 
 def page_of(store: Store, run_id: str) -> str:
-    """The address of a run on MLflow's pages: on its server, else where `faith-dspy ui` shows them."""
+    """Return the address of a run on MLflow's pages: on its server, else where `faith-dspy ui` shows them."""
     on_server = store.uri.startswith(("http://", "https://"))
     server = redacted(store.uri).rstrip("/") if on_server else UI
     return f"{server}/#/experiments/{store.experiment_id}/runs/{run_id}"
 
 
 def redacted(uri: str) -> str:
-    """A store's address without user and password."""
+    """Return a store's address without user and password."""
     return re.sub(r"//[^/@\s]*@", "//", uri)
 
 
 def reason(exc: Exception) -> str:
-    """First line of an exception's message."""
+    """Return the first line of an exception's message."""
     line = redacted(str(exc).strip().partition("\n")[0])
     return line[:300].rstrip(".") or type(exc).__name__
 
@@ -242,13 +242,14 @@ def global_store(uri: str) -> Iterator[None]:
         yield
     finally:
         # None is how MLflow goes back to the environment variable, which `set_tracking_uri` changes.
-        mlflow.set_tracking_uri(before if was_set else None)  # type: ignore[arg-type]
+        restored: Any = before if was_set else None
+        mlflow.set_tracking_uri(restored)
         if environment is not None:
             os.environ["MLFLOW_TRACKING_URI"] = environment
 
 
 def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
-    """A finished study, without the texts that were judged.
+    """Read a finished study, without the texts that were judged.
 
     ``source``: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first six or
     more characters of one. ``tracking_uri``: default the `nearest_store`. `InputError` names the studies there are.
@@ -277,7 +278,7 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
 
 
 def read_result(client: Any, run_id: str) -> StudyResult:
-    """The study of an MLflow run; `InputError` where it holds none."""
+    """Read the study of an MLflow run; `InputError` where it holds none."""
     where = f"MLflow run {run_id[:8]}"
     try:
         path = Path(client.download_artifacts(run_id, STUDY_FILE))
@@ -291,7 +292,7 @@ def read_result(client: Any, run_id: str) -> StudyResult:
 def last_studies(
     experiment: str, tracking_uri: str | None = None, n: int = 10
 ) -> list[StudyResult]:
-    """The last ``n`` finished studies of an MLflow experiment, the newest first."""
+    """Read the last ``n`` finished studies of an MLflow experiment, the newest first."""
     client, uri, experiment_id = connect(tracking_uri, experiment, create=False)
     with mlflow_errors(uri):
         runs = _study_runs(client, [experiment_id])

@@ -121,7 +121,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
 
     @property
     def page(self) -> str:
-        """The address of the study's run on MLflow's pages."""
+        """Return the address of the study's run on MLflow's pages."""
         return page_of(self._store, self.run_id)
 
     def count_openings(self, test_hash: str) -> int | None:
@@ -292,7 +292,7 @@ def _datasets(setup: StudySetup) -> list[DatasetInput]:
 
 
 def agreement_metrics(part: str, levels: JudgeAgreement) -> Metrics:
-    """Agreement on answers, statements and evidence, as far as it is known."""
+    """Return agreement on answers, statements and evidence, as far as it is known."""
     metrics: Metrics = {}
     a, statements, evidence = levels.answers, levels.statements, levels.evidence
     if a is not None:
@@ -309,7 +309,7 @@ def agreement_metrics(part: str, levels: JudgeAgreement) -> Metrics:
 
 
 def cost_metrics(usage: Usage, answers: int) -> Metrics:
-    """Prompt tokens that were not cached, seconds and dollars; empty for no answers."""
+    """Return prompt tokens that were not cached, seconds and dollars; empty for no answers."""
     if not answers:
         return {}
     dollars = None if usage.dollars is None else 1000 * usage.dollars / answers
