@@ -356,16 +356,18 @@ def check_leakage(
 
 def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
     """Return pairs (i < j) of texts whose TF-IDF cosine is at least `NEAR_SAME`. Compares all pairs, block by block."""
-    text = need("sklearn.feature_extraction.text", "Finding near-same contexts")
-    neighbors = need("sklearn.neighbors", "Finding near-same contexts")
-    sparse = need("scipy.sparse", "Finding near-same contexts")
     if len(texts) < 2:
         return []
-    vectorizer = text.TfidfVectorizer(ngram_range=(1, 2), token_pattern=_TOKEN)
-    near = neighbors.radius_neighbors_graph(
+    need("sklearn", "Finding near-same contexts")
+    from scipy.sparse import triu
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.neighbors import radius_neighbors_graph
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=_TOKEN)
+    near = radius_neighbors_graph(
         vectorizer.fit_transform(texts), radius=1 - NEAR_SAME + 1e-12, metric="cosine"
     )
-    pairs = sparse.triu(near, k=1)
+    pairs = triu(near, k=1)
     return sorted(zip(pairs.row.tolist(), pairs.col.tolist(), strict=True))
 
 

@@ -119,6 +119,10 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _as_words(name: object) -> str:
+    return str(name).replace("_", " ")
+
+
 def write_learned(result: StudyResult) -> str:
     """Render the page, of a result as a study returns it: with the texts that study.json leaves out."""
     import jinja2  # comes with MLflow
@@ -135,16 +139,15 @@ def write_learned(result: StudyResult) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["number"] = number
-    environment.filters["words"] = lambda name: str(name).replace("_", " ")
-    variant = result.variant(result.champion)
+    filters: dict[str, Any] = {"number": number, "text": _as_text, "words": _as_words}
+    environment.filters |= filters
+    environment.globals["diff"] = diff
     champion = result.tested("champion").answers
     wrong = [r for r in tables.worst_first(champion) if r.predicted != r.label]
     page = environment.from_string(template).render(
         result=result,
-        champion=variant,
+        champion=result.variant(result.champion),
         three=headline.of_study(result).notes,
-        prompts=_prompts(variant),
         flips=flips(result.tested("untuned").answers, champion),
         mistakes=wrong,
         most=_MOST,
@@ -188,19 +191,3 @@ def flips(
         right = (old.predicted == old.label, new.predicted == new.label)
         pairs[_NAMES[right]].append((old, new))
     return pairs
-
-
-def _prompts(
-    variant: JudgeResult,
-) -> list[tuple[str, list[tuple[str, str]], list[dict[str, str]]]]:
-    """For each predictor: name, the diff of its instructions, and its demos."""
-    changes = []
-    for name, prompt in variant.prompts.items():
-        after = str(prompt.get("instructions", ""))
-        seed = variant.seed_prompts.get(name, {})
-        before = str(seed.get("instructions", after))
-        demos = []
-        for demo in prompt.get("demos", ()):
-            demos.append({field: _as_text(value) for field, value in demo.items()})
-        changes.append((name, diff(before, after), demos))
-    return changes
