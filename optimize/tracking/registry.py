@@ -89,8 +89,10 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
         )
     registered = f"Registered as {name} version {version.version}"
     if not decision.promoted:
-        stays = f"stays version {present.version}" if present else "is given to none"
-        return f"{registered}, but @{CHAMPION} {stays}: {decision.reason}."
+        but = f"not @{CHAMPION}"
+        if present is not None:
+            but = f"@{CHAMPION} stays version {present.version}"
+        return f"{registered}, but {but}: {decision.reason}."
     if present is not None:
         client.set_registered_model_alias(name, PREVIOUS, present.version)
     client.set_registered_model_alias(name, CHAMPION, version.version)

@@ -148,7 +148,7 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
 
     Nobody who is no better than chance, or was held back under stress, is champion, whoever is there.
     """
-    nobody = "but @champion is given to none: it"
+    nobody = "but not @champion: it"
     assert registered(study(WRONG, study_id="none")) == (
         f"1, {nobody} is not shown better than chance.",
         {},
