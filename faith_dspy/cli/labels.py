@@ -271,11 +271,9 @@ def import_(
 @app.command()
 def pull(
     out: Out = Path("labels.jsonl"),
-    queues: Annotated[
-        list[str] | None,
-        cli.option(
-            "--queue", "Review queue that `labels push` made. Repeatable.", "NAME"
-        ),
+    queue: Annotated[
+        str | None,
+        cli.option("--queue", "Review queue that `labels push` made.", "NAME"),
     ] = None,
     reviewer: Annotated[
         str | None,
@@ -290,7 +288,7 @@ def pull(
     values: Values = None,
     tracking_uri: cli.TrackingURI = None,
 ) -> None:
-    """Write what the reviewers of queues said into a labels file, or, without --queue, people's assessments of traces.
+    """Write what the reviewers of a queue said into a labels file, or, without --queue, people's assessments of traces.
 
     The label is the majority's; each person's own is kept in 'annotators', and an answer on which people are evenly
     split has no label. Unfinished reviews are counted.
@@ -304,13 +302,9 @@ def pull(
 
     check_writable(out)
     store = connect(tracking_uri, experiment, create=False)
-    if queues:
-        names = ", ".join(map(repr, queues))
-        _write(
-            read_reviews(store, queues, reviewer),
-            out,
-            f"nobody has finished a review of the queue {names}: %s",
-        )
+    if queue:
+        none = f"nobody has finished a review of the queue {queue!r}: %s"
+        _write(read_reviews(store, queue, reviewer), out, none)
         return
     labels = read_feedback(store, name, parse_values(values or ()))
     none = f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}"

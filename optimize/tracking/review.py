@@ -1,8 +1,8 @@
 """People's labels in MLflow: answers as a review queue, and what people said of traces as labels.
 
 An answer is a trace. MLflow shows reviewers a trace's previews, so these hold what there is to read: question and
-numbered chunks, and the answer with its statements numbered. A queue has questions of its own, because without a login
-everybody is ``default``: two queues with the same answers are two people's labels.
+numbered chunks, and the answer with its statements numbered. Labels belong to the answer, by person, whatever queue
+they were given in; without a login everybody is ``default``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import random
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -141,37 +140,30 @@ def queue_answers(
 
 
 def read_reviews(
-    store: Store, queues: Sequence[str], reviewer: str | None = None
+    store: Store, queue: str, reviewer: str | None = None
 ) -> ImportedLabels:
     """Read what reviewers said, as rows of a labels file: every finished review, one row an answer.
 
-    The label is the majority's, over all queues; an answer on which people are split has none, and keeps everyone's
-    own. A reviewer who did not log in has the name ``reviewer``, else that of the queue. Statement verdicts and reasons
-    are those of the reviewers who gave them.
+    The label is the majority's; an answer on which people are split has none, and keeps everyone's own. A reviewer who
+    did not log in has the name ``reviewer``, else that of the queue. Statement verdicts and reasons are those of the
+    reviewers who gave them.
     """
-    unfinished = 0
-    finished: defaultdict[str, list[str]] = defaultdict(list)
     with mlflow_errors(store.uri, "read a review queue"), global_store(store.uri):
-        by_name = {queue.name: queue for queue in _queues(store)}
-        for name in queues:
-            if name not in by_name:
-                names = ", ".join(sorted(by_name)) or "none"
-                raise InputError(
-                    f"there is no review queue {name!r}; the experiment has {names}."
-                )
-            for item in _items(by_name[name]):
-                if item.status == "complete":
-                    finished[item.item_id].append(name)
-                else:
-                    unfinished += 1
+        by_name = {q.name: q for q in _queues(store)}
+        if queue not in by_name:
+            names = ", ".join(sorted(by_name)) or "none"
+            raise InputError(
+                f"there is no review queue {queue!r}; the experiment has {names}."
+            )
+        items = list(_items(by_name[queue]))
+        finished = [item.item_id for item in items if item.status == "complete"]
         traces = [store.client.get_trace(item, display=False) for item in finished]
     traces.sort(key=lambda trace: trace.info.request_time)
     rows = _Rows()
     for trace in traces:
-        opinions: list[_Opinion] = []
-        for name in finished[trace.info.trace_id]:
-            opinions += _reviews(trace, name, reviewer or name, rows.unreadable)
+        opinions = _reviews(trace, reviewer or queue, rows.unreadable)
         rows.add(trace, _statements_of(trace), opinions)
+    unfinished = len(items) - len(finished)
     return label_by_majority(rows.rows, rows.unreadable, unfinished=unfinished)
 
 
@@ -235,10 +227,6 @@ def _items(queue: ReviewQueue) -> Iterable[Any]:
     return _pages(list_review_queue_items, queue.queue_id)
 
 
-def _question(text: str, queue: str) -> str:
-    return f"{text} ({queue})"
-
-
 def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
     """The queue of that name, made with its questions if it is not there."""
     from mlflow.genai import label_schemas, review_queues
@@ -257,19 +245,18 @@ def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
     ids = {schema.name: schema.schema_id for schema in present}
     schema_ids = []
     for text, answer in inputs.items():
-        question = _question(text, name)
-        if question not in ids:
+        if text not in ids:
             schema = label_schemas.create_label_schema(
-                question,
+                text,
                 type="feedback",
                 input=answer,
                 instruction=_HINTS[text],
                 enable_comment=text == FAITHFUL,
                 experiment_id=store.experiment_id,
             )
-            ids[question] = schema.schema_id
+            ids[text] = schema.schema_id
             time.sleep(0.002)  # MLflow shows the newest first, and has milliseconds
-        schema_ids.append(ids[question])
+        schema_ids.append(ids[text])
     new: ReviewQueue = review_queues.create_review_queue(
         name,
         queue_type="custom",
@@ -429,14 +416,12 @@ def _opinion(
     return _Opinion(who, at, a.value, faithful, marks, a.rationale or "")
 
 
-def _reviews(
-    trace: Trace, queue: str, reviewer: str, unreadable: list[str]
-) -> list[_Opinion]:
-    """What people answered to a queue's questions about an answer."""
+def _reviews(trace: Trace, reviewer: str, unreadable: list[str]) -> list[_Opinion]:
+    """What people answered to the questions about an answer."""
     count = len(_statements_of(trace))
-    marks = _by_person(trace, _question(UNSUPPORTED, queue))
+    marks = _by_person(trace, UNSUPPORTED)
     opinions = []
-    for who, a in _by_person(trace, _question(FAITHFUL, queue)).items():
+    for who, a in _by_person(trace, FAITHFUL).items():
         name = reviewer if who == _NOBODY else who
         numbers: frozenset[int] = frozenset()
         if who in marks and count <= _MOST:

@@ -64,15 +64,10 @@ def finish(
     """What MLflow's page does when a reviewer submits answers."""
     trace_id, store = trace_of(row, experiment).trace_id, connect(None, experiment)
     person = AssessmentSource("HUMAN", who)
-    name = f"{FAITHFUL} ({queue})"
-    mlflow.log_feedback(
-        trace_id=trace_id, name=name, value=faithful, source=person, rationale=why
-    )
+    common = {"trace_id": trace_id, "source": person}
+    mlflow.log_feedback(name=FAITHFUL, value=faithful, rationale=why, **common)
     if unsupported:
-        name = f"{UNSUPPORTED} ({queue})"
-        mlflow.log_feedback(
-            trace_id=trace_id, name=name, value=list(unsupported), source=person
-        )
+        mlflow.log_feedback(name=UNSUPPORTED, value=list(unsupported), **common)
     found = review_queues.get_review_queue(
         name=queue, experiment_id=store.experiment_id
     )
@@ -80,8 +75,8 @@ def finish(
     review_queues.set_review_queue_item_status(found.queue_id, **done)
 
 
-def reviews(*queues, experiment="faithfulness", reviewer=None):
-    return read_reviews(connect(None, experiment), queues or ["first"], reviewer)
+def reviews(queue="first", experiment="faithfulness", reviewer=None):
+    return read_reviews(connect(None, experiment), queue, reviewer)
 
 
 def test_from_answers_to_labels(own_store):
@@ -133,16 +128,18 @@ def test_what_a_reviewer_reads(own_store):
 
 
 def test_two_people(own_store):
-    """Two queues are two people's labels of the same answers, by the queues' names where nobody logs in; an answer on
-    which they are split keeps both labels and has none of its own, and `audit` measures their agreement."""
-    for queue in ("ann", "bea"):
+    """Labels belong to the answer: of two people in two queues, either has both, under their logins, or ``--reviewer``
+    of one who did not log in. An answer on which they are split keeps both labels and has none of its own, and `audit`
+    measures their agreement."""
+    for queue in ("first", "second"):
         queue_answers([KETTLE, CUP], queue)
     assert len(traces()) == 2
-    finish(KETTLE, "ann", False, ["1", "2"])
-    finish(KETTLE, "bea", True)
-    finish(CUP, "ann", True)
-    finish(CUP, "bea", True, who="Beatrice")
-    labels = reviews("ann", "bea")
+    finish(KETTLE, "first", False, ["1", "2"], who="ann")
+    finish(KETTLE, "second", True)
+    finish(CUP, "first", True, who="ann")
+    finish(CUP, "second", True)
+    labels = reviews("second", reviewer="bea")
+    assert labels == reviews("first", reviewer="bea")
     kettle, cup = sorted(labels.rows, key=lambda r: r["answer"])
     assert (kettle["faithful"], kettle["annotators"]) == (
         None,
@@ -151,7 +148,7 @@ def test_two_people(own_store):
     assert "statements" not in kettle
     assert (cup["faithful"], cup["annotators"]) == (
         True,
-        {"ann": True, "Beatrice": True},
+        {"ann": True, "bea": True},
     )
     assert cup["statements"] == [{"text": "It is a cup.", "verdict": "fully_supported"}]
     assert (labels.split, labels.unfinished) == (["kettle"], 0)

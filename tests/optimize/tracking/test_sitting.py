@@ -1,4 +1,4 @@
-"""A sitting: two people label answers on MLflow's page, in a browser, and what they clicked is pulled.
+"""A sitting: somebody labels answers on MLflow's page, in a browser, and what was clicked is pulled.
 
 With FAITH_DSPY_IMAGES=folder it draws what a reviewer sees.
 """
@@ -30,20 +30,16 @@ KETTLE = {
     "answer": "It is blue. It is new.",
 }
 CUP = {"id": "cup", "context": ["A cup."], "answer": "It is a cup."}
-SAYS = {
-    "ann": {"kettle": "Not faithful", "cup": "Faithful"},
-    "bea": {"kettle": "Not faithful", "cup": "Not faithful"},
-}
-"""Of each reviewer, whose queue has that name."""
+SAYS = {"kettle": "Not faithful", "cup": "Faithful"}
 
 
-def review(b, address, who):
+def review(b, address):
     """Open the queue and label both of its answers, as a person would: by clicks and keys."""
     b.visit("about:blank")
     b.visit(address)
     b.wait(f"Boolean({START})", SECONDS)
     b.js(f"{START}.click()")
-    for _ in SAYS[who]:
+    for _ in SAYS:
         b.wait(
             f"document.querySelector('{SUBMIT}') && {TEXT}.includes('Chunk 0')", SECONDS
         )
@@ -51,11 +47,11 @@ def review(b, address, who):
             "new URLSearchParams(location.hash.split('?')[1]).get('selectedItemId')"
         )
         name = "kettle" if b.js(f"{TEXT}.includes('It is new.')") else "cup"
-        choice = SAYS[who][name]
+        choice = SAYS[name]
         b.js("document.getElementById('picked')?.removeAttribute('id')")
         b.js(f"({CHOICE.format(json.dumps(choice))}).id = 'picked'")
         b.point("#picked", click=True)
-        if "FAITH_DSPY_IMAGES" in os.environ and (who, name) == ("ann", "kettle"):
+        if "FAITH_DSPY_IMAGES" in os.environ and name == "kettle":
             Path(os.environ["FAITH_DSPY_IMAGES"], "review.png").write_bytes(b.picture())
         b.wait(f"!document.querySelector('{SUBMIT}').disabled", SECONDS)
         b.point(SUBMIT, click=True)
@@ -66,8 +62,8 @@ def review(b, address, who):
 
 
 def test_from_push_to_pull(own_store, browser):
-    """Both people's labels are there; where they are split, there is none."""
-    pages = {who: queue_answers([KETTLE, CUP], who).page for who in SAYS}
+    """What was clicked is the label, under the reviewer's name."""
+    page = queue_answers([KETTLE, CUP], "november").page
     store, port = connect(), free_port()
     browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
     browser.size(1500, 950)
@@ -82,13 +78,9 @@ def test_from_push_to_pull(own_store, browser):
         "1",
     ]
     with serving([*command, "--port", str(port)], own_store, port):
-        for who, page in pages.items():
-            review(browser, f"http://127.0.0.1:{port}/{page}", who)
-    labels = read_reviews(store, list(SAYS))
+        review(browser, f"http://127.0.0.1:{port}/{page}")
+    labels = read_reviews(store, "november", "ann")
     cup, kettle = sorted(labels.rows, key=lambda row: row["id"])
-    assert (labels.split, labels.unfinished, labels.unreadable) == (["cup"], 0, [])
-    assert (cup["faithful"], cup["annotators"]) == (None, {"ann": True, "bea": False})
-    assert (kettle["faithful"], kettle["annotators"]) == (
-        False,
-        {"ann": False, "bea": False},
-    )
+    assert (labels.split, labels.unfinished, labels.unreadable) == ([], 0, [])
+    for row, faithful in ((cup, True), (kettle, False)):
+        assert (row["faithful"], row["annotators"]) == (faithful, {"ann": faithful})
