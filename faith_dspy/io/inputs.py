@@ -11,37 +11,18 @@ from typing import Any
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.conversation import from_conversation
+from faith_dspy.io.names import TABLES
 from faith_dspy.schema import Chunk
 
-Names = Mapping[str, tuple[str, ...]]
-
-
-def _names(**fields: str) -> Names:
-    return {field: tuple(names.split()) for field, names in fields.items()}
-
-
-_CONTEXT = "retrieved_contexts retrieved_context retrieval_context retrieved_content context_chunks contexts context"
-NAMES = _names(
-    id="id sample_id case_id uid",
-    question="question user_input query input",
-    context=_CONTEXT,
-    answer="answer response actual_output generated_answer output",
-    conversation="conversation messages",
-)
-"""Names of each field, those of RAGAS, DeepEval, axion, continuous-eval, rag_evals and Strands among them; the first
-that has a value counts. DeepEval's ``context`` is the ideal one, so it is last."""
+Names = Mapping[str, Sequence[str]]
+NAMES: Names = TABLES["fields"]
+"""Names of each field, see `faith_dspy.io.names`; the first that has a value counts."""
 COLUMNS: Names = {
-    **NAMES,
-    **_names(
-        question="question user_input query input prompt",
-        context=f"{_CONTEXT} passage passages document documents source_info doc",
-        answer="answer response actual_output generated_answer output reply completion generation summary claim text",
-    ),
+    field: [*names, *TABLES["further_columns"].get(field, ())]
+    for field, names in NAMES.items()
 }
-"""Names of a table's columns: those, and some that mean something else on an object. Only letters and digits count:
-``Retrieved Contexts`` is ``retrieved_contexts``. A row with ``answer`` and ``context`` means those."""
-_SOURCES = ("source", "url", "file_name", "name", "doc_uri", "id", "id_", "node_id")
-_TEXTS = ("text", "page_content", "content")
+"""Names of a table's columns. Only letters and digits count: ``Retrieved Contexts`` is ``retrieved_contexts``. A row
+with ``answer`` and ``context`` means those."""
 MAX_TEXT = 10_000_000
 """Characters of one answer with its question and context."""
 
@@ -99,21 +80,19 @@ class AnswerInput:
             return record
         fields = fields_of(record)
         key = _key(fields.pop("id", None))
-        if not fields and not isinstance(record, Mapping):
-            return cls(
-                problem=f"record is {type(record).__name__}, expected a mapping with context and answer"
-            )
-        if not {"answer", "conversation"} & fields.keys():
-            error = value_of(record, "error")  # of a loader that could not read it
-            if not isinstance(error, str):
-                error = missing(
-                    record if isinstance(record, Mapping) else fields, "answer"
-                )
-            return cls(problem=error, id=key)
-        try:
-            return cls.make(**fields, id=key)
-        except InputError as exc:
-            return cls(problem=str(exc), id=key)
+        row = record if isinstance(record, Mapping) else fields
+        problem = value_of(record, "error")  # of a loader that could not read it
+        if "answer" in fields or "conversation" in fields:
+            try:
+                return cls.make(**fields, id=key)
+            except InputError as exc:
+                problem = str(exc)
+        elif not row and row is not record:
+            kind = type(record).__name__
+            problem = f"record is {kind}, expected a mapping with context and answer"
+        elif not isinstance(problem, str):
+            problem = missing(row, "answer")
+        return cls(problem=problem, id=key)
 
     @classmethod
     def make(
@@ -135,17 +114,17 @@ class AnswerInput:
                     "give either conversation, or context and answer; got both"
                 )
             question, context, answer = from_conversation(conversation)
-        if question is not None and not isinstance(question, str):
-            raise InputError(
-                f"question is {type(question).__name__}, expected text or None"
-            )
-        if not isinstance(answer, str):
-            raise InputError(f"answer is {type(answer).__name__}, expected text")
+        for name, text in (("question", question or ""), ("answer", answer)):
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                raise InputError(f"{name} is {kind}, expected {_EXPECTED[name]}")
         chunks = as_chunks(context)
         check_length(question or "", answer, *(c.text for c in chunks))
-        return cls(
-            question and unicode_text(question), chunks, unicode_text(answer), id
-        )
+        question = question and unicode_text(question)
+        return cls(question, chunks, unicode_text(answer), id)
+
+
+_EXPECTED = {"question": "text or None", "answer": "text"}
 
 
 def _key(value: Any) -> str | int | None:
@@ -183,20 +162,19 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
         )
     chunks = []
     for i, item in enumerate(context):
-        document = (
-            (item or "", None)
-            if item is None or isinstance(item, str)
-            else document_of(item)
-        )
+        document = document_of({"text": item or ""} if _is_text(item) else item)
         if document is None:
             raise InputError(
                 f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'"
             )
         text, source = document
-        chunks.append(
-            Chunk(id=i, text=unicode_text(text), source=source and unicode_text(source))
-        )
+        source = source and unicode_text(source)
+        chunks.append(Chunk(id=i, text=unicode_text(text), source=source))
     return tuple(chunks)
+
+
+def _is_text(item: Any) -> bool:
+    return item is None or isinstance(item, str)
 
 
 def document_of(item: Any) -> tuple[str, str | None] | None:
@@ -205,27 +183,24 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
     Reads mappings and objects with ``text``, ``page_content`` (LangChain) or ``content``, also inside a ``node``
     (LlamaIndex) or ``document``, and the source that they or their ``metadata`` name.
     """
-    if item is None or isinstance(item, str):
+    if _is_text(item):
         return None
     if isinstance(item, Chunk):
         return item.text, item.source
-    inner = document_of(value_of(item, "node")) or document_of(
-        value_of(item, "document")
-    )
-    if inner:
-        return inner
-    text = next(
-        (t for t in (value_of(item, name) for name in _TEXTS) if isinstance(t, str)),
-        None,
-    )
-    if text is None:
+    for name in ("node", "document"):
+        inner = document_of(value_of(item, name))
+        if inner:
+            return inner
+    values = [value_of(item, name) for name in TABLES["documents"]["text"]]
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts:
         return None
-    for name in _SOURCES:
+    for name in TABLES["documents"]["source"]:
         for holder in (item, value_of(item, "metadata")):
             source = value_of(holder, name)
             if isinstance(source, str | int) and source != "":
-                return text, str(source)
-    return text, None
+                return texts[0], str(source)
+    return texts[0], None
 
 
 def value_of(item: Any, name: str) -> Any:
@@ -238,44 +213,46 @@ def fields_of(record: Any) -> dict[str, Any]:
 
     A conversation counts where there is no answer.
     """
-    if isinstance(record, Mapping):
-        names = columns(record)
-    else:
-        names = {}
-        for field, known_as in NAMES.items():
-            present = [name for name in known_as if value_of(record, name) is not None]
-            if present:
-                names[field] = present[0]
+    names = columns(record) if isinstance(record, Mapping) else _attributes(record)
     if "answer" in names and names.get("conversation") != "conversation":
         names.pop("conversation", None)
     return {field: value_of(record, name) for field, name in names.items()}
 
 
+def _attributes(record: Any) -> dict[str, str]:
+    """Return the attribute of an object that each field is read from."""
+    names = {}
+    for field, options in NAMES.items():
+        present = [name for name in options if value_of(record, name) is not None]
+        if present:
+            names[field] = present[0]
+    return names
+
+
 def columns(row: Mapping[str, Any], names: Names = COLUMNS) -> dict[str, str]:
     """Return the column of a row that each field is read from: the first of its ``names`` that holds anything."""
     filled = {}
-    for field, present in columns_named(tuple(row), tuple(names.items())).items():
-        column = next((c for c in present if row[c] is not None), None)
-        if column is not None:
-            filled[field] = column
+    for field, present in columns_named(row, names).items():
+        holding = [column for column in present if row[column] is not None]
+        if holding:
+            filled[field] = holding[0]
     return filled
 
 
-@lru_cache(maxsize=256)
 def columns_named(
-    present: tuple[str, ...],
-    names: tuple[tuple[str, tuple[str, ...]], ...] = tuple(COLUMNS.items()),
+    present: Iterable[str], names: Names = COLUMNS
 ) -> dict[str, list[str]]:
     """Return by field those of the columns that have one of its names, filled or not."""
-    by_spelling = {_spelling(column): column for column in reversed(present)}
+    by_spelling = {_spelling(column): column for column in reversed([*present])}
     own = ("answer", "context") if by_spelling.keys() >= {"answer", "context"} else ()
     named = {}
-    for field, known_as in names:
-        spellings = map(_spelling, (field,) if field in own else known_as)
+    for field, options in names.items():
+        spellings = map(_spelling, (field,) if field in own else options)
         named[field] = [by_spelling[s] for s in spellings if s in by_spelling]
     return named
 
 
+@lru_cache(maxsize=1024)
 def _spelling(name: object) -> str:
     return "".join(c for c in str(name).casefold() if c.isalnum())
 
@@ -313,23 +290,19 @@ def log_columns(
         read: further columns that are read, by these names.
         label: what was understood of the labels.
     """
-    pairs = dict.fromkeys(pair for row in rows for pair in columns(row, names).items())
-    notes = [
-        f"{field} is taken from {column!r}"
-        for field, column in pairs
-        if field != column
-    ]
-    if label:
-        notes.append(label)
-    used = {*read, *(column for _, column in pairs)}
-    filled = dict.fromkeys(
-        column for row in rows for column, value in row.items() if value is not None
-    )
-    unused = [repr(column) for column in filled if column not in used]
-    if unused:
-        notes.append(f"not used: {', '.join(unused)}")
-    if notes:
-        _log_once(f"{where}: {', '.join(notes)}")
+    used = {*read}
+    filled: dict[str, None] = {}
+    notes: dict[str, None] = {}
+    for row in rows:
+        filled.update(dict.fromkeys(name for name in row if row[name] is not None))
+        for field, column in columns(row, names).items():
+            used.add(column)
+            if field != column:
+                notes[f"{field} is taken from {column!r}"] = None
+    unused = ", ".join(repr(column) for column in filled if column not in used)
+    sentences = [*notes, label, f"not used: {unused}" if unused else ""]
+    if any(sentences):
+        _log_once(f"{where}: {', '.join(filter(None, sentences))}")
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +30,7 @@ from faith_dspy.io.inputs import (
     nearest,
     unicode_text,
 )
+from faith_dspy.io.names import TABLES
 from faith_dspy.io.readers import FIRST, name_of, open_records
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
@@ -39,32 +40,13 @@ _FORMAT = (
     '"question", "id", "annotators", "group" and "split" are optional. With other '
     "column names: faith-dspy labels import FILE --map answer=COLUMN."
 )
-LABELS: Names = {
-    "faithful": (
-        "faithful",
-        "label",
-        "labels",
-        "verdict",
-        "target",
-        "class",
-        "annotation",
-        "human_label",
-        "gold",
-    ),
-    "group": ("group", "source_id"),
-    "split": ("split",),
-    "annotators": ("annotators",),
-}
-"""Names of the columns with what people said. Those of ``faithful`` but the first do not tell what a yes means."""
-_UNTOLD = (
-    *LABELS["faithful"][1:],
-    "score",
-    "rating",
-    "judgment",
-    "judgement",
-    "result",
-)
+LABELS: Names = TABLES["label_columns"]
+"""Names of the columns with what people said."""
+_BESIDE: Names = {name: LABELS[name] for name in ("group", "split", "annotators")}
+_UNTOLD = (*LABELS["faithful"][1:], *TABLES["further_label_columns"])
+"""Names of columns that may hold the label, and do not tell what a yes means."""
 _TAGS = ("source", "domain", "language", "kind", "level", "form", "model", "drawn")
+_READ = ("score", "statements", "meta", "reasons", "reviewed")
 _OPTIONAL = ("question", "faithful", "score", "annotators", "group", "split")
 _MOST = 10
 """Kinds of faults that are named at once."""
@@ -78,20 +60,14 @@ _NAMED = re.compile(
     r"(?P<free>_free)?(?:_(?:labels?|flag|binary|bool|detected|present|found|gold|human|spans?|annotations?|yn))*"
 )
 """Names of a column that tell what a yes in it means, in snake case."""
-_YES = frozenset(["1", "true", "yes", "y", "t"])
-_NO = frozenset(["0", "false", "no", "n", "f", "none"])
-_FAITHFUL = (
-    "faithful pass passed supported grounded consistent factual entailed entailment attributable truthful "
-    "no_hallucination not_hallucinated non_hallucinated not_hallucination factually_consistent"
-)
-_UNFAITHFUL = (
-    "unfaithful fail failed unsupported ungrounded inconsistent hallucinated hallucination not_faithful "
-    "not_grounded not_entailed not_entailment not_consistent non_factual nonfactual not_attributable contradiction "
-    "contradicted fabricated factually_inconsistent"
-)
+_LABEL_WORDS = TABLES["label_words"]
+_YES_OR_NO = {
+    **dict.fromkeys(_LABEL_WORDS["yes"], True),
+    **dict.fromkeys(_LABEL_WORDS["no"], False),
+}
 _WORDS = {
-    **dict.fromkeys(_FAITHFUL.split(), True),
-    **dict.fromkeys(_UNFAITHFUL.split(), False),
+    **dict.fromkeys(_LABEL_WORDS["faithful"], True),
+    **dict.fromkeys(_LABEL_WORDS["unfaithful"], False),
     **{verdict.value: verdict.is_supported for verdict in Verdict},
 }
 """Words that tell by themselves whether an answer is faithful, whatever the column is called."""
@@ -122,16 +98,15 @@ class LabelColumn:
             return self.words[word]
         if word in _WORDS:
             return _WORDS[word] is not self.flipped
-        if self.yes is None or word not in _YES | _NO:
+        if self.yes is None or word not in _YES_OR_NO:
             return None
-        return (word in _YES) is self.yes
+        return _YES_OR_NO[word] is self.yes
 
     def _meaning_of_marks(self, value: Any) -> bool | None:
         """Return whether a list of spans of unsupported text, or their numbers by kind, means faithful."""
         items = [*value.values()] if isinstance(value, Mapping) else value
-        if self.yes or (
-            self.yes is None and not all(isinstance(item, Mapping) for item in items)
-        ):
+        are_spans = all(isinstance(item, Mapping) for item in items)
+        if self.yes or (self.yes is None and not are_spans):
             return None
         return not any(items)
 
@@ -143,19 +118,16 @@ class LabelColumn:
 
     def doubt(self, values: Iterable[Any]) -> str | None:
         """Ask in one sentence what the values that do not tell mean; None where all do."""
-        counts = Counter(
-            label_word(value)
-            for value in values
-            if value is not None and self.meaning(value) is None
-        )
+        unclear = (v for v in values if v is not None and self.meaning(v) is None)
+        counts = Counter(map(label_word, unclear))
         if not counts:
             return None
         named = ", ".join(f"{word!r} ({n:,})" for word, n in counts.most_common(8))
-        word = next((word for word in counts if word in _YES), next(iter(counts)))
-        what = (
-            "does not tell which of its values means faithful"
-            if counts.keys() <= _YES | _NO
-            else "has other words"
+        what = "has other words"
+        if counts.keys() <= _YES_OR_NO.keys():
+            what = "does not tell which of its values means faithful"
+        word = next(
+            (word for word in counts if _YES_OR_NO.get(word)), next(iter(counts))
         )
         return (
             f"{self.name!r} {what}: {named}. Say it with `faith-dspy labels import FILE --value {word}=unfaithful` "
@@ -173,20 +145,13 @@ def label_word(value: Any) -> str:
 
 def named_meaning(column: str) -> bool | None:
     """Return whether a yes in a column of that name means faithful; None where the name does not tell."""
-    snake = (
-        re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", str(column).rsplit(".", 1)[-1])
-        .casefold()
-        .strip("_")
-    )
-    match = _NAMED.fullmatch(snake)
+    name = str(column).rsplit(".", 1)[-1]
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", name).casefold()
+    match = _NAMED.fullmatch(snake.strip("_"))
     if match is None:
         return None
-    negations = [
-        match["faithful"] is None,
-        match["not"] is not None,
-        match["free"] is not None,
-    ]
-    return sum(negations) % 2 == 0
+    negations = [not match["faithful"], match["not"], match["free"]]
+    return sum(map(bool, negations)) % 2 == 0
 
 
 def find_label(
@@ -209,10 +174,10 @@ def find_label(
     name = column.lstrip("!") if column else _label_name(rows)
     if name is None:
         return None
-    yes = not flipped if flipped else named_meaning(name)
+    yes = False if flipped else named_meaning(name)
     for word, faithful in words.items():
-        if word in _YES | _NO:
-            yes = (word in _YES) is faithful
+        if word in _YES_OR_NO:
+            yes = _YES_OR_NO[word] is faithful
     return LabelColumn(name, yes, flipped, words)
 
 
@@ -224,12 +189,11 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     if filled.keys() & {"faithful", "statements"}:
         return "faithful" if "faithful" in filled else None
     telling = [name for name in filled if named_meaning(name) is not None]
-    if telling:
-        return telling[0]
-    own_score = "score" in filled and filled.keys() >= {"context", "answer"}
     spelt = {re.sub(r"\W+", "_", str(name)).casefold(): name for name in filled}
     untold = [spelt[name] for name in _UNTOLD if name in spelt]
-    return None if own_score or not untold else untold[0]
+    if filled.keys() >= {"score", "context", "answer"}:  # one of ours
+        untold = []
+    return next(iter([*telling, *untold]), None)
 
 
 def at(row: Any, column: str) -> Any:
@@ -263,66 +227,41 @@ def read_labels(
             looks like the label does not tell which of its values means faithful.
     """
     name = name_of(source)
+    columns = columns or {}
     with open_records(source) as opened:
-        records = [_with_columns(record, columns or {}) for record in opened]
+        records = [_with_columns(record, columns) for record in opened]
     rows = [record.row for record in records if isinstance(record.row, Mapping)]
-    _check_columns(rows, name, columns or {})
-    label = find_label(rows, (columns or {}).get("faithful"), values)
-    labels = [at(row, label.name) for row in rows] if label else []
-    doubt = (
-        label.doubt(labels) if label and label.name != "faithful" else None
-    )  # ours names the line
-    if doubt and (require_label or values or columns or unreadable is not None):
-        raise LabelsError(f"{name}: {doubt}. {_FORMAT}")
-    summary = (
-        label.summary(labels)
-        if label and label.name != "faithful" and not doubt
-        else ""
-    )
-    read = (
-        *NAMES,
-        *LABELS,
-        "score",
-        "statements",
-        "meta",
-        "reasons",
-        "reviewed",
-        *_TAGS,
-        label.name if label else "",
-    )
-    log_columns(
-        rows[:FIRST],
-        name,
-        {**COLUMNS, **{k: v for k, v in LABELS.items() if k != "faithful"}},
-        read,
-        summary,
-    )
-    examples = _examples(
-        records, name, label, lenient=not require_label, unreadable=unreadable
-    )
-    usable = [
-        example
-        for example in examples
-        if example.label is not None or not require_label
-    ]
-    if not usable:
+    _check_columns(rows, name, columns)
+    label = find_label(rows, columns.get("faithful"), values)
+    summary = ""
+    if label and label.name != "faithful":  # of ours each line is named
+        labels = [at(row, label.name) for row in rows]
+        doubt = label.doubt(labels)
+        summary = "" if doubt else label.summary(labels)
+        if doubt and (require_label or values or columns or unreadable is not None):
+            raise LabelsError(f"{name}: {doubt}. {_FORMAT}")
+    read = {*NAMES, *LABELS, *_READ, *_TAGS, label.name if label else ""}
+    log_columns(rows[:FIRST], name, {**COLUMNS, **_BESIDE}, read, summary)
+    examples = _examples(records, name, label, not require_label, unreadable)
+    if require_label:
+        examples = [example for example in examples if example.label is not None]
+    if not examples:
         why = f": {missing(rows[0], 'faithful', LABELS)}" if rows else ""
         raise LabelsError(
             f"{name}: {counted(len(records), 'row')}, none with a usable label{why}. {_FORMAT}"
         )
-    return usable
+    return examples
 
 
 def _with_columns(record: Record, columns: Mapping[str, str]) -> Record:
     """Return the record with the fields that the user reads from other columns; the label is found by itself."""
-    moved = {name: column for name, column in columns.items() if name != "faithful"}
-    if not moved or not isinstance(record.row, Mapping):
+    if not columns or not isinstance(record.row, Mapping):
         return record
-    row = {
-        **record.row,
-        **{name: at(record.row, column) for name, column in moved.items()},
-    }
-    return Record(record.line, row, record.key, record.kind, record.file_line)
+    row = dict(record.row)
+    for name, column in columns.items():
+        if name != "faithful":
+            row[name] = at(record.row, column)
+    return replace(record, row=row)
 
 
 def _check_columns(
@@ -367,29 +306,24 @@ def _examples(
                     "of the two (each person's own label can stand in 'annotators'), or give each its own id."
                 )
         except LabelsError as exc:
-            if unreadable is not None:
-                unreadable.append(str(exc))
-                continue
             kind = re.sub(r"'[^']*'|\d+", "", str(exc))
             faults_by_kind.setdefault(kind, []).append(str(exc))
+            if unreadable is not None:
+                unreadable.append(str(exc))
         else:
             place_of[example.id] = where
             examples.append(example)
-    if faults_by_kind:
-        raise LabelsError(_told(list(faults_by_kind.values())))
+    if faults_by_kind and unreadable is None:
+        raise LabelsError(_summary_of_faults(list(faults_by_kind.values())))
     return examples
 
 
-def _told(faults_alike: Sequence[Sequence[str]]) -> str:
+def _summary_of_faults(faults_alike: Sequence[Sequence[str]]) -> str:
     """Name the first of each kind of fault, and how many more there are of it."""
     lines = []
-    for alike in faults_alike[:_MOST]:
-        more = (
-            f" ({counted(len(alike) - 1, 'row')} more like it.)"
-            if len(alike) > 1
-            else ""
-        )
-        lines.append(alike[0] + more)
+    for first, *others in faults_alike[:_MOST]:
+        more = f" ({counted(len(others), 'row')} more like it.)" if others else ""
+        lines.append(first + more)
     return "\n".join(lines) + ("\n" if len(lines) > 1 else " ") + _FORMAT
 
 
@@ -427,12 +361,12 @@ def _example(
     source: Mapping[str, Any], label: LabelColumn | None, lenient: bool
 ) -> LabelledExample:
     row = {k: v for k, v in source.items() if v is not None} | fields_of(source)
-    for name, column in columns(
-        source, {k: v for k, v in LABELS.items() if k != "faithful"}
-    ).items():
+    for name, column in columns(source, _BESIDE).items():
         row[name] = row[column] if name == "annotators" else str(row[column])
     if label is not None:
         row |= _label(row, label, lenient)
+        if label.name == "score" and "faithful" in row:
+            row.pop("score", None)
     for needed in ("context", "answer"):
         if needed not in row:
             raise InputError(missing(source, needed))
@@ -445,46 +379,34 @@ def _example(
         raise InputError(f"answer is {answer!r}, expected text")
     check_length(answer, *(chunk.text for chunk in context))
     meta = row["meta"] if isinstance(row.get("meta"), dict) else {}
-    tags = {
-        k: str(v)
-        for k, v in {**meta, **row}.items()
-        if k in _TAGS and isinstance(v, str | int | bool)
-    }
     fields = {name: row[name] for name in _OPTIONAL if name in row}
-    if label is not None and label.name == "score" and "faithful" in row:
-        fields.pop("score", None)
-    key = row.get("id", answer_key(fields.get("question"), context, answer))
-    example = LabelledExample.model_validate(
-        {
-            **fields,
-            "id": str(key),
-            "context": context,
-            "answer": unicode_text(answer),
-            "tags": tags,
-            "statements": _statements(row.get("statements", [])),
-        }
-    )
+    fields["id"] = str(row.get("id", answer_key(row.get("question"), context, answer)))
+    fields["tags"] = _tags({**meta, **row})
+    fields["statements"] = _statements(row.get("statements", []))
+    example = LabelledExample(context=context, answer=unicode_text(answer), **fields)
     for i, statement in enumerate(example.statements):
-        outside = [
-            c for c in statement.supporting_chunk_ids or () if not 0 <= c < len(context)
-        ]
-        if outside:
-            raise InputError(
-                f"statements[{i}] names chunk {outside[0]}, but the context has {counted(len(context), 'chunk')}, "
-                "counted from 0"
-            )
+        for chunk_id in statement.supporting_chunk_ids or ():
+            if not 0 <= chunk_id < len(context):
+                raise InputError(
+                    f"statements[{i}] names chunk {chunk_id}, but the context has {counted(len(context), 'chunk')}, "
+                    "counted from 0"
+                )
     return example
+
+
+def _tags(row: Mapping[str, Any]) -> dict[str, str]:
+    tags = {name: row[name] for name in _TAGS if isinstance(row.get(name), str | int)}
+    return {name: str(value) for name, value in tags.items()}
 
 
 def _statements(statements: Any) -> Any:
     """Return statements without fields of others."""
-    if not isinstance(statements, list):
+    if isinstance(statements, list):
+        return list(map(_statements, statements))
+    if not isinstance(statements, dict):
         return statements
-    ours = LabelledStatement.model_fields
-    return [
-        {k: v for k, v in s.items() if k in ours} if isinstance(s, dict) else s
-        for s in statements
-    ]
+    ours = statements.keys() & LabelledStatement.model_fields
+    return {name: statements[name] for name in ours}
 
 
 def _label(
@@ -492,18 +414,16 @@ def _label(
 ) -> dict[str, bool]:
     """Return the label of a row as true or false; nothing where it has none."""
     value = at(row, label.name)
-    if value is None:
-        return {}
-    faithful = label.meaning(value)
+    faithful = None if value is None else label.meaning(value)
     if faithful is not None:
         return {"faithful": faithful}
-    if lenient and label.name != "faithful":
+    if value is None or (lenient and label.name != "faithful"):
         return {}
+    if label.yes is None:
+        raise InputError(str(label.doubt([value])))
     raise InputError(
         f"{label.name} is {value!r}, expected true or false, 1 or 0, yes or no, PASS or FAIL, or a verdict; "
         "`faith-dspy labels import` takes ratings, spans and other words (--value WORD=true)"
-        if label.yes is not None
-        else f"{label.doubt([value])}"
     )
 
 

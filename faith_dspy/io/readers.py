@@ -141,10 +141,7 @@ def check_records(source: Any) -> None:
         raise _unreadable(where, first[0].problem)
     log_columns(rows, where)
     present = {
-        field
-        for row in rows
-        for field, named in columns_named(tuple(row)).items()
-        if named
+        field for row in rows for field, named in columns_named(row).items() if named
     }
     if not rows or "conversation" in present or any(row.get("error") for row in rows):
         return

@@ -208,7 +208,8 @@ def function_words_in(text: str) -> tuple[Counter[str], int]:
 
 
 _SAYS_LANGUAGE = 8
-"""So many words without one function word are of another language, if the context has few of them."""
+"""So many words without a function word of two letters or more are of another language, if the context has few of
+them."""
 
 
 def language_gap(context: str, answer: str) -> str | None:
@@ -226,25 +227,19 @@ def language_gap(context: str, answer: str) -> str | None:
         if shared < len(answer) / 2:
             return f"the answer is written in {kinds[1].title()} letters, the context in {kinds[0].title()}"
         return None
-    (hits_context, _), (hits, _) = (
-        function_words_in(text[:20_000]) for text in (context, answer)
-    )
+    hits_context, _ = function_words_in(context[:20_000])
+    hits, n = function_words_in(answer[:20_000])
     theirs, ours = (
         max(LANGUAGES, key=counts.__getitem__) for counts in (hits_context, hits)
     )
-    apart = all(
-        counts[own] >= max(3, 2 * counts[other])
-        for counts, own, other in ((hits_context, theirs, ours), (hits, ours, theirs))
-    )
-    if ours != theirs and apart:
+    is_known = hits_context[theirs] >= max(3, 2 * hits_context[ours])
+    if ours != theirs and is_known and hits[ours] >= max(3, 2 * hits[theirs]):
         return f"the answer is in {ours.title()}, the context in {theirs.title()}"
-    words = _WORDS.findall(answer.lower())
-    foreign = (
-        len(words) >= _SAYS_LANGUAGE and hits[theirs] == 0 and hits_context[theirs] >= 3
-    )
-    if foreign and 2 * len({*words} & {*_WORDS.findall(context.lower())}) < len(
-        {*words}
-    ):
+    words = {*_WORDS.findall(answer.lower())}
+    shared_words = words.intersection(_WORDS.findall(context.lower()))
+    function_words = words & word_lists(theirs).function_words
+    has_none = n >= _SAYS_LANGUAGE and max(map(len, function_words), default=0) < 2
+    if has_none and hits_context[theirs] >= 3 and 2 * len(shared_words) < len(words):
         return f"the answer is not in {theirs.title()}, as the context is"
     return None
 

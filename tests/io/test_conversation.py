@@ -684,3 +684,46 @@ def test_a_conversation_without_evidence_has_no_context(caplog):
     assert all(
         "Perhaps" not in chunk["text"] for chunk in from_conversation(messages)[1]
     )
+
+
+@pytest.mark.parametrize("first", ["Hi.", "Which models are there?", "And the price?"])
+def test_several_questions_are_no_evidence(first):
+    """What a user asked and greeted with before is no evidence either; what the user told is."""
+    later = [
+        {"role": "assistant", "content": "Models A and B."},
+        U,
+        {"role": "assistant", "content": A},
+    ]
+    assert from_conversation([{"role": "user", "content": first}, *later])[1] == []
+    told = [{"role": "user", "content": "Our model B runs for 14 hours."}, *later]
+    assert [chunk["source"] for chunk in from_conversation(told)[1]] == [
+        "turn 0: user",
+        "turn 2: user",
+    ]
+
+
+def test_parts_of_further_apis():
+    """Gemini signs its parts, the Assistants API wraps texts, and LangChain's chunks are messages."""
+    signed = {"contents": [
+        {"role": "user", "parts": [{"text": f"{E} {Q}"}]},
+        {"role": "model", "parts": [{"text": A, "thoughtSignature": "x"}]},
+    ]}  # fmt: skip
+    wrapped = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": {"value": f"{E} {Q}", "annotations": []}}
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": {"value": A, "annotations": []}}],
+        },
+    ]
+    chunks = [
+        {"type": "human", "content": f"{E} {Q}"},
+        {"type": "AIMessageChunk", "content": A},
+    ]
+    for conversation in (signed, wrapped, chunks):
+        question, context, answer = from_conversation(conversation)
+        assert (question, answer, len(context)) == (f"{E} {Q}", A, 1)

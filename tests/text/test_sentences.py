@@ -196,6 +196,8 @@ def test_a_long_text_is_split_as_a_short_one():
 MARKERS = [
     "[^1]",
     "【4†source】",
+    "[S2]",
+    "[^note]",
     "<sup>1</sup>",
     "[citation:1]",
     "[[1]](https://x.org/a)",

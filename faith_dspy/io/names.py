@@ -1,0 +1,20 @@
+"""The names that others give to fields, columns, labels and the parts of conversations: the tables in ``names.json``.
+
+- ``fields`` of a record, those of RAGAS, DeepEval, axion, continuous-eval, rag_evals and Strands among them; the first
+  that has a value counts. DeepEval's ``context`` is the ideal one, so it is last. ``further_columns`` of a table have
+  names that mean something else on an object.
+- ``label_columns`` hold what people said. Those of ``faithful`` but the first, and ``further_label_columns``, do not
+  tell what a yes means; ``label_words`` do, whatever the column is called.
+- ``documents`` have a text and a source.
+- ``conversation``: ``roles``; the keys of a request or response under which messages stand (``whole``), and evidence
+  ``beside`` their content; where retrieved documents are listed, wrapped, and have their text and title; under what a
+  tool returns its results; what citations name, and what identifies a call.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+TABLES: dict[str, Any] = json.loads((files(__package__) / "names.json").read_bytes())
