@@ -176,7 +176,7 @@ def _role(message: Any) -> str:
     elif not role and any(form.fullmatch(kind) for form in _KINDS[:3]):
         role = "tool" if kind.endswith("_output") else "assistant"
     name = str(role or "").lower()
-    return _NAMED["roles"].get(name, name)
+    return str(_NAMED["roles"].get(name, name))
 
 
 def _is_item(message: Mapping[str, Any]) -> bool:
@@ -310,7 +310,7 @@ class _Turn:
             block, ("is_error", "isError")
         )
         call_ids = [_first(block, _NAMED["call_ids"]), self.message.get("tool_call_id")]
-        names = [self.tools.get(str(call_id), "") for call_id in call_ids]
+        names: list[Any] = [self.tools.get(str(call_id)) for call_id in call_ids]
         names += [
             _first(block, ("name", "toolName")),
             self.message.get("name"),
@@ -334,7 +334,7 @@ class _Turn:
         if text is None:
             return []
         places = (value, value.get("metadata"), value.get("location"))
-        titles = [_first(place, _NAMED["titles"], str) for place in places]
+        titles: list[Any] = [_first(place, _NAMED["titles"], str) for place in places]
         titles.append(self.source("tool", "retrieval"))
         return [Piece(as_text(text), next(filter(None, titles)), quoted=True)]
 
