@@ -17,6 +17,7 @@ import json
 import random
 import re
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -31,7 +32,7 @@ from faith_dspy.text.features import index_context, lexical_features
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from faith_dspy.judge import Judge
     from faith_dspy.optimize.results import JudgedAnswer
@@ -108,43 +109,40 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
         """A sentence for each perturbation whose share is below a minimum, or one if no share is known."""
         if minimum is None:
             return []
-        known = [
-            (p, p.share.value) for p in self.perturbed if p.share.value is not None
-        ]
+        shares = _shares(self.perturbed)
+        if not shares:
+            return [_UNKNOWN]
         return [
             f"{p.name}: {p.must} in {share:.2f} of {p.n}, below the {minimum:g} that was asked for."
-            for p, share in known
+            for p, share in shares
             if share < minimum
-        ] or ([] if known else [_UNKNOWN])
+        ]
 
     @property
     def flip_rate(self) -> float | None:
         """Share of the verdicts that injections flipped, over all kinds; None where none could be tried."""
-        tried = [
-            (p.n, p.share.value)
-            for p in self.perturbed
-            if p.injection and p.share.value is not None
-        ]
-        return (
-            1 - sum(n * share for n, share in tried) / sum(n for n, _ in tried)
-            if tried
-            else None
-        )
+        shares = _shares(p for p in self.perturbed if p.injection)
+        if not shares:
+            return None
+        return 1 - sum(p.n * share for p, share in shares) / sum(p.n for p, _ in shares)
 
     def flipped(self, maximum: float | None) -> list[str]:
         """A sentence for each kind of injection that flipped more than a share of the verdicts, or one if none ran."""
         if maximum is None:
             return []
-        known = [
-            (p, 1 - p.share.value)
-            for p in self.perturbed
-            if p.injection and p.share.value is not None
-        ]
+        shares = _shares(p for p in self.perturbed if p.injection)
+        if not shares:
+            return [_UNKNOWN]
         return [
-            f"{p.name}: flipped {share:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
-            for p, share in known
-            if share > maximum + 1e-9
-        ] or ([] if known else [_UNKNOWN])
+            f"{p.name}: flipped {1 - share:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
+            for p, share in shares
+            if 1 - share > maximum + 1e-9
+        ]
+
+
+def _shares(perturbed: Iterable[Perturbed]) -> list[tuple[Perturbed, float]]:
+    """Of those that could be tried."""
+    return [(p, p.share.value) for p in perturbed if p.share.value is not None]
 
 
 def stress(
@@ -168,45 +166,49 @@ def stress(
         others = [o for o in examples if o.context_key != e.context_key]
         for name, perturbation in PERTURBATIONS.items():
             if perturbation.of in (None, e.label):
-                made = perturbation.make(
-                    e, others, random.Random(digest([seed, e.id, name]))
-                )
-                if made is not None:
+                rng = random.Random(digest([seed, e.id, name]))
+                fields = perturbation.make(e, others, rng)
+                if fields is not None:
                     key = f"{e.id} {name}"
-                    variants[key] = e.model_copy(update={**made, "id": key})
+                    variants[key] = e.model_copy(update={**fields, "id": key})
                     pairs[name].append((e.id, key))
-    seen = verify(judge, list(variants.values()), advance)
-    rows = {a.id: a for a in seen}
-    perturbed = [
-        _perturbed(
-            name, p, [(rows[before], rows[after]) for before, after in pairs[name]]
-        )
-        for name, p in PERTURBATIONS.items()
-    ]
-    tried = [p for p in perturbed if p.share.value is not None]
+    judged = {a.id: a for a in verify(judge, variants.values(), advance)}
+    perturbed = []
+    for name, perturbation in PERTURBATIONS.items():
+        outcomes = [(judged[before], judged[after]) for before, after in pairs[name]]
+        perturbed.append(_perturbed(name, perturbation, outcomes))
+    tried = _shares(perturbed)
     return StressReport(
         judge=judge.fingerprint,
         answers=len(chosen),
         seed=seed,
         perturbed=perturbed,
-        worst=min(tried, key=lambda p: p.share.value or 0.0).name if tried else None,
-        usage=sum((a.raw.usage for a in seen), Usage()),
+        worst=min(tried, key=itemgetter(1))[0].name if tried else None,
+        usage=sum((a.raw.usage for a in judged.values()), Usage()),
     )
 
 
 def _perturbed(
     name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, JudgedAnswer]]
 ) -> Perturbed:
-    known = [
-        (a, b)
-        for a, b in pairs
-        if a.predicted is not None and p.of in (None, a.predicted)
-    ]
-    tried = [(a, b) for a, b in known if not p.injection or a.predicted is a.label]
-    wrong = [
-        (a, b)
-        for a, b in tried
-        if b.predicted is not (False if p.must == "caught" else a.predicted)
+    tried = []
+    for before, after in pairs:
+        as_meant = before.predicted is not None and p.of in (None, before.predicted)
+        if as_meant and not (p.injection and before.predicted is not before.label):
+            tried.append((before, after))
+    wrong = []
+    for before, after in tried:
+        right = False if p.must == "caught" else before.predicted
+        if after.predicted is not right:
+            wrong.append((before, after))
+    misses = [
+        Miss(
+            id=before.id,
+            before=before.probability,
+            after=after.probability,
+            answer=after.example.answer,
+        )
+        for before, after in wrong[:_SHOWN]
     ]
     return Perturbed(
         name=name,
@@ -214,15 +216,7 @@ def _perturbed(
         must=p.must,
         n=len(tried),
         share=wilson(len(tried) - len(wrong), len(tried)),
-        misses=[
-            Miss(
-                id=a.id,
-                before=a.probability,
-                after=b.probability,
-                answer=b.example.answer,
-            )
-            for a, b in wrong[:_SHOWN]
-        ],
+        misses=misses,
         injection=p.injection,
     )
 

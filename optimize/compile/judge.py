@@ -12,8 +12,7 @@ import dspy
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, FaithDspyError, counted
 from faith_dspy.judge import Judge
-from faith_dspy.optimize.compile.examples import statement_examples
-from faith_dspy.optimize.compile.metric import agreement_metric
+from faith_dspy.optimize.compile.examples import agreement_metric, statement_examples
 from faith_dspy.optimize.compile.optimizers import (
     MIN_LABELS,
     Effort,

@@ -23,8 +23,7 @@ from pydantic import BaseModel, Field
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
 from faith_dspy.lm.make import decision_model, preflight
 from faith_dspy.lm.metered import MeteredLM
-from faith_dspy.optimize.compile.examples import balanced, short
-from faith_dspy.optimize.compile.metric import failed
+from faith_dspy.optimize.compile.examples import balanced, failed, short
 
 MIN_LABELS = 2
 """Supported and unsupported examples that are needed each, to learn from and to compare candidates on."""

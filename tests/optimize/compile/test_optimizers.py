@@ -11,9 +11,12 @@ from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
-from faith_dspy.optimize.compile.examples import balanced, statement_examples
+from faith_dspy.optimize.compile.examples import (
+    agreement_metric,
+    balanced,
+    statement_examples,
+)
 from faith_dspy.optimize.compile.judge import Stage, answerable, compile_judge
-from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
     FORM,
     OPTIMIZERS,

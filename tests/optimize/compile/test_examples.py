@@ -5,8 +5,11 @@ import pytest
 
 from faith_dspy.config import Granularity
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.compile.examples import statement_examples
-from faith_dspy.optimize.compile.metric import agreement_metric, failed
+from faith_dspy.optimize.compile.examples import (
+    agreement_metric,
+    failed,
+    statement_examples,
+)
 
 said = dspy.Prediction
 
