@@ -183,3 +183,12 @@ def test_what_cannot_be_compared_gives_a_reason():
         None,
         "inconclusive",
     )
+
+
+def test_gains_and_losses_within_a_source_cancel_out():
+    """In each of twelve sources either judge is right where the other is wrong: nothing is left to flip."""
+    labels = [True, True, False, False] * 12
+    one = Side([True, False, False, True] * 12, [None] * 48)
+    other = Side([False, True, True, False] * 12, [None] * 48)
+    sources = [str(i // 4) for i in range(48)]
+    assert compare(labels, one, other, sources).p_value == 1.0
