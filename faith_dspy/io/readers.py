@@ -140,13 +140,13 @@ def check_records(source: Any) -> None:
     if first and not rows:
         raise _unreadable(where, first[0].problem)
     log_columns(rows, where)
-    present = {
-        field for row in rows for field, named in columns_named(row).items() if named
-    }
-    if not rows or "conversation" in present or any(row.get("error") for row in rows):
+    if not rows or any(row.get("error") for row in rows):
         return
+    present: set[str] = set()
+    for row in rows:
+        present.update(field for field, named in columns_named(row).items() if named)
     for needed in ("answer", "context"):
-        if needed not in present:
+        if needed not in present and "conversation" not in present:
             raise InputError(f"{where}: {missing(rows[0], needed)}.")
 
 
@@ -199,31 +199,27 @@ def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
 
     ``wrapped``: whether any list in an object counts, or only one of a usual name.
     """
-    first = handle.readline()
-    lines = any(line.strip() for line in islice(handle, 1))
+    first = _json_or_none(handle.readline())
+    more = any(line.strip() for line in islice(handle, 1))
     handle.seek(0)
-    try:
-        is_line = isinstance(read_json(first.removeprefix(_BOM).strip()), dict)
-    except ValueError:
-        is_line = False
-    if is_line and lines:
+    if more and isinstance(first, dict):
         return None
-    try:
-        value = read_json(handle.read().removeprefix(_BOM))
-    except ValueError:
-        value = None
+    value = _json_or_none(handle.read())
     handle.seek(0)
     if (
         isinstance(value, dict)
         and not {"answer", "conversation"} & columns(value).keys()
     ):
-        lists = (
-            v
-            for k, v in value.items()
-            if isinstance(v, list) and (wrapped or k in _WRAPPERS)
-        )
-        value = next(lists, None)
+        lists = [v for k, v in value.items() if wrapped or k in _WRAPPERS]
+        value = next((v for v in lists if isinstance(v, list)), None)
     return value if isinstance(value, list) else None
+
+
+def _json_or_none(text: bytes) -> Any:
+    try:
+        return read_json(text.removeprefix(_BOM).strip())
+    except ValueError:
+        return None
 
 
 def read_json(text: bytes) -> Any:
@@ -236,7 +232,7 @@ def read_json(text: bytes) -> Any:
     try:
         from_json(text, allow_inf_nan=False)
         return json.loads(
-            text, object_pairs_hook=_object, parse_int=_integer, parse_float=_finite
+            text, object_pairs_hook=_object, parse_int=_number, parse_float=_number
         )
     except ValueError as exc:
         raise ValueError(
@@ -253,16 +249,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _finite(digits: str) -> float:
+def _number(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
         raise ValueError("a number is out of range")
-    return number
-
-
-def _integer(digits: str) -> int:
-    _finite(digits)
-    return int(digits)
+    return int(digits) if digits.lstrip("-").isdigit() else number
 
 
 def _read_csv(
@@ -341,24 +332,21 @@ def rows_of(data: Any) -> Iterable[Any]:
 
     A mapping is the only row; anything else is returned as it is.
     """
+    if isinstance(data, Mapping) and not (data and all(map(is_table, data.values()))):
+        return [data]
     if isinstance(data, Mapping):
-        if not data or not all(map(is_table, data.values())):
-            return [data]
-        return [
-            {**row, "split": _PARTS.get(part, part)}
-            for part, rows in data.items()
-            for row in rows_of(rows)
-        ]
-    if not is_table(data):
-        if not isinstance(data, Iterable):
-            raise InputError(
-                f"got {type(data).__name__}, expected a file, a table, or records with context and answer"
-            )
-        return data
-    if not hasattr(data, "iloc"):
+        parts = [(_PARTS.get(name, name), rows_of(part)) for name, part in data.items()]
+        return [{**row, "split": name} for name, rows in parts for row in rows]
+    if hasattr(data, "iloc"):
+        cells = data.itertuples(index=False, name=None)
+        return (clean(dict(zip(data.columns, row, strict=True))) for row in cells)
+    if is_table(data):
         return map(clean, data)
-    rows = data.itertuples(index=False, name=None)
-    return (clean(dict(zip(data.columns, cells, strict=True))) for cells in rows)
+    if isinstance(data, Iterable):
+        return data
+    raise InputError(
+        f"got {type(data).__name__}, expected a file, a table, or records with context and answer"
+    )
 
 
 def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -384,9 +372,10 @@ def _plain(value: Any) -> Any:
         ]  # an empty chunk keeps its place
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
-    if value is None or str(value).strip() in _EMPTY:
+    text = str(value)
+    if value is None or text.strip() in _EMPTY:
         return None
-    return value if isinstance(value, str | int | float) else str(value)
+    return value if isinstance(value, int | float) else text
 
 
 def parsed(value: Any) -> Any:

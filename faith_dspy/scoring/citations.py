@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import PurePath
 
 from faith_dspy.schema import Chunk, Citations, Sentence, StatementVerdict
 from faith_dspy.text.features import best_chunks, index_context
-from faith_dspy.text.words import CITATION, has_words, tidy, without_citations
+from faith_dspy.text.words import (
+    CITATION,
+    CITED_KINDS,
+    has_words,
+    tidy,
+    without_citations,
+)
 
 _NUMBER = re.compile(r"(?<![\w.])\d{1,3}(?![\w.]*\.\w)")
 _RANGE = re.compile(r"(\d{1,3})\s*[–-]\s*(\d{1,3})(?!\d)")
-_KIND = re.compile(
-    r"(?:citations?|cite|sources?|src|docs?|documents?|refs?|references?|passages?|chunks?|contexts?|quellen?|fuentes?)"
-    r"\s*[:._#\s-]\s*",
-    re.IGNORECASE,
-)
-
-
+_KIND = re.compile(rf"{CITED_KINDS}\s*[:._#\s-]\s*", re.IGNORECASE)
 _ENDS = (".", "!", "?", "。", "！", "？", "।")
 
 
@@ -40,25 +40,22 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
     before: int | None = None
     for s, following in zip_longest(sentences, sentences[1:]):
         for match in CITATION.finditer(s.text):
-            owner = s.index
             said, left = s.text[: match.start()], s.text[match.end() :]
-            if (
-                not leading
-                and before is not None
-                and not has_words(without_citations(said))
-            ):
-                owner = before
-            elif (
-                leading
-                and following
-                and not has_words(without_citations(left))
-                and said.rstrip().endswith(_ENDS)
-            ):
-                owner = following.index
-            markers[owner].append(match[0])
-        if has_words(without_citations(s.text)):
+            ends_a_sentence = leading and said.rstrip().endswith(_ENDS)
+            if not leading and before is not None and not _states(said):
+                markers[before].append(match[0])
+            elif ends_a_sentence and following and not _states(left):
+                markers[following.index].append(match[0])
+            else:
+                markers[s.index].append(match[0])
+        if _states(s.text):
             before = s.index
-    return {index: found for index, found in markers.items() if found}
+    return {index: cited for index, cited in markers.items() if cited}
+
+
+def _states(text: str) -> bool:
+    """Tell whether there are words beside the citations."""
+    return has_words(without_citations(text))
 
 
 class CitationIndex:
@@ -144,32 +141,24 @@ def cite(
     A statement about the whole answer has all citations of it. None where the answer cites nothing.
     """
     by_sentence = citations_by_sentence(sentences)
-    markers = [marker for found in by_sentence.values() for marker in found]
+    markers = list(chain.from_iterable(by_sentence.values()))
     if not markers:
         return None
     index = CitationIndex(context, markers, start)
-    resolved = {
-        i: [index.resolve(marker) for marker in found]
-        for i, found in by_sentence.items()
-    }
-    unknown = [
-        name for found in resolved.values() for _, names in found for name in names
-    ]
-    cited = []
+    ids_by_sentence: dict[int | None, set[int]] = {None: set()}
+    unknown: list[str] = []
+    for sentence, cited in by_sentence.items():
+        ids_by_sentence[sentence] = set()
+        for marker in cited:
+            chunk_ids, names = index.resolve(marker)
+            ids_by_sentence[sentence].update(chunk_ids)
+            unknown += names
+        ids_by_sentence[None] |= ids_by_sentence[sentence]
+    citing = []
     for statement in statements:
-        own = (
-            resolved if statement.sentence_index is None else [statement.sentence_index]
-        )
-        ids = {
-            i
-            for sentence in own
-            for chunk_ids, _ in resolved.get(sentence, ())
-            for i in chunk_ids
-        }
-        cited.append(
-            statement.model_copy(update={"cited_chunk_ids": tuple(sorted(ids))})
-        )
-    return cited, unknown
+        ids = tuple(sorted(ids_by_sentence.get(statement.sentence_index, ())))
+        citing.append(statement.model_copy(update={"cited_chunk_ids": ids}))
+    return citing, unknown
 
 
 def needs_verdict(statement: StatementVerdict) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, KeysView, Sequence
+from collections.abc import Collection, Iterable, KeysView, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple
@@ -141,13 +141,7 @@ CLASSIFIER_FEATURES = (
 """What a study fits a classifier on. More features separated no better on any of our sets (optimize/LOG.md); the others
 serve `is_covered`, the matching of statements and the default classifier without an LM."""
 
-_NOVELTY = (
-    "novel_run",
-    "novel_in_window",
-    "novel_pairs",
-    "novel_name_count",
-    "novel_number_count",
-)
+_NOVELTY = CLASSIFIER_FEATURES[:5]
 """What `novelty` adds up. It decides what exported judges ask about, so it does not grow with the features."""
 
 
@@ -224,13 +218,11 @@ def novel_run(c: Comparison) -> float:
 def novel_in_window(c: Comparison) -> float:
     """Share of the content words that are not in the two neighbouring sentences that have most of them."""
     best = 0
-    for first in {first for i in c.shared for first in (i - 1, i)}:
+    for first in chain.from_iterable((i - 1, i) for i in c.shared):
         if c.shared[first] + c.shared[first + 1] > best:
             window = c.context.sentences[max(first, 0) : first + 2]
-            best = max(
-                best,
-                len(c.keys.intersection(chain.from_iterable(s.keys for s in window))),
-            )
+            keys = chain.from_iterable(sentence.keys for sentence in window)
+            best = max(best, len(c.keys.intersection(keys)))
     return 1 - best / len(c.keys)
 
 
@@ -283,11 +275,8 @@ def contradictions(c: Comparison) -> float:
     alike = [c.context.sentences[i] for i in closest_sentences(c)]
     if not alike:
         return 0.0
-    return math.log1p(
-        _negated_otherwise(c, alike)
-        + _opposites(c, alike)
-        + any(_swapped(c, s) for s in alike)
-    )
+    swapped = any(_swapped(c, sentence) for sentence in alike)
+    return math.log1p(_negated_otherwise(c, alike) + _opposites(c, alike) + swapped)
 
 
 _ALIKE = 0.5
@@ -316,25 +305,34 @@ def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
 
 def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
     """Count words of the statement that no similar sentence has, and whose antonym or negated form one has."""
-    opposite = antonyms(c.context.language)
-    theirs = {form for s in alike for t in s.tokens for form in (t.key, t.raw.lower())}
-    mine = {form for t in c.tokens for form in (t.key, t.raw.lower())}
+    language = c.context.language
+    theirs = _forms(chain.from_iterable(sentence.tokens for sentence in alike))
+    others = theirs - _forms(c.tokens)
     count = 0
     for token in c.tokens:
-        forms = {token.key, token.raw.lower()}
+        forms = _forms([token])
         if token.kind == "number" or token.negates or forms & theirs:
             continue
-        against = set(chain.from_iterable(opposite.get(form, ()) for form in forms))
-        if c.context.language == "english" and token.kind == "word":
-            low = token.raw.lower()
-            against |= {stem(prefix + low, "english") for prefix in _NEGATING}
-            against |= {
-                stem(low[len(p) :], "english")
-                for p in _NEGATING
-                if low.startswith(p) and len(low) > len(p) + 3
-            }
-        count += bool(against & theirs - mine)
+        against = {o for form in forms for o in antonyms(language).get(form, ())}
+        if language == "english" and token.kind == "word":
+            against |= _negated_forms(token.raw.lower())
+        count += not against.isdisjoint(others)
     return count
+
+
+def _forms(tokens: Iterable[Token]) -> set[str]:
+    """Return the tokens' keys, and the words as written."""
+    return {form for token in tokens for form in (token.key, token.raw.lower())}
+
+
+def _negated_forms(word: str) -> set[str]:
+    """Return the stems of an English word with a negating prefix, and without it."""
+    forms = [prefix + word for prefix in _NEGATING]
+    for prefix in _NEGATING:
+        bare = word.removeprefix(prefix)
+        if bare != word and len(bare) > 3:
+            forms.append(bare)
+    return {stem(form, "english") for form in forms}
 
 
 _NEGATING = ("un", "in", "im", "ir", "il", "non", "dis")
@@ -347,23 +345,20 @@ def _swapped(c: Comparison, sentence: IndexedSentence) -> bool:
     if sorted(mine) != sorted(theirs) or len(mine) < _ALIKE * len(c.content):
         return False
     agents = word_lists(c.context.language).agents
-    passive = [
-        any(t.raw.lower() in agents for t in tokens)
-        for tokens in (c.tokens, sentence.tokens)
-    ]
-    if passive[0] != passive[1]:
-        return False
+    if agents.isdisjoint(_forms(c.tokens)) != agents.isdisjoint(
+        _forms(sentence.tokens)
+    ):
+        return False  # one is in the passive
     while mine and mine[0] == theirs[0]:
         mine, theirs = mine[1:], theirs[1:]
     while mine and mine[-1] == theirs[-1]:
         mine, theirs = mine[:-1], theirs[:-1]
-    return any(
-        mine[:i] == theirs[-i:]
-        and mine[-j:] == theirs[:j]
-        and mine[i:-j] == theirs[j:-i]
-        for i in range(1, min(len(mine), _PHRASE))
-        for j in range(1, min(len(mine) - i, _PHRASE))
-    )
+    for i in range(1, min(len(mine), _PHRASE)):
+        for j in range(1, min(len(mine) - i, _PHRASE)):
+            first, between, last = mine[:i], mine[i:-j], mine[-j:]
+            if theirs == [*last, *between, *first]:
+                return True
+    return False
 
 
 _PHRASE = 6
@@ -446,9 +441,10 @@ def _is_in_order(c: Comparison, sentence: IndexedSentence) -> bool:
 def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
     """Tell whether a statement has exactly the words of a sentence, two phrases of which have changed places."""
     words, others = (
-        [t.raw.lower() for t in tokens] for tokens in (c.tokens, sentence.tokens)
+        Counter(token.raw.lower() for token in tokens)
+        for tokens in (c.tokens, sentence.tokens)
     )
-    return sorted(words) == sorted(others) and _swapped(c, sentence)
+    return words == others and _swapped(c, sentence)
 
 
 def admits_gap(c: Comparison) -> float:
@@ -546,8 +542,5 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
 def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
     """The words, names and numbers of a statement that the context does not contain, as written, each once."""
     compared = Comparison(statement, indexed)
-    return tuple(
-        dict.fromkeys(
-            t.raw for t in content_tokens(compared.tokens) if t.key in compared.novel
-        )
-    )
+    tokens = content_tokens(compared.tokens)
+    return tuple(dict.fromkeys(t.raw for t in tokens if t.key in compared.novel))

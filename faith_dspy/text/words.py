@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import regex
@@ -87,7 +88,7 @@ _REFERENCE = re.compile(
     r"\s+#?\d{1,2}\b(?:\s*(?:,|;|-|&|and|or|et|und|ou|y|to)\s*\d{1,2}\b)*",
     re.IGNORECASE,
 )
-_KINDS = (
+CITED_KINDS = (
     r"(?:citations?|cite|sources?|src|docs?|documents?|refs?|references?"
     r"|passages?|chunks?|contexts?|quellen?|fuentes?)"
 )
@@ -96,9 +97,9 @@ CITATION = regex.compile(
     r"<sup\b[^<>]{0,200}>(?:<a\b[^<>]{0,200}>)?\s*\[?[\d,;\s–-]{1,40}\]?\s*(?:</a>)?</sup>"
     r"|【\d[^】\n]{0,80}】"
     r"|\[\[?[\^S]?\d{1,3}(?:\s*[,;–-]\s*[\^S]?\d{1,3}){0,20}\]\]?(?:\([^()\s]{0,2000}\))?|\[\^[\w-]{1,40}\](?!:)"
-    rf"|\[(?i:{_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]"
+    rf"|\[(?i:{CITED_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]"
     r"|\[[^\[\]\n.]{1,60}\.(?i:pdf|md|html?|docx?|txt|pptx?|xlsx?|csv|json)\b[^\[\]\n]{0,40}\](?!\()"
-    rf"|\((?i:{_KINDS})(?:\s?:\s?[^()\n]{{1,120}}|[\s_#]{{0,2}}\d{{1,3}}(?:\s?(?:,|;|-|and|&)\s?\d{{1,3}}){{0,9}})\)"
+    rf"|\((?i:{CITED_KINDS})(?:\s?:\s?[^()\n]{{1,120}}|[\s_#]{{0,2}}\d{{1,3}}(?:\s?(?:,|;|-|and|&)\s?\d{{1,3}}){{0,9}})\)"
     rf"|(?:(?<=\p{{L}}{{3}})|(?<=[.,;:!?)\"'”’\]])|(?<!\S))[{_SUPERSCRIPTS}](?:[{_SUPERSCRIPTS},]{{0,11}}[{_SUPERSCRIPTS}])?",
     regex.VERSION1,
 )
@@ -132,19 +133,14 @@ def without_citations(text: str) -> str:
 def without_markup(text: str) -> str:
     """Return what a reader sees of HTML and Markdown: no entities, tags, emphasis, links, bars of tables."""
 
-    def shown(match: regex.Match[str]) -> str:
-        if match["gone"] is not None:
-            return ""
-        return (
-            match["text"]
-            if match["text"] is not None
-            else "\n"
-            if match["block"] != "|"
-            else " "
-        )
-
-    visible_text: str = _MARKUP.sub(shown, html.unescape(text))
+    visible_text: str = _MARKUP.sub(_shown, html.unescape(text))
     return visible_text
+
+
+def _shown(match: regex.Match[str]) -> str:
+    if match["block"] is not None:
+        return " " if match[0] == "|" else "\n"
+    return match["text"] or ""
 
 
 def comparable(text: str) -> str:
@@ -177,19 +173,15 @@ def tokenize(text: str, language: str) -> list[Token]:
             case "time":
                 tokens.append(_time(raw, start))
             case "number" | "scale":
-                tokens.append(
-                    _number(match["number"], match["scale"], raw, start, language)
-                )
+                tokens.append(_number(match, language))
             case "sign":
-                tokens.append(
-                    _unit(unit_names().get(raw.lower(), "%"), raw, start, language)
-                )
+                unit = unit_names().get(raw.lower(), "%")
+                tokens.append(_unit(unit, raw, start, language))
             case "fraction":
+                words = re.findall(r"\w+", raw.lower())
+                stems = tuple(stem(word, language) for word in words)
                 share = values().fractions[raw.lower()]
-                words = tuple(
-                    stem(word, language) for word in re.findall(r"\w+", raw.lower())
-                )
-                tokens.append(Token(f"#{share}", raw, start, "number", also=words))
+                tokens.append(_value(share, raw, start, stems))
                 tokens.append(_unit("%", raw, start, language))
             case "paired":
                 negations = values().unspaced_negations
@@ -207,6 +199,10 @@ def content_tokens(tokens: Sequence[Token]) -> list[Token]:
     return [t for t in tokens if t.kind != "function"]
 
 
+def _value(value: object, raw: str, start: int, also: tuple[str, ...] = ()) -> Token:
+    return Token(f"#{value}", raw, start, "number", also=also)
+
+
 def _date(raw: str, start: int, language: str) -> list[Token]:
     """Return day, month and year. Where day and month cannot be told apart, each may be the other."""
     first, second, third = (int(part) for part in re.findall(r"\d+", raw))
@@ -214,54 +210,46 @@ def _date(raw: str, start: int, language: str) -> list[Token]:
     either = first <= 12 and second <= 12 and "/" in raw
     if month > 12 or (either and language == "english"):
         month, day = day, month
-    also = ((f"#{month}",), (f"#m{day}",)) if either else ((), ())
-    keys = ((f"#{day}", also[0]), (f"#m{month}", also[1]), (f"#{year}", ()))
-    return [Token(key, raw, start, "number", also=other) for key, other in keys]
+    tokens = [_value(day, raw, start), _value(f"m{month}", raw, start)]
+    if either:
+        others = ((f"#{month}",), (f"#m{day}",))
+        tokens = [t._replace(also=o) for t, o in zip(tokens, others, strict=True)]
+    return [*tokens, _value(year, raw, start)]
 
 
 def _time(raw: str, start: int) -> Token:
     """Return a time of day; without “am” or “pm” it may be either."""
     hour, minute = (int(part) for part in (*re.findall(r"\d+", raw), "0")[:2])
     half = re.search(r"[AaPp](?=\.?[Mm])", raw)
+    also: tuple[str, ...] = ()
     if half:
         hour = hour % 12 + 12 * (half[0] in "Pp")
-        return Token(f"#{hour}:{minute:02}", raw, start, "number")
-    other = (
-        (f"#{hour + 12}:{minute:02}",)
-        if 0 < hour < 12
-        else (f"#{hour - 12}:{minute:02}",)
-        if hour > 12
-        else ()
-    )
-    return Token(
-        f"#{hour}:{minute:02}", raw, start, "number", also=other if hour < 12 else ()
-    )
+    elif 0 < hour < 12:
+        also = (f"#{hour + 12}:{minute:02}",)
+    return _value(f"{hour}:{minute:02}", raw, start, also)
 
 
-def _number(
-    digits: str, scale: str | None, raw: str, start: int, language: str
-) -> Token:
-    value = number_value(digits, language)
+def _number(match: regex.Match[str], language: str) -> Token:
+    """Return a number, times its scale; “m” and “b” may be metres and bytes, too."""
+    value, scale = number_value(match["number"], language), match["scale"]
     if scale is None:
-        return Token(f"#{value}", raw, start, "number")
+        return _value(value, match[0], match.start())
+    also = (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()
     scaled = _plain(float(value) * values().scales[scale.lower()])
-    also = (
-        (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()
-    )  # metres, bytes
-    return Token(f"#{scaled}", raw, start, "number", also=also)
+    return _value(scaled, match[0], match.start(), also)
 
 
 def _unit(unit: str, raw: str, start: int, language: str) -> Token:
-    return Token(f"#{unit}", raw, start, "number", also=unit_stems(unit, language))
+    return _value(unit, raw, start, unit_stems(unit, language))
 
 
 def _add_words(
     tokens: list[Token], raw: str, start: int, text: str, language: str
 ) -> None:
+    numbers = _words_of_numbers(language)
     for part in _parts(raw, language):
-        if part.lower() not in _words_of_numbers(language) or not _add_to_number(
-            tokens, part, start, text, language
-        ):
+        is_number = part.lower() in numbers
+        if not (is_number and _add_to_number(tokens, part, start, text, language)):
             key, kind, negates = _word(part, language)
             tokens.append(Token(key, part, start, kind, negates))
         start += len(part) + 1
@@ -273,22 +261,15 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
     months, units = month_numbers(), unit_names()
     for i, token in enumerate(tokens):
         low = token.raw.lower()
-        if token.kind != "number" and (low in months or low in units):
-            before = out[-1] if out else None
-            after = tokens[i + 1] if i + 1 < len(tokens) else None
-            beside = _is_beside(before, token, text) or _is_beside(token, after, text)
-            if low in units and beside:
-                token = _unit(units[low], token.raw, token.start, language)
-            elif low in months and beside:
-                token = Token(
-                    f"#m{months[low]}",
-                    token.raw,
-                    token.start,
-                    "number",
-                    also=(stem(low, language),),
-                )
-            elif low in months and token.kind == "word":
-                token = token._replace(also=(f"#m{months[low]}",))
+        around = [*out[-1:], token, *tokens[i + 1 : i + 2]]
+        beside = any(_is_beside(*pair, text) for pair in pairwise(around))
+        if token.kind != "number" and low in units and beside:
+            token = _unit(units[low], token.raw, token.start, language)
+        elif token.kind != "number" and low in months and beside:
+            stems = (stem(low, language),)
+            token = _value(f"m{months[low]}", token.raw, token.start, stems)
+        elif token.kind == "word" and low in months:
+            token = token._replace(also=(f"#m{months[low]}",))
         out.append(token)
         leads = len(out) > 1 and _is_value(token) and _leads(out[-2])
         if leads and _is_beside(out[-2], token, text):
@@ -309,11 +290,15 @@ def _leads(token: Token) -> bool:
 _BETWEEN = re.compile(r"\s?|-|(?:st|nd|rd|th|\.|º)?,?\s?(?:(?:of|de|the)\s)?")
 
 
-def _is_beside(left: Token | None, right: Token | None, text: str) -> bool:
+def _is_beside(left: Token, right: Token, text: str) -> bool:
     """Tell whether one of the two is a number, and nothing but a space, a hyphen or “of” stands between."""
-    if left is None or right is None or not (_is_value(left) or _is_value(right)):
+    if not (_is_value(left) or _is_value(right)):
         return False
-    return _BETWEEN.fullmatch(text, left.start + len(left.raw), right.start) is not None
+    return _BETWEEN.fullmatch(text, _end(left), right.start) is not None
+
+
+def _end(token: Token) -> int:
+    return token.start + len(token.raw)
 
 
 def _parts(raw: str, language: str) -> list[str]:
@@ -336,40 +321,35 @@ def _add_to_number(
     """Tell whether a word is a number, or belongs to the one right before it (“2 million”, “3rd”); add it if so."""
     low = raw.lower()
     small, factor = word_lists(language).number_words.get(low), magnitudes().get(low)
-    joined = (
-        small is not None
-        and len(tokens) > 1
-        and tokens[-1].raw.lower() in _AND
-        and tokens[-2].key.endswith("00")
-    )
-    if joined:  # “two hundred and fifty”
+    is_joined = small is not None and _ends_in_hundreds(tokens)
+    if is_joined:  # “two hundred and fifty”
         tokens.pop()
-    last = (
-        tokens[-1]
-        if tokens and tokens[-1].kind == "number" and tokens[-1].key[1:2].isdigit()
-        else None
-    )
-    if last is not None and (
-        ":" in last.key or start - (last.start + len(last.raw)) > 1 + 4 * joined
-    ):
+    last = tokens[-1] if tokens and _is_value(tokens[-1]) else None
+    if last and (":" in last.key or start - _end(last) > 1 + 4 * is_joined):
         last = None  # a time, or not right before
-    if last is not None and factor is not None:
-        value = _plain(float(last.key[1:]) * factor)
-        tokens[-1] = last._replace(key=f"#{value}", raw=text[last.start : start] + raw)
-    elif last is not None and low in _ORDINAL and text[start - 1 : start].isdigit():
-        tokens[-1] = last._replace(raw=text[last.start : start] + raw)
+    number = float(last.key[1:]) if last else 0.0
+    if last and factor is not None:
+        number *= factor
+    elif last and low in _ORDINAL and text[start - 1 : start].isdigit():
+        pass
     elif small is None:
         return False
-    elif (
-        last is not None
-        and last.raw[0].isalpha()
-        and _takes(float(last.key[1:]), small)
-    ):
-        value = _plain(float(last.key[1:]) + small)
-        tokens[-1] = last._replace(key=f"#{value}", raw=text[last.start : start] + raw)
+    elif last and last.raw[0].isalpha() and _takes(number, small):
+        number += small
     else:
-        tokens.append(Token(f"#{small}", raw, start, "number"))
+        tokens.append(_value(small, raw, start))
+        return True
+    if last:
+        whole = text[last.start : start] + raw
+        tokens[-1] = last._replace(key=f"#{_plain(number)}", raw=whole)
     return True
+
+
+def _ends_in_hundreds(tokens: Sequence[Token]) -> bool:
+    """Tell whether the last two tokens are like “hundred and”."""
+    if len(tokens) < 2 or tokens[-1].raw.lower() not in _AND:
+        return False
+    return tokens[-2].key.endswith("00")
 
 
 def _takes(number: float, small: int) -> bool:
@@ -396,11 +376,11 @@ def number_value(raw: str, language: str) -> str:
     """
     digits = re.sub(r"[ \u00a0\u202f'’]", "", raw)
     group = "." if language in DECIMAL_COMMA else ","
-    marks = [c for c in digits if not c.isdigit()]
+    marks = re.sub(r"\d", "", digits)
     decimal = (
-        marks.count(marks[-1]) == 1 if marks else False
+        bool(marks) and marks.count(marks[-1]) == 1
     )  # of both kinds the last one is
-    if len(marks) == 1 and marks[0] == group and re.search(r"\D\d{3}$", digits):
+    if marks == group and re.search(r"\D\d{3}$", digits):
         decimal = False
     whole, mark, fraction = (
         digits.rpartition(marks[-1]) if decimal else (digits, "", "")

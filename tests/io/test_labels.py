@@ -403,3 +403,47 @@ def test_a_key_that_is_there_twice_is_refused(labels):
     line = '{"context": ["a"], "answer": "x", "faithful": true, "faithful": false}'
     with pytest.raises(LabelsError, match="'faithful' is there twice"):
         read_labels(labels(line))
+
+
+NAMED = [
+    ("hallucination_flag", 1, 0, False), ("isHallucinated", "yes", "no", False), ("is_unsupported", "1", "0", False),
+    ("contains_hallucinations", True, False, False), ("ungrounded", "True", "False", False),
+    ("has_factual_errors", 1.0, 0.0, False), ("factually_inconsistent", "y", "n", False), ("not_grounded", 1, 0, False),
+    ("Hallucinated?", "Yes", "No", False), ("nonfactual", 1, 0, False), ("fabricated", "true", "false", False),
+    ("hallucination_spans", [{"text": "x"}], [], False), ("label", "hallucinated", "supported", False),
+    ("verdict", "contradiction", "entailment", False), ("consistency", "inconsistent", "consistent", False),
+    ("hallucination_free", 1, 0, True), ("without_hallucination", 1, 0, True), ("is_grounded", "yes", "no", True),
+    ("faithfulness_label", "faithful", "unfaithful", True), ("label", "PASS", "FAIL", True),
+]  # fmt: skip
+"""A column with two values, and whether the first of them means faithful."""
+
+
+@pytest.mark.parametrize(("column", "first", "second", "faithful"), NAMED)
+def test_further_columns_are_read_the_right_way_round(column, first, second, faithful):
+    rows = [
+        {**GOOD, "answer": f"It is {value}.", column: value}
+        for value in (first, second)
+    ]
+    for row in rows:
+        del row["faithful"]
+    assert [example.faithful for example in read_labels(rows)] == [
+        faithful,
+        not faithful,
+    ]
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["target", "verdict", "class", "gold", "annotation", "human_label", "result"],
+)
+@pytest.mark.parametrize("values", [(1, 0), (True, False), ("yes", "no")])
+def test_further_columns_are_not_guessed(column, values):
+    rows = [
+        {"context": ["a"], "answer": f"It is {value}.", column: value}
+        for value in values
+    ]
+    with pytest.raises(
+        LabelsError,
+        match=rf"'{column}' does not tell which of its values means faithful",
+    ):
+        read_labels(rows)

@@ -538,3 +538,37 @@ def test_the_opposite_of_a_sentence_is_plain(language, opposite):
 def test_what_is_not_plainly_the_opposite(statement, context):
     """Two reversals, “No,” in front, other words for a negation, and a negation of something else."""
     assert features(statement, context)["says_opposite"] == 0
+
+
+EQUAL_VALUES = [
+    ("It has 2bn users.", "It has 2 billion users."), ("Three quarters of users left.", "75 % of users left."),
+    ("Half of the users left.", "50 % of the users left."), ("It opens at 9 am.", "It opens at 09:00."),
+    ("It opened on March 5, 2024.", "It opened on 05.03.2024."), ("It costs €20.", "It costs 20 euros."),
+    ("It weighs 5 kg.", "It weighs five kilograms."), ("It lasts 90 minutes.", "It lasts ninety minutes."),
+    ("It fits 64 GB.", "It fits 64 gigabytes."), ("It is 20 °C.", "It is 20 degrees Celsius."),
+    ("It has two hundred and fifty rooms.", "It has 250 rooms."), ("It lasts 1,234.50 days.", "It lasts 1234.5 days."),
+    ("The ﬁle is new.", "The file is new."), ("Tom &amp; Ann won.", "Tom & Ann won."),
+    ("The [kettle](http://x.org) is blue.", "The kettle is blue."), ("- The `kettle` is blue.", "The kettle is blue."),
+]  # fmt: skip
+UNEQUAL_VALUES = [
+    ("It has 2bn users.", "It has 2 million users."), ("It has 5k users.", "It has 500 users."),
+    ("Half of the users left.", "40 % of the users left."), ("It opens at 5:30 pm.", "It opens at 5:30 am."),
+    ("It opened on 2024-03-05.", "It opened on 2023-03-05."), ("It costs £5.", "It costs 5 yen."),
+    ("It weighs 5 kg.", "It weighs 5 g."), ("It lasts 90 minutes.", "It lasts 90 hours."),
+    ("It fits 64 GB.", "It fits 64 MB."), ("It is 20 °C.", "It is 20 °F."),
+    ("It has two hundred and fifty rooms.", "It has two hundred rooms."), ("It is 12 km long.", "It is 12 miles long."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "other"), EQUAL_VALUES)
+def test_further_equal_values(text, other):
+    assert (
+        features(text, other)["novel_words"]
+        == features(other, text)["novel_words"]
+        == 0
+    )
+
+
+@pytest.mark.parametrize(("text", "other"), UNEQUAL_VALUES)
+def test_further_near_misses(text, other):
+    assert features(other, text)["novel_words"] > 0
