@@ -75,11 +75,16 @@ def key_for(model: str, api_base: str | None) -> str | None:
     return key if is_own or is_home else None
 
 
-def route_base(model: str, api_base: str) -> str:
-    """Return the address that the model's provider is asked at: Ollama's own API has no ``/v1``, OpenAI's has one."""
+def route_base(model: str, api_base: str, *, own_api: bool = False) -> str:
+    """Return the address that the model's provider is asked at.
+
+    DSPy asks Ollama by OpenAI's protocol, under ``/v1``; LiteLLM, which it leaves parameters of Ollama's own to
+    (``own_api``), by Ollama's.
+    """
     base = _ROUTES.sub("", api_base.strip().rstrip("/"))
     if provider_of(model) == "ollama":
-        return base.removesuffix("/v1")
+        base = base.removesuffix("/v1")
+        return base if own_api else f"{base}/v1"
     if model.startswith("openai/") and not urlsplit(base).path:
         return f"{base}/v1"
     return base

@@ -237,13 +237,14 @@ def _hosted(
         )  # as DSPy names providers that LiteLLM does not know
         if salt == base_hash(HOME):
             base = salt = None
+    if context_window and model.startswith("ollama"):
+        settings["num_ctx"] = context_window
     if base:
-        settings["api_base"] = route_base(model, base)
+        own_api = "num_ctx" in settings
+        settings["api_base"] = route_base(model, base, own_api=own_api)
         api_key = api_key or "none"  # most self-hosted servers want none
     if api_key:
         settings["api_key"] = api_key.strip()  # files end in a line break
-    if context_window and model.startswith("ollama"):
-        settings["num_ctx"] = context_window
     lm = kind(model, endpoint=Endpoint(salt=salt, num_ctx=context_window), **settings)
     # Reasoning models, the ones DSPy gives this limit, take no temperature.
     if "temperature" not in settings and "max_completion_tokens" not in lm.kwargs:
