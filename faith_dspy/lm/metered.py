@@ -133,16 +133,16 @@ class Meter:
         Raises:
             ConfigError: The limit is in dollars, and the LM has no price.
         """
+        limits = {name: n for name, n in vars(self.limits).items() if n is not None}
+        if not limits:
+            return None
         paid = self.paid
-        if self.limits.dollars is not None and paid.calls and paid.dollars is None:
+        if "dollars" in limits and paid.calls and paid.dollars is None:
             raise ConfigError(
                 "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
             )
-        for name, amount in self.spent.items():
-            limit = getattr(self.limits, name)
-            if limit is not None and amount >= limit:
-                return name
-        return None
+        spent = self.spent
+        return next((name for name in limits if spent[name] >= limits[name]), None)
 
     def stop(self) -> None:
         """Let no further call begin: each raises `LimitReachedError` from now on."""
@@ -157,13 +157,32 @@ class Meter:
             LimitReachedError: A limit is reached, or the meter was stopped.
         """
         with self._lock:
-            self._admit()
+            error: FaithDspyError | None = None
+            if self.max_failures is not None and self._failing >= self.max_failures:
+                error = LMUnavailableError(
+                    f"{self._failing} calls in a row failed, the last with {self._failure}. No further one is made. "
+                    "Check the endpoint and run again; what was answered is kept."
+                )
+            elif self._stopped:
+                error = LimitReachedError("the work was cancelled")
+            elif name := self.reached:
+                limit = getattr(self.limits, name)
+                error = LimitReachedError(f"the limit of {limit:,} {name} is reached")
+            if error:
+                self.refused += 1
+                raise error
             self._in_flight += 1
         try:
             yield
         except Exception as exc:
             with self._lock:
-                self._add_failure(exc, call.lm)
+                # What another meter refused, or Ctrl-C or a cancelled task ended, is no failure of the LM.
+                self.failed += not isinstance(exc, FaithDspyError)
+                if is_retryable_lm_error(exc) or isinstance(exc, _KEY_ERRORS):
+                    self._failing += 1
+                    self._failure = in_short(exc, call.lm)
+                elif isinstance(exc, dspy.LMError):  # the endpoint says what is wrong
+                    self._failing = 0
             raise
         else:
             with self._lock:
@@ -175,31 +194,6 @@ class Meter:
         finally:
             with self._lock:
                 self._in_flight -= 1
-
-    def _admit(self) -> None:
-        error: FaithDspyError | None = None
-        if self.max_failures is not None and self._failing >= self.max_failures:
-            error = LMUnavailableError(
-                f"{self._failing} calls in a row failed, the last with {self._failure}. No further one is made. "
-                "Check the endpoint and run again; what was answered is kept."
-            )
-        elif self._stopped:
-            error = LimitReachedError("the work was cancelled")
-        elif name := self.reached:
-            limit = getattr(self.limits, name)
-            error = LimitReachedError(f"the limit of {limit:,} {name} is reached")
-        if error:
-            self.refused += 1
-            raise error
-
-    def _add_failure(self, exc: Exception, lm: Any) -> None:
-        # A call that another meter refused, or that Ctrl-C or a cancelled task ended, is no failure of the LM.
-        self.failed += not isinstance(exc, FaithDspyError)
-        if is_retryable_lm_error(exc) or isinstance(exc, _KEY_ERRORS):
-            self._failing += 1
-            self._failure = in_short(exc, lm)
-        elif isinstance(exc, dspy.LMError):  # the endpoint says what is wrong
-            self._failing = 0
 
 
 @contextmanager
@@ -374,8 +368,8 @@ class MeteredLM(dspy.LM):
         The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
         prompts, which are gigabytes when contexts are long.
         """
-        call, response = self.last_call(), entry["response"]
-        if call:
+        call, response = _last.get(), entry["response"]
+        if call and call.lm is self:
             seconds, dollars = time.perf_counter() - call.started, entry.get("cost")
             if call.replayed:
                 seconds = dollars = 0.0
@@ -393,29 +387,26 @@ class MeteredLM(dspy.LM):
     def _count(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a call gives, counted in all open meters, and in time."""
         _last.set(call)
+        salt = self.endpoint.salt
+        if salt:
+            # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is set per call
+            # because optimizers read and replace the one in `lm.kwargs`.
+            rollout = kwargs.get("rollout_id", self.kwargs.get("rollout_id"))
+            if rollout is not None:
+                salt = hashlib.sha256(f"{salt}/{rollout}".encode()).hexdigest()[:12]
+            kwargs["rollout_id"] = int(salt, 16)
         with ExitStack() as stack:
             for meter in open_meters():
                 stack.enter_context(meter.counting(call))
             tracker = _Paid(call, dspy.settings.usage_tracker)
             stack.enter_context(dspy.context(usage_tracker=tracker))
-            work = partial(super().__call__, *args, **self._salted(kwargs))
+            work = partial(super().__call__, *args, **kwargs)
             if not isinstance(self.engine, str):
                 return (
                     work()
                 )  # it runs in this process, and ends by its limit of tokens
             seconds = kwargs.get("timeout") or self.kwargs.get("timeout") or TIMEOUT
             return _run_within(seconds, work, self.model)
-
-    def _salted(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is set per call because
-        # optimizers read and replace the one in `lm.kwargs`.
-        if self.endpoint.salt is None:
-            return kwargs
-        rollout = kwargs.get("rollout_id", self.kwargs.get("rollout_id"))
-        salt = self.endpoint.salt
-        if rollout is not None:
-            salt = hashlib.sha256(f"{salt}/{rollout}".encode()).hexdigest()[:12]
-        return {**kwargs, "rollout_id": int(salt, 16)}
 
 
 def _is_empty(outputs: list[Any]) -> bool:

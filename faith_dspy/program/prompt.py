@@ -133,14 +133,14 @@ def split_instructions(signature: type[Signature]) -> tuple[str, str]:
 def _request(signature: type[Signature], inputs: Mapping[str, Any], ask: str) -> str:
     parts = []
     for name in signature.input_fields:
-        value = _as_data(inputs.get(name))
+        value = inputs.get(name)
         title = name.replace("_", " ").capitalize()
-        if value and isinstance(value, list):
+        if value and isinstance(value, list | tuple):
             first = 0 if name == "context" else 1
-            lines = [f"[{i}] {text}" for i, text in enumerate(value, first)]
+            lines = [f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first)]
             parts.append("\n".join([f"{title}:", *lines]))
         elif value:
-            parts.append(f"{title}: {value}")
+            parts.append(f"{title}: {as_data(str(value))}")
     # It takes more than a line to say how to reply.
     if signature.output_fields.keys() & {"quotes", "reason"}:
         blank = {

@@ -100,6 +100,7 @@ class Verifier(dspy.Module):
             "question": question,
             "statement": statement.text,
         }
+        capabilities = getattr(lm, "capabilities", None)
         verdicts = [verdict for verdict in known if verdict]
         calls = [(sample, self.tokens, False) for sample in self.samples]
         calls = [one for i, one in enumerate(calls) if not known or known[i] is None]
@@ -115,7 +116,10 @@ class Verifier(dspy.Module):
                 verdict = failed_verdict(statement, exc, lm)
                 # An empty reply raises the parser's error.
                 is_complete = not isinstance(exc, AdapterParseError)
-            call = last_call(lm)
+            call = lm.last_call() if hasattr(lm, "last_call") else None
+            if call and capabilities and not verdict.lm_failed:
+                has_label = verdict.label is not None
+                capabilities.note_label(read=has_label, cut=call.cut)
             if is_complete or call is None:
                 verdicts.append(verdict)
                 continue
@@ -126,6 +130,8 @@ class Verifier(dspy.Module):
                 calls.insert(0, (sample, tokens, True))
             else:
                 verdicts.append(verdict)
+        if len(verdicts) == 1:
+            return verdicts[0]
         return pool_samples(verdicts, self.instruction)
 
     def ask_jointly(
@@ -196,9 +202,10 @@ class Verifier(dspy.Module):
         """
         tokens = tokens_of(prediction)
         token = label_token(tokens, self.labels, reasons_first=self.reasons_first)
-        verdict = self._verdict(prediction, statement, window, token, lm)
+        about = (statement, self.instruction, window.ids, token)
+        verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
         has_label = verdict.label is not None
-        known, call = getattr(lm, "capabilities", None), last_call(lm)
+        known = getattr(lm, "capabilities", None)
         if self.confidence == "probability" and not tokens:
             raise ConfigError(
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
@@ -206,25 +213,11 @@ class Verifier(dspy.Module):
             )
         if known is not None and self.wants_probabilities:
             known.note_probabilities(told=bool(tokens))
-        if call and known is not None:
-            known.note_label(read=has_label, cut=call.cut)
         prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
         if "logprobs" in prediction:
             del prediction["logprobs"]
         return verdict, has_label and (verdict.probability is not None or not tokens)
-
-    def _verdict(
-        self,
-        fields: Any,
-        statement: Statement,
-        window: Window,
-        token: Token | None,
-        lm: Any,
-    ) -> RawVerdict:
-        is_sampled = bool(getattr(lm, "kwargs", {}).get("temperature"))
-        about = (statement, self.instruction, window.ids, token)
-        return read_verdict(fields, *about, sampled=is_sampled)
 
     def _read_jointly(
         self, prediction: Any, statements: Sequence[Statement], window: Window, lm: Any
@@ -239,7 +232,8 @@ class Verifier(dspy.Module):
         verdicts: list[RawVerdict | None] = [None] * len(statements)
         for place, entry, token in zip(places, entries, label_tokens, strict=True):
             if place is not None and entry["verdict"]:
-                verdict = self._verdict(entry, statements[place], window, token, lm)
+                about = (statements[place], self.instruction, window.ids, token)
+                verdict = read_verdict(entry, *about, sampled=is_sampled(lm))
                 verdicts[place] = verdict if verdict.label else None
         return verdicts
 
@@ -272,17 +266,15 @@ def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
     ]
 
 
-def last_call(lm: Any) -> Any:
-    """The last call of a metered LM in this thread or task; None for any other LM."""
-    return lm.last_call() if hasattr(lm, "last_call") else None
+def is_sampled(lm: Any) -> bool:
+    """Return whether an LM draws its tokens by chance."""
+    return bool(getattr(lm, "kwargs", {}).get("temperature"))
 
 
 def pool_samples(
     verdicts: Sequence[RawVerdict], instruction: Instruction
 ) -> RawVerdict:
     """Return several samples as one verdict: the most frequent label, and each label's share as its probability."""
-    if len(verdicts) == 1:
-        return verdicts[0]
     counts = Counter(verdict.label for verdict in verdicts if verdict.label)
     if not counts:
         return verdicts[0]
