@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,6 +16,10 @@ from faith_dspy.text.languages import light_stems, stem, word_lists
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
 _NUMBERS = ("sentence_index", "sentence", "index", "number")
 _TEXTS = ("simpler_statements", "statements", "statement", "claims", "claim", "text")
+
+
+_NONE = re.compile(r"\W*none\W*", re.IGNORECASE)
+_NUMBER_OR_NAME = re.compile(r"\d|\b[A-Z]\w+\s+[A-Z]")
 
 
 class Extracted(NamedTuple):
@@ -29,20 +33,22 @@ class Extracted(NamedTuple):
 
 
 def read_statements(lines: Sequence[str]) -> list[tuple[int | None, str]]:
-    """Number of the sentence, from 1, and text of each statement in an LM's reply; None where it gives no number.
+    """Return each statement in an LM's reply: the sentence's number, from 1 or None where it gives none, and its text.
 
     Reads lines with and without numbers, and JSON: lists of texts or of objects, objects by number, one of them or one
     a line, in fences or not. Numbers may begin at 0. “None” is a statement's text here.
     """
     text = re.sub(r"^\s*```\w*\s*$", "", "\n".join(lines), flags=re.MULTILINE).strip()
-    found: list[tuple[int | None, str]] = []
-    if text[:1] in ("[", "{"):
-        found = _from_json(text) or _from_json(
-            f"[{','.join(line.rstrip(',') for line in text.splitlines())}]"
-        )
-    found = found or [pair for line in text.splitlines() for pair in _texts(line, None)]
-    shift = min((n for n, _ in found if n is not None), default=1) == 0
-    return [(n if n is None else n + shift, t) for n, t in found if t]
+    rows = text.splitlines()
+    statements: list[tuple[int | None, str]] = []
+    if text.startswith(("[", "{")):
+        as_list = f"[{','.join(row.rstrip(',') for row in rows)}]"
+        statements = _from_json(text) or _from_json(as_list)
+    if not statements:
+        statements = list(_texts(rows, None))
+    first = min((n for n, _ in statements if n is not None), default=1)
+    shift = 1 if first == 0 else 0
+    return [(None if n is None else n + shift, text) for n, text in statements if text]
 
 
 def _from_json(reply: str) -> list[tuple[int | None, str]]:
@@ -53,30 +59,30 @@ def _from_json(reply: str) -> list[tuple[int | None, str]]:
 
 
 def _texts(value: Any, number: int | None) -> Iterator[tuple[int | None, str]]:
+    """Yield the statements in a value of JSON, each with the number nearest to it."""
     if isinstance(value, str) and (match := _LINE.match(value.strip())):
-        yield (
-            (int(match[1]) if match[1] and number is None else number),
-            match[2].strip(),
-        )
+        if match[1] and number is None:
+            number = int(match[1])
+        yield number, match[2].strip()
     elif isinstance(value, list):
         for item in value:
             yield from _texts(item, number)
     elif isinstance(value, Mapping):
-        own = next((value[k] for k in _NUMBERS if type(value.get(k)) is int), number)
-        named = [value[k] for k in _TEXTS if k in value][:1]
-        for item in named:
-            yield from _texts(item, own)
-        for key, item in () if named else value.items():
-            yield from _texts(
-                item, int(key) if re.fullmatch(r"\d{1,3}", str(key)) else own
-            )
+        numbers = [value[key] for key in _NUMBERS if type(value.get(key)) is int]
+        number = numbers[0] if numbers else number
+        texts = [value[key] for key in _TEXTS if key in value]
+        if texts:
+            yield from _texts(texts[0], number)
+            return
+        for key, item in value.items():
+            is_number = re.fullmatch(r"\d{1,3}", str(key))
+            yield from _texts(item, int(key) if is_number else number)
 
 
 def assign_statements(
     lines: Sequence[str], carrying: Sequence[Sentence], question: str = ""
 ) -> Extracted:
-    """Statements from the LM's reply; its numbers count ``carrying`` from 1, a statement without one belongs to the
-    sentence that has most of its words.
+    """Return the statements in an LM's reply; one without a number belongs to the sentence that has most of its words.
 
     An LM that rewrites an answer may add or omit facts, and its rewriting must not be judged in place of the answer.
     So a statement may have no name or number that answer and question lack, and no qualifier (“not”, “only”, “may”)
@@ -85,97 +91,102 @@ def assign_statements(
     says would go unjudged: so a sentence stands as written if they leave out a name, a number or a qualifier of it, or
     a content word that is neither replaced nor an intensifier. It is skipped only if the LM writes "none" after its
     number, and only if it holds no number and no name.
+
+    Args:
+        lines: The reply; its numbers count ``carrying`` from 1.
+        carrying: The answer's sentences that can carry statements.
+        question: The question that the answer answers.
     """
-    known = IndexedContext(
-        [Chunk(id=0, text=" ".join([question, *(p.text for p in carrying)]))]
-    )
-    told = [Comparison(p.text, known) for p in carrying]
+    whole = " ".join([question, *(sentence.text for sentence in carrying)])
+    indexed = IndexedContext([Chunk(id=0, text=whole)])
+    compared = [Comparison(sentence.text, indexed) for sentence in carrying]
     by_number: dict[int, list[str]] = {}
     for number, text in read_statements(lines):
-        place = _closest(Comparison(text, known), told) if number is None else number
-        by_number.setdefault(place, []).append(text)
-    asked = _qualifiers(Comparison(question, known))
-    out: list[Statement] = []
+        if number is None:
+            number = _closest(Comparison(text, indexed), compared)
+        texts = by_number.setdefault(number, [])
+        if text not in texts:
+            texts.append(text)
+    allowed = _qualifiers(Comparison(question, indexed))
+    statements: list[Statement] = []
     stand_ins = 0
-    for place, sentence in enumerate(carrying, 1):
-        candidates = list(dict.fromkeys(by_number.get(place, [])))
-        if candidates and all(
-            re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in candidates
-        ):
-            if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", sentence.text):
+    for number, sentence in enumerate(carrying, 1):
+        texts = by_number.get(number, [])
+        nones = [text for text in texts if _NONE.fullmatch(text)]
+        if texts and texts == nones:
+            if not _NUMBER_OR_NAME.search(sentence.text):
                 continue
-            candidates = []
-        kept, is_whole = _faithful(
-            [Comparison(t, known) for t in candidates], told[place - 1], asked
-        )
-        texts = [candidates[i] for i in kept]
-        if not is_whole:
-            texts = [sentence.text]
-            stand_ins += sentence.text not in candidates
-        out += [Statement(text=t, sentence_index=sentence.index) for t in texts]
-    return Extracted(out, stand_ins)
+            texts = []
+        candidates = {text: Comparison(text, indexed) for text in texts}
+        usable = _usable_statements(candidates, compared[number - 1], allowed)
+        if not usable:
+            stand_ins += sentence.text not in texts
+            usable = [sentence.text]
+        for text in usable:
+            statements.append(Statement(text=text, sentence_index=sentence.index))
+    return Extracted(statements, stand_ins)
 
 
-def _faithful(
-    candidates: Sequence[Comparison], sentence: Comparison, asked: Counter[str]
-) -> tuple[list[int], bool]:
-    """Positions of those that say what the sentence says; and whether they leave no part of it out."""
-    light, known = _slight(sentence.context.language), sentence.context.keys
-    room = sum(
-        not key.startswith("#") for key in sentence.keys - _keys(candidates) - light
-    )
-    qualified = _qualifiers(sentence)
-    kept: list[int] = []
+def _usable_statements(
+    candidates: Mapping[str, Comparison], sentence: Comparison, allowed: Counter[str]
+) -> list[str]:
+    """Return the texts of those that say what the sentence says; none if they leave a part of it out."""
+    droppable = _droppable_stems(sentence.context.language)
+    qualifiers = _qualifiers(sentence)
+    left_out = sentence.keys - _keys(candidates.values()) - droppable
+    room = sum(not key.startswith("#") for key in left_out)
+    usable: dict[str, Comparison] = {}
     replaced = 0
-    for i, c in enumerate(candidates):
-        new = len(c.novel)
-        invents = (
-            _named(c) - known or _qualifiers(c).keys() - qualified.keys() - asked.keys()
-        )
-        if not invents and new <= room - replaced and 3 * new <= 2 * len(c.keys):
-            kept.append(i)
+    for text, candidate in candidates.items():
+        new = len(candidate.novel)
+        added = _qualifiers(candidate).keys() - qualifiers.keys() - allowed.keys()
+        invents = added or _names(candidate) - sentence.context.keys
+        if (
+            not invents
+            and new <= room - replaced
+            and 3 * new <= 2 * len(candidate.keys)
+        ):
+            usable[text] = candidate
             replaced += new
-    texts = [candidates[i] for i in kept]
-    said = _keys(texts)
+    keys = _keys(usable.values())
     # No synonym stands for a name, a number or a qualifier that is left out.
-    if (
-        not texts
-        or _named(sentence) - said
-        or qualified - sum(map(_qualifiers, texts), Counter[str]())
-    ):
-        return [], False
-    return kept, len(sentence.keys - said - light) <= replaced
+    lost = _names(sentence) - keys
+    for candidate in usable.values():
+        qualifiers = qualifiers - _qualifiers(candidate)
+    if lost or qualifiers or len(sentence.keys - keys - droppable) > replaced:
+        return []
+    return list(usable)
 
 
 @cache
-def _slight(language: str) -> frozenset[str]:
-    """Stems of words that a statement may leave out and lose no fact."""
-    return light_stems(language) | {
-        stem(word, language) for word in word_lists(language).intensifiers
-    }
+def _droppable_stems(language: str) -> frozenset[str]:
+    """Return the stems of words that a statement may leave out and lose no fact."""
+    intensifiers = word_lists(language).intensifiers
+    return light_stems(language) | {stem(word, language) for word in intensifiers}
 
 
-def _keys(texts: Sequence[Comparison]) -> set[str]:
-    return {key for c in texts for key in c.keys}
+def _keys(texts: Iterable[Comparison]) -> set[str]:
+    return set().union(*(text.keys for text in texts))
 
 
-def _named(text: Comparison) -> set[str]:
+def _names(text: Comparison) -> set[str]:
     return text.names | {key for _, key in text.numbers}
 
 
 def _qualifiers(text: Comparison) -> Counter[str]:
-    """How often a text has each qualifier; a negation is one, whatever its word."""
-    listed = word_lists(text.context.language).qualifiers
-    words = (("not" if t.negates else t.raw.lower()) for t in text.tokens)
-    return Counter(word for word in words if word == "not" or word in listed)
+    """Return how often a text has each qualifier; a negation is one, whatever its word."""
+    qualifiers = {"not", *word_lists(text.context.language).qualifiers}
+    words = ["not" if token.negates else token.raw.lower() for token in text.tokens]
+    return Counter(word for word in words if word in qualifiers)
 
 
-def _closest(text: Comparison, told: Sequence[Comparison]) -> int:
-    """Number of the sentence that shares most content words with a text, of several most words; 0 if none does."""
-    words = {t.key for t in text.tokens}
-    shared = [
-        (len(text.keys & one.keys), len(words & {t.key for t in one.tokens}))
-        for one in told
-    ]
-    best = max(shared, default=(0, 0))
-    return shared.index(best) + 1 if best[0] else 0
+def _closest(text: Comparison, sentences: Sequence[Comparison]) -> int:
+    """Return the number of the sentence that shares most content words, of several most words; 0 if none does."""
+    words = {token.key for token in text.tokens}
+    best, closest = (0, 0), 0
+    for number, sentence in enumerate(sentences, 1):
+        shared = words & {token.key for token in sentence.tokens}
+        overlap = (len(text.keys & sentence.keys), len(shared))
+        if overlap[0] and overlap > best:
+            best, closest = overlap, number
+    return closest
