@@ -11,10 +11,10 @@ import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from pydantic import BaseModel, PrivateAttr, field_serializer
+from pydantic import BaseModel, Field, PrivateAttr, field_serializer
 
 log = logging.getLogger(__name__)
 THINKING_TOKENS = 2_000
@@ -76,38 +76,36 @@ class Capabilities(BaseModel):
     def _sorted(self, refused: set[str]) -> list[str]:
         return sorted(refused)
 
+    answered: bool = Field(default=False, exclude=True)
+    """Whether it has answered in this process."""
     _lock: Any = PrivateAttr(default_factory=threading.RLock)
     _tried: set[str] = PrivateAttr(default_factory=set)
-    _answered: bool = PrivateAttr(default=False)
-    _read: int = PrivateAttr(default=0)
+    _labels: int = PrivateAttr(default=0)
+    """Replies whose label was read less those without one."""
 
-    def update(self, known: Capabilities) -> None:
+    def update(self, other: Capabilities) -> None:
         """Take over what another process found out."""
-        for name in known.model_fields_set:
-            setattr(self, name, getattr(known, name))
-
-    @property
-    def answered(self) -> bool:
-        """Whether it has answered in this process."""
-        return self._answered
+        for name in other.model_fields_set:
+            setattr(self, name, getattr(other, name))
 
     @contextmanager
     def trying(self, parameters: Mapping[str, Any]) -> Iterator[None]:
         """Let calls with parameters that no call had before go one after the other, so that a refusal costs one."""
-        names = {name for name in OPTIONAL if parameters.get(name) is not None} | {
-            "call"
-        }
+        names = {name for name in OPTIONAL if parameters.get(name) is not None}
+        names.add("call")
         if (parameters.get("max_tokens") or SMALL_LIMIT) < SMALL_LIMIT:
             names.add("small limit")
-        if not names <= self._tried:
-            with self._lock:
-                if not names <= self._tried:  # no other thread has tried them meanwhile
-                    try:
-                        yield
-                    finally:
-                        self._tried |= names
-                    return
-        yield
+        if names <= self._tried:
+            yield
+            return
+        with ExitStack() as stack:
+            stack.enter_context(self._lock)
+            if names <= self._tried:  # another thread has tried them meanwhile
+                stack.close()
+            try:
+                yield
+            finally:
+                self._tried |= names
 
     def fit(
         self, settings: Mapping[str, Any], parameters: Mapping[str, Any]
@@ -119,26 +117,22 @@ class Capabilities(BaseModel):
             parameters: Those of the call, which come first.
         """
         fitted = dict(parameters)
-        wanted = {**settings, **parameters}
-        fitted.update(
-            dict.fromkeys(name for name in self.refused if wanted.get(name) is not None)
-        )
-        if "logprobs" in self.refused and wanted.get("top_logprobs"):
+        sent = {
+            name for name, value in {**settings, **fitted}.items() if value is not None
+        }
+        for name in self.refused & sent:
+            fitted[name] = None
+        if "logprobs" in self.refused and "top_logprobs" in sent:
             fitted["top_logprobs"] = None
         elif fitted.get("top_logprobs"):
             fitted["top_logprobs"] = min(fitted["top_logprobs"], self.max_alternatives)
-        limit = parameters.get("max_tokens") or parameters.get("max_completion_tokens")
+        limit = fitted.pop("max_tokens", None) or fitted.get("max_completion_tokens")
         if limit is not None:
             if self.needs_room:
                 limit = max(limit, LABEL_TOKENS) + self.thinking_tokens
-            limit = max(limit, self.min_tokens)
-            fitted.pop("max_tokens", None)
-            fitted[self.limit_name] = limit
-            if (
-                self.limit_name != "max_tokens"
-                and settings.get("max_tokens") is not None
-            ):
+            if self.limit_name != "max_tokens" and "max_tokens" in settings:
                 fitted["max_tokens"] = None
+            fitted[self.limit_name] = max(limit, self.min_tokens)
         if "system" in self.refused and fitted.get("messages"):
             _join_system(fitted["messages"])
         return fitted
@@ -156,50 +150,34 @@ class Capabilities(BaseModel):
         text = message.lower()
         limit = sent.get(self.limit_name)
         too_few = _TOO_FEW.search(text)
-        if (
-            limit is not None
-            and too_few
-            and _LIMIT.search(text)
-            and limit < int(too_few[1]) <= THINKING_TOKENS
-        ):
-            self.min_tokens = int(too_few[1])
-            return True
-        if (
-            "max_completion_tokens" in text
-            and self.limit_name == "max_tokens"
-            and "max_tokens" in text
-        ):
+        if limit is not None and too_few and _LIMIT.search(text):
+            minimum = int(too_few[1])
+            if limit < minimum <= THINKING_TOKENS:
+                self.min_tokens = minimum
+                return True
+        names_both = "max_completion_tokens" in text and "max_tokens" in text
+        if names_both and self.limit_name == "max_tokens":
             self.limit_name = "max_completion_tokens"
             return limit is not None
         for name in OPTIONAL:
-            if sent.get(name) is None or not re.search(
-                rf"(?<![a-z]){name.replace('_', '[_ ]')}", text
-            ):
+            pattern = rf"(?<![a-z]){name.replace('_', '[_ ]')}"
+            if sent.get(name) is None or not re.search(pattern, text):
                 continue
-            most = self._alternatives_in(text, sent) if "logprobs" in name else None
-            if most:
-                self.max_alternatives = most
+            numbers: list[int] = []
+            if "logprobs" in name and _AT_MOST.search(text):
+                numbers = [int(number) for number in _NUMBER.findall(text)]
+            asked = sent.get("top_logprobs") or 0
+            fewer = [number for number in numbers if 0 < number < asked]
+            if fewer:
+                self.max_alternatives = max(fewer)
             else:
                 self.refused.add(name)
             return True
-        messages = sent.get("messages") or ()
-        if _SYSTEM.search(text) and any(
-            one.get("role") == "system" for one in messages
-        ):
+        roles = [one.get("role") for one in sent.get("messages") or ()]
+        if _SYSTEM.search(text) and "system" in roles:
             self.refused.add("system")
             return True
         return False
-
-    @staticmethod
-    def _alternatives_in(text: str, sent: Mapping[str, Any]) -> int | None:
-        """The most alternatives that a refusal names."""
-        if not _AT_MOST.search(text):
-            return None
-        numbers = [int(number) for number in _NUMBER.findall(text)]
-        return max(
-            (n for n in numbers if 0 < n < (sent.get("top_logprobs") or 0)),
-            default=None,
-        )
 
     def learn_window(self, message: str, prompt_bytes: int) -> bool:
         """Note the context window that a refusal names, else half of what it refused; whether it is about one."""
@@ -216,7 +194,7 @@ class Capabilities(BaseModel):
 
     def learn_reply(self, *, empty: bool) -> bool:
         """Note that a reply ended for length before the answer; whether asking with more room makes sense."""
-        self._answered = True
+        self.answered = True
         if not empty or self.needs_room:
             return False
         self.needs_room = True
@@ -232,8 +210,8 @@ class Capabilities(BaseModel):
 
     def note_label(self, *, read: bool, cut: bool) -> None:
         """Note whether a reply had its label; an LM that mostly talks first needs room, one odd reply says nothing."""
-        self._read += 1 if read else -1
-        if cut and not read and self._read < 0:
+        self._labels += 1 if read else -1
+        if cut and not read and self._labels < 0:
             self.needs_room = True
 
 
@@ -258,9 +236,7 @@ def without_thoughts(completion: str) -> str:
 
 def _join_system(messages: list[dict[str, Any]]) -> None:
     """Put the system's words at the beginning of the first other message, in the list that an adapter made."""
-    system = [message["content"] for message in messages if message["role"] == "system"]
-    first, *others = [message for message in messages if message["role"] != "system"]
-    messages[:] = [
-        {**first, "content": "\n\n".join([*system, first["content"]])},
-        *others,
-    ]
+    if messages[0]["role"] == "system":
+        system, first = messages.pop(0), messages[0]
+        content = f"{system['content']}\n\n{first['content']}"
+        messages[0] = {**first, "content": content}

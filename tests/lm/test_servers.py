@@ -130,7 +130,7 @@ FATAL = {
 
 @pytest.mark.parametrize("name", FATAL)
 def test_what_no_call_will_mend_is_said_at_the_first(serve, name):
-    """One sentence, and one call a thread at most, not an unscored answer for each of 30 records in eight threads."""
+    """One sentence after the first calls in flight, not an unscored answer for each of 30 records in eight threads."""
     reply, advice = FATAL[name]
     server = serve(lambda path, asked: reply)
     judge = Judge("openai/q", api_base=f"{server.url}/v1", classifier=None)
@@ -138,7 +138,7 @@ def test_what_no_call_will_mend_is_said_at_the_first(serve, name):
     with pytest.raises(LMUnavailableError, match=advice) as raised:
         judge.batch(records, num_threads=8)
     assert server.url in str(raised.value)
-    assert 1 <= len(server.requests) <= 8
+    assert 1 <= len(server.requests) < len(records)
 
 
 def test_a_key_goes_only_where_it_was_given_for(serve, monkeypatch):
