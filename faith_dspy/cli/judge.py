@@ -26,6 +26,10 @@ KINDS = ("Faithful", "An invented fact", "A contradiction")
 """Of the three answers, in their order."""
 
 
+_OTHER_FORMATS = (".csv", ".tsv", ".xlsx", ".parquet", ".html")
+"""Endings of files that do not hold lines of JSON."""
+
+
 @with_options
 def judge(
     records: Annotated[
@@ -77,6 +81,11 @@ def judge(
     from faith_dspy.io.files import check_writable
 
     file = None if out in (None, "-") else Path(out or "")
+    if file is not None and file.suffix.lower() in _OTHER_FORMATS:
+        raise InputError(
+            f"--out {file}: judgments are written as JSON lines; expected a name that ends in .jsonl, which "
+            "pandas.read_json(FILE, lines=True) reads as a table."
+        )
     for path in filter(None, (file, html)):
         check_writable(path)
     if (answer is None) == (records is None):

@@ -129,6 +129,14 @@ def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     assert (code, "line 1: is not JSON" in err) == (2, True)
 
 
+@pytest.mark.parametrize("name", ["o.csv", "o.TSV", "o.xlsx", "o.parquet"])
+def test_judge_writes_no_table(cli, at, name):
+    """Rows are JSON lines; another ending is refused before anything is asked or written."""
+    code, _, err = cli("judge", "in.jsonl", *at, "--out", name)
+    assert (code, Path(name).exists()) == (2, False)
+    assert "written as JSON lines" in err
+
+
 def test_judge_one_answer(cli, at, tmp_path):
     given = [
         "judge",
