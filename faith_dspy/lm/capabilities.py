@@ -189,7 +189,8 @@ class Capabilities(BaseModel):
         window = int(named[1].replace(",", "")) if named else guess
         if self.context_window is not None and window >= self.context_window:
             window = self.context_window // 2
-        self.context_window = max(window, 1)
+        if window > 0:  # nothing is known of a prompt of no length
+            self.context_window = window
         return True
 
     def learn_reply(self, *, empty: bool) -> bool:

@@ -88,7 +88,7 @@ class Engine:
         limit = config.max_tokens or WINDOW
         if len(prompt) + (limit if limit < WINDOW else 1) > WINDOW:
             raise lm15.ContextLengthError(
-                f"the prompt has {len(prompt)} tokens; the window has {WINDOW} with the reply"
+                f"the context window is {WINDOW} tokens, with the reply; the prompt is longer"
             )
         random = np.random.default_rng(config.seed)
         found: list[tuple[int, Any]] = []

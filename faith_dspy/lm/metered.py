@@ -358,6 +358,7 @@ class MeteredLM(dspy.LM):
         if is_missing or not isinstance(exc, _REFUSALS):
             return False
         contents = [str(one.get("content")) for one in sent.get("messages") or ()]
+        contents.append(str(sent.get("prompt") or ""))
         if known.learn_window(message, len("".join(contents).encode())):
             raise ContextWindowExceededError(model=self.model, message=message) from exc
         return known.learn(message, sent)

@@ -328,3 +328,4 @@ def test_too_long_is_said_to_be(lm):
     """A prompt longer than the window raises DSPy's own error for that; nothing is cut."""
     with pytest.raises(ContextWindowExceededError):
         lm("word " * 9000, max_tokens=1)
+    assert lm.context_window == 8192
