@@ -329,14 +329,22 @@ class Token(NamedTuple):
 
 
 def tokens_of(prediction: Mapping[str, Any]) -> list[Token]:
-    """Return the tokens of a prediction's reply; empty if the LM tells none."""
-    logprobs = prediction.get("logprobs") or {}
+    """Return the tokens of a prediction's reply; empty if the LM tells none.
+
+    DSPy gives them as dictionaries or, where LiteLLM answered, as LiteLLM's objects.
+    """
     tokens = []
-    for token in logprobs.get("content") or ():
-        top = token.get("top_logprobs") or ()
-        alternatives = [(str(one.get("token")), one.get("logprob")) for one in top]
-        tokens.append(Token(str(token.get("token")), alternatives))
+    for token in _field(prediction.get("logprobs"), "content") or ():
+        top = _field(token, "top_logprobs") or ()
+        alternatives = [
+            (str(_field(one, "token")), _field(one, "logprob")) for one in top
+        ]
+        tokens.append(Token(str(_field(token, "token")), alternatives))
     return tokens
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
 def text_of(tokens: Sequence[Token]) -> str:

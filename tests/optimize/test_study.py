@@ -281,11 +281,10 @@ def test_a_champion_that_injections_flip_is_held_back(
         == "injection: orders: flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
     )
     assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
-    found = result.tested("champion").agreement
-    assert any(
-        "cost=3" in n and f"catches {found.recall_unfaithful.value:.0%}" in n
-        for n in result.notes
-    )
+    recall = result.tested("champion").agreement.recall_unfaithful
+    (note,) = (note for note in result.notes if "cost=3" in note)
+    caught = f"{recall.value:.2f}".removeprefix("0")
+    assert f"catches {caught}" in note
     assert (tmp_path / "judge" / "judge.json").is_file()
 
     def cut_short(*_, **__):
