@@ -9,6 +9,7 @@ import contextvars
 import hashlib
 import logging
 import os
+import re
 import threading
 import time
 import warnings
@@ -257,6 +258,12 @@ _FATAL = (
 )
 """Errors after which, if the LM never answered, no other call will fare better."""
 _REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
+_UNKNOWN_MODEL = re.compile(
+    r"model_not_found|(?:unknown|invalid|no such) model\b"
+    r"|\bmodel\b[^.]{0,80}(?:does not exist|not found|is not available)",
+    re.IGNORECASE,
+)
+"""What servers say of a model that they do not have where they answer 400, not 404."""
 _MAX_ATTEMPTS = 10
 """Calls that finding out what an LM takes may need: one for each parameter that it refuses."""
 
@@ -353,6 +360,8 @@ class MeteredLM(dspy.LM):
         """
         known, message = self.capabilities, str(exc)
         is_missing = getattr(exc, "status", None) == 404
+        if isinstance(exc, _REFUSALS) and _UNKNOWN_MODEL.search(message):
+            is_missing = True
         if not known.answered and (is_missing or isinstance(exc, _FATAL)):
             raise unavailable(self, exc) from exc
         if is_missing or not isinstance(exc, _REFUSALS):
