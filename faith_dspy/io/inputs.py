@@ -162,7 +162,7 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
         )
     chunks = []
     for i, item in enumerate(context):
-        document = document_of({"text": item or ""} if _is_text(item) else item)
+        document = (item or "", None) if _is_text(item) else document_of(item)
         if document is None:
             raise InputError(
                 f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'"
