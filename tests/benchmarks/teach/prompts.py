@@ -4,8 +4,13 @@
 
 A row of the files has ``family``, ``source``, ``context`` (list of chunks), ``question``, ``statement``, ``label`` (1:
 people call the statement supported) and ``verdict``. Half of the training rows ask the seed prompt; the others ask in
-the other phrasings and verdict scales that a judge can be set to. Some training answers are also written as prompts
-that take answers apart, or that ask for several verdicts at once: on those the model is held to what it says untaught.
+the other phrasings and verdict scales that a judge can be set to. Parts of the file, beside those that are measured on:
+
+- ``train`` and ``validation``: a prompt, and its right label.
+- ``keep``: sentences of small talk (`talk`); the model is held to what it said of them untaught.
+- ``written``: prompts that take an answer apart, or ask for a reason or citations; the model is held to the reply that
+  it wrote untaught, its labels apart.
+- ``reply``: prompts that ask for all verdicts at once, each with the right reply.
 
 Token ids are renumbered to those that occur, so that the tables of embeddings can be cut to them.
 """
@@ -27,13 +32,17 @@ import openvino_genai
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.lm.model_file import EMBEDDED, fetch
-from faith_dspy.program.adapter import CompactAdapter
+from faith_dspy.program.prompt import CompactAdapter, JointAdapter
 from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements, signature_of
+
+from . import talk
 
 MAX_TOKENS = 1400
 """Tokens of a prompt; a longer one is left out."""
-KEPT_SHARE = 0.04
-"""Share of prompts whose replies are to stay as they are."""
+SPOKEN_SHARE = 0.06
+"""Share of the training rows whose statement is put as somebody would say it."""
+KEPT_SHARE, WRITTEN_SHARE, JOINT_SHARE = 0.04, 0.03, 0.03
+"""Prompts of the other parts, as shares of the training rows."""
 VALIDATION_SHARE = 0.02
 """Share of the training sources that are only measured on."""
 LABELS = {
@@ -131,25 +140,34 @@ class Writer:
             label
         )[0]
 
-    def other_task(
-        self, rows: list[dict[str, Any]], chance: random.Random
-    ) -> list[int]:
-        """A prompt that takes an answer apart, or one that asks for all verdicts at once."""
+    def written(self, rows: list[dict[str, Any]], chance: random.Random) -> list[int]:
+        """A prompt whose reply is more than a label: statements, a reason, or citations."""
+        if chance.random() < 0.6:
+            inputs = {
+                "question": rows[0].get("question"),
+                "sentences": [row["statement"] for row in rows],
+            }
+            return self.messages(ExtractStatements, inputs)
+        options = [{"reasoning": "after"}, {"reasoning": "before"}, {"cite": True}]
+        ids, _ = self.verdict(rows[0], chance.choice(options))
+        return ids
+
+    def joint(self, rows: list[dict[str, Any]]) -> tuple[list[int], int]:
+        """A prompt that asks for all verdicts at once, with its right reply; where the reply begins."""
         statements = [row["statement"] for row in rows]
-        question = rows[0].get("question")
-        if chance.random() < 0.5:
-            numbered = [f"{i} {text}" for i, text in enumerate(statements, 1)]
-            return self.messages(
-                ExtractStatements, {"question": question, "sentences": numbered}
-            )
-        context = dict(enumerate(rows[0]["context"]))
         inputs = {
-            "context": context,
-            "question": question or "",
+            "context": dict(enumerate(rows[0]["context"])),
+            "question": rows[0].get("question") or "",
             "statements": dict(enumerate(statements, 1)),
         }
         signature = signature_of(JudgeConfig(verification="joint"), joint=True)
-        return self.tokenizer.prompt(dspy.JSONAdapter().format(signature, [], inputs))
+        prompt = self.tokenizer.prompt(JointAdapter().format(signature, [], inputs))
+        verdicts = [
+            {"statement": number, "verdict": right_label(row, "supported")}
+            for number, row in enumerate(rows, 1)
+        ]
+        reply = json.dumps({"verdicts": verdicts}) + "<|im_end|>"
+        return prompt + self.tokenizer.encode(reply), len(prompt)
 
 
 @cache
@@ -208,25 +226,38 @@ def training_prompts(
         by_source[row["source"]].append(row)
         measured = row["source"] in validation
         phrasing = {} if measured else chance.choices(options, shares)[0]
-        ids, label = writer.verdict(row, phrasing)
+        spoken = not measured and talk.is_english(row) and chance.random() < SPOKEN_SHARE
+        asked = talk.in_conversation(row, chance) if spoken else row
+        ids, label = writer.verdict(asked, phrasing)
         yield {
             "ids": ids,
             "label": label,
             "part": "validation" if measured else "train",
         }
-    several = [
-        source
-        for source in sources
-        if len(by_source[source]) > 1 and source not in validation
-    ]
-    for source in chance.sample(
-        several, min(len(several), round(len(rows) * KEPT_SHARE))
-    ):
-        yield {
-            "ids": writer.other_task(by_source[source][:4], chance),
-            "label": -1,
-            "part": "keep",
-        }
+    others = [row for row in rows if row["source"] not in validation]
+    english = [row for row in others if talk.is_english(row)]
+    for row in chance.sample(english, round(len(rows) * KEPT_SHARE)):
+        ids, _ = writer.verdict(talk.small_talk(row, chance), {})
+        yield {"ids": ids, "label": -1, "part": "keep"}
+    for row in chance.sample(others, round(len(rows) * WRITTEN_SHARE)):
+        answer = some_of(by_source[row["source"]], chance)
+        if talk.is_english(row) and chance.random() < 0.3:
+            answer.insert(chance.randint(0, 1), talk.small_talk(row, chance))
+        yield {"ids": writer.written(answer, chance), "label": -1, "part": "written"}
+    by_context: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in others:
+        by_context[json.dumps(row["context"])].append(row)
+    several = [rows for rows in by_context.values() if len(rows) > 1]
+    count = min(len(several), round(len(rows) * JOINT_SHARE))
+    for rows_of_context in chance.sample(several, count):
+        ids, start = writer.joint(some_of(rows_of_context, chance))
+        yield {"ids": ids, "label": -1, "part": "reply", "start": start}
+
+
+def some_of(rows: list[dict[str, Any]], chance: random.Random) -> list[dict[str, Any]]:
+    """Return one to five rows with different statements."""
+    different = list({row["statement"]: row for row in rows}.values())
+    return chance.sample(different, min(len(different), chance.randint(1, 5)))
 
 
 def evaluation_prompts(
@@ -263,6 +294,8 @@ def save(prompts: list[dict[str, Any]], tokenizer: Tokenizer, path: Path) -> Non
         targets=np.array(targets, np.int32),
         parts=np.array([p["part"] for p in prompts]),
         rows=np.array([p.get("row", -1) for p in prompts], np.int32),
+        starts=np.array([p.get("start", 0) for p in prompts], np.int32),
+        end=renumbered[tokenizer.encode("<|im_end|>")[0]],
         yes_no=np.array([yes, no], np.int32),
     )
     print(

@@ -2,10 +2,11 @@
 
 ``python -m tests.benchmarks.teach.train MODEL prompts.npz --out FOLDER [--seconds 300] [--limit 64]``
 
-The loss is the right label's first token, over the vocabulary that the prompts use. Every eighth batch also holds the
-model to its untaught self in the middle of prompts and at the beginning of replies to other tasks. It runs on a GPU in
-minutes; on two cores in hours, and there it goes on where it stopped. Before and after, it writes the log-odds of Yes
-against No for the prompts that are only measured on. ``--limit`` is a dry run.
+The loss is the right label's first token, over the vocabulary that the prompts use. Every second batch also has joint
+replies, and holds the model to its untaught self: in the middle of prompts, after small talk, and in the replies that
+it wrote untaught to prompts that ask for more than a label. It runs on a GPU in minutes; on two cores in hours, and
+there it goes on where it stopped. ``--start`` goes on from an earlier course's factors. Before and after, it writes the
+log-odds of Yes against No for the prompts that are only measured on. ``--limit`` is a dry run.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ WARM_UP = 0.05
 """Share of the course."""
 BATCH = 64
 """Prompts of a step."""
-KEEP_EVERY, KEEP_WEIGHT, KEEP_PLACES = 8, 0.5, 768
-"""How often, how much and in how many places the model is held to its untaught self."""
+OTHERS_EVERY, OTHERS = 2, 8
+"""How often a step has prompts of the other parts, and how many of each."""
+KEEP_WEIGHT, KEEP_PLACES = 0.5, 768
+"""How much, and in how many places of prompts and replies, the model is held to its untaught self."""
+REPLY_TOKENS = 160
+"""Tokens of a reply that the untaught model writes, at most."""
 SAVE_EVERY = 50
 """Steps."""
 
@@ -56,7 +61,10 @@ class Prompts:
         self.targets = file["targets"]
         self.parts = file["parts"]
         self.rows = file["rows"]
+        self.starts = file["starts"]
         self.yes, self.no = (int(i) for i in file["yes_no"])
+        self.end = int(file["end"])
+        """The token that ends a reply."""
 
     def of(self, *parts: str) -> list[int]:
         return np.flatnonzero(np.isin(self.parts, parts)).tolist()
@@ -105,26 +113,56 @@ def log_odds(
     return np.array([values[n] for n in numbers], np.float32)
 
 
-def kept_loss(model: Any, ids: Any, last: Any, with_end: Any) -> Any:
-    """Kullback-Leibler divergence from the untaught model, in places drawn from the prompts."""
-    states, _ = last_states(model, ids, last)
-    places = (
-        torch.arange(ids.shape[1], device=ids.device)[None] < (last + with_end)[:, None]
-    )
-    where = places.nonzero()
-    where = where[torch.randperm(len(where), device=ids.device)[:KEEP_PLACES]]
-    ends = torch.stack([torch.arange(len(last), device=ids.device), last], 1)[
-        with_end.bool()
-    ]
-    where = torch.cat([where, ends])
+def kept_loss(model: Any, ids: Any, where: Any) -> Any:
+    """Kullback-Leibler divergence from the untaught model, in places of the prompts: rows of number and position."""
     with torch.no_grad(), model.disable_adapter():
-        untaught, _ = last_states(model, ids, last)
+        untaught, _ = last_states(model, ids, where[:1, 1])
+    states, _ = last_states(model, ids, where[:1, 1])
     head = model.base_model.model.lm_head
     now, then = (
         head(s[where[:, 0], where[:, 1]]).float().log_softmax(-1)
         for s in (states, untaught)
     )
     return torch.nn.functional.kl_div(now, then, log_target=True, reduction="batchmean")
+
+
+def places(ids: Any, starts: list[int], last: Any, without: list[int]) -> Any:
+    """Rows of number and position, from the start to before the last token of each; before no token of some."""
+    positions = torch.arange(ids.shape[1] - 1, device=ids.device)[None]
+    first = torch.tensor(starts, device=ids.device)[:, None]
+    inside = (positions >= first) & (positions < last[:, None])
+    labels = torch.tensor(without, device=ids.device)
+    where = (inside & ~torch.isin(ids[:, 1:], labels)).nonzero()
+    return where[torch.randperm(len(where), device=ids.device)[:KEEP_PLACES]]
+
+
+def write_replies(
+    model: Any, prompts: Prompts, numbers: list[int], device: str
+) -> None:
+    """Append the untaught model's own reply to each prompt."""
+    base = model.base_model.model
+    for n in numbers:
+        prompts.starts[n] = len(prompts.tokens[n])
+    with torch.inference_mode(), model.disable_adapter():
+        for batch in batches(prompts, numbers, 48_000 if device == "cuda" else 2_000):
+            width = max(len(prompts.tokens[n]) for n in batch)
+            ids = np.full((len(batch), width), prompts.end, np.int64)
+            mask = np.zeros_like(ids)
+            for row, n in enumerate(batch):
+                ids[row, width - len(prompts.tokens[n]) :] = prompts.tokens[n]
+                mask[row, width - len(prompts.tokens[n]) :] = 1
+            written = base.generate(
+                input_ids=torch.from_numpy(ids).to(device),
+                attention_mask=torch.from_numpy(mask).to(device),
+                max_new_tokens=REPLY_TOKENS,
+                do_sample=False,
+                eos_token_id=prompts.end,
+                pad_token_id=prompts.end,
+            )[:, width:].cpu()
+            for n, reply in zip(batch, written.numpy(), strict=True):
+                ends = np.flatnonzero(reply == prompts.end)
+                length = ends[0] + 1 if len(ends) else len(reply)
+                prompts.tokens[n] = np.concatenate([prompts.tokens[n], reply[:length]])
 
 
 def rate(progress: float) -> float:
@@ -149,7 +187,10 @@ class Course:
         self.optimizer = torch.optim.AdamW(
             self.trained, lr=options.rate, weight_decay=0.0, betas=(0.9, 0.99)
         )
-        self.kept = prompts.of("keep")
+        self.small_talk = prompts.of("keep")
+        self.written = prompts.of("written")
+        self.joint = prompts.of("reply")
+        self.labels = sorted({int(t) for t in prompts.targets if t >= 0})
         self.step = 0
         self.state = options.out / "state"
 
@@ -219,23 +260,53 @@ class Course:
             (loss / len(numbers)).backward()
             total += loss.item()
             right += (logits.argmax(-1) == targets).sum().item()
-        if self.step % KEEP_EVERY == 0 and self.kept:
-            chosen = (
-                random.Random(self.step).sample(self.kept, min(8, len(self.kept)))
-                + numbers[:8]
-            )
-            ids, last = self.prompts.padded(chosen, self.device)
-            other_task = torch.tensor(
-                self.prompts.targets[chosen] < 0, device=self.device
-            ).long()
-            (KEEP_WEIGHT * kept_loss(self.model, ids, last, other_task)).backward()
+        if self.step % OTHERS_EVERY == 0 and self.small_talk:
+            self.learn_others(numbers)
         torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return total / len(numbers), right / len(numbers)
 
+    def learn_others(self, numbers: list[int]) -> None:
+        """Add the gradients of the other parts; ``numbers`` are the step's own prompts."""
+        chance = random.Random(self.step)
+
+        def some(part: list[int]) -> list[int]:
+            return chance.sample(part, min(OTHERS, len(part)))
+
+        parts = [
+            (self.small_talk_loss, some(self.small_talk)),
+            (self.written_loss, some(self.written) + numbers[:4]),
+            (self.joint_loss, some(self.joint)),
+        ]
+        for loss, chosen in parts:
+            for batch in batches(self.prompts, chosen, self.options.room):
+                (loss(batch) * len(batch) / len(chosen)).backward()
+
+    def small_talk_loss(self, numbers: list[int]) -> Any:
+        ids, last = self.prompts.padded(numbers, self.device)
+        ends = torch.stack([torch.arange(len(last), device=self.device), last], 1)
+        return kept_loss(self.model, ids, ends)
+
+    def written_loss(self, numbers: list[int]) -> Any:
+        ids, last = self.prompts.padded(numbers, self.device)
+        starts = self.prompts.starts[numbers].tolist()
+        return KEEP_WEIGHT * kept_loss(
+            self.model, ids, places(ids, starts, last, self.labels)
+        )
+
+    def joint_loss(self, numbers: list[int]) -> Any:
+        ids, last = self.prompts.padded(numbers, self.device)
+        starts = (self.prompts.starts[numbers] - 1).tolist()
+        where = places(ids, starts, last, [])
+        states, _ = last_states(self.model, ids, last)
+        head = self.model.base_model.model.lm_head
+        logits = head(states[where[:, 0], where[:, 1]]).float()
+        targets = ids[where[:, 0], where[:, 1] + 1]
+        return torch.nn.functional.cross_entropy(logits, targets)
+
     def validation(self) -> str:
-        numbers = self.prompts.of("validation")
+        numbers = self.prompts.of("validation")[: self.options.limit or None]
         odds = log_odds(
             self.model, self.prompts, numbers, self.options.room, self.device
         )
@@ -244,23 +315,37 @@ class Course:
         return f"validation: loss {loss:.3f}, right {((odds > 0) == yes).mean():.3f} of {len(numbers)}"
 
 
-def save_adapter(model: Any, path: Path, about: dict[str, str]) -> None:
-    """Write both factors of each change, under the tensor's name in the GGUF and ``.A`` and ``.B``, in 16 bits.
-
-    The change is ``B @ A``: the scale is in ``B``.
-    """
+def factor_names(model: Any) -> dict[str, str]:
+    """Names of the factors in the model's state → in a file: the tensor's in the GGUF, and ``.A`` or ``.B``."""
     gguf_names = {name: part for part, name in weights.NAMES.items()}
-    factors = {}
-    for name, value in get_peft_model_state_dict(model).items():
+    names = {}
+    for name in get_peft_model_state_dict(model):
         place, _, factor = name.removeprefix(
             "base_model.model.model.layers."
         ).rpartition(".lora_")
         layer, _, projection = place.partition(".")
-        scaled = value * SCALE if factor[0] == "B" else value
-        factors[f"blk.{layer}.{gguf_names[projection]}.{factor[0]}"] = scaled.to(
-            torch.float16
-        ).contiguous()
+        names[name] = f"blk.{layer}.{gguf_names[projection]}.{factor[0]}"
+    return names
+
+
+def save_adapter(model: Any, path: Path, about: dict[str, str]) -> None:
+    """Write both factors of each change in 16 bits. The change is ``B @ A``: the scale is in ``B``."""
+    names = factor_names(model)
+    factors = {}
+    for name, value in get_peft_model_state_dict(model).items():
+        scaled = value * SCALE if names[name].endswith(".B") else value
+        factors[names[name]] = scaled.to(torch.float16).contiguous()
     save_file(factors, path, about)
+
+
+def start_from(model: Any, path: Path) -> None:
+    """Put the factors of a file into the model."""
+    factors = load_file(path)
+    state = {}
+    for name, in_file in factor_names(model).items():
+        value = factors[in_file].float()
+        state[name] = value / SCALE if in_file.endswith(".B") else value
+    set_peft_model_state_dict(model, state)
 
 
 def main() -> None:
@@ -282,6 +367,10 @@ def main() -> None:
         "--resume",
         action="store_true",
         help="keep the state, and go on where it stopped",
+    )
+    parser.add_argument("--start", type=Path, help="factors of an earlier course")
+    parser.add_argument(
+        "--only-after", action="store_true", help="measure the taught model alone"
     )
     parser.add_argument(
         "--measure", nargs="*", help="parts to measure on; default: all"
@@ -305,7 +394,7 @@ def main() -> None:
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     print(f"loaded in {time.monotonic() - started:.0f} s on {device}", flush=True)
-    others = {"train", "keep", "validation"}
+    others = {"train", "validation", "keep", "written", "reply"}
     measured = prompts.of(*(options.measure or {*prompts.parts} - others))
 
     def measure() -> np.ndarray:
@@ -315,8 +404,13 @@ def main() -> None:
         ):
             return log_odds(model, prompts, measured, options.room * 4, device)
 
-    raw = measure() if measured else None
+    raw = measure() if measured and not options.only_after else None
     print(f"measured by {time.monotonic() - started:.0f} s", flush=True)
+    written = prompts.of("written")[: options.limit or None]
+    write_replies(model, prompts, written, device)
+    print(f"replies written by {time.monotonic() - started:.0f} s", flush=True)
+    if options.start:
+        start_from(model, options.start)
     course = Course(model, prompts, options, device)
     if options.resume:
         course.restore()
@@ -335,7 +429,7 @@ def main() -> None:
     save_adapter(model, options.out / "adapter.safetensors", about)
     if measured:
         arrays = {
-            "raw": raw,
+            **({} if raw is None else {"raw": raw}),
             "taught": measure(),
             "rows": prompts.rows[measured],
             "parts": prompts.parts[measured],
