@@ -26,8 +26,8 @@ KINDS = ("Faithful", "An invented fact", "A contradiction")
 """Of the three answers, in their order."""
 
 
-_OTHER_FORMATS = (".csv", ".tsv", ".xlsx", ".parquet", ".html")
-"""Endings of files that do not hold lines of JSON."""
+_LINES = (".jsonl", ".ndjson", "")
+"""Endings of files that hold lines of JSON; a device has none."""
 
 
 @with_options
@@ -54,7 +54,11 @@ def judge(
     chosen: ChosenJudge,
     out: Annotated[
         str | None,
-        option("--out", "File to write a judgment a line. Default: stdout.", "FILE"),
+        option(
+            "--out",
+            "File to write: FILE.jsonl, a judgment a line, or FILE.csv. Default: stdout.",
+            "FILE",
+        ),
     ] = None,
     html: Annotated[
         Path | None,
@@ -81,10 +85,9 @@ def judge(
     from faith_dspy.io.files import check_writable
 
     file = None if out in (None, "-") else Path(out or "")
-    if file is not None and file.suffix.lower() in _OTHER_FORMATS:
+    if file is not None and file.suffix.lower() not in (*_LINES, ".csv"):
         raise InputError(
-            f"--out {file}: judgments are written as JSON lines; expected a name that ends in .jsonl, which "
-            "pandas.read_json(FILE, lines=True) reads as a table."
+            f"--out {file}: expected a name that ends in .jsonl (a judgment a line) or .csv (a table)."
         )
     for path in filter(None, (file, html)):
         check_writable(path)
@@ -140,12 +143,16 @@ def _judge_file(
     html: Path | None,
     threads: int | None,
 ) -> None:
+    from faith_dspy.io.files import write_file
     from faith_dspy.io.readers import check_records, count_lines
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.report.progress import TerminalView
+    from faith_dspy.report.tables import csv_of_lines
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source = Path(records)
+    table = file if file is not None and file.suffix.lower() == ".csv" else None
+    lines = table.with_name(f"{table.name}.jsonl") if table else file
     check_records(source)
     judge = chosen.load()
     limit_replies_in_memory()
@@ -154,7 +161,7 @@ def _judge_file(
             tally = run(
                 judge,
                 source,
-                file,
+                lines,
                 threads=threads,
                 show=html is not None,
                 advance=advance,
@@ -166,6 +173,8 @@ def _judge_file(
         raise LMUnavailableError(
             f"{exc} What was judged is kept: run the same command again to continue."
         ) from None
+    if table is not None and lines is not None:
+        write_file(table, csv_of_lines(lines))
     say(str(tally))
     if html is not None:
         write_html(tally.shown, html, total=tally.rows, judge=described(judge))

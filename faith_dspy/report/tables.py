@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import counted
@@ -167,15 +169,33 @@ def _row(cells: Iterable[str]) -> str:
 def csv_text(table: Table) -> str:
     """Its columns and rows as CSV, which MLflow's pages show as a table. No cell is a formula to a spreadsheet."""
     out = io.StringIO()
-    rows = [
-        [
-            "'" + cell if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-            for cell in r
-        ]
-        for r in table.rows
-    ]
-    csv.writer(out).writerows([table.columns, *rows])
+    writer = csv.writer(out)
+    writer.writerow(table.columns)
+    writer.writerows([_no_formula(cell) for cell in row] for row in table.rows)
     return out.getvalue()
+
+
+def csv_of_lines(path: Path) -> str:
+    """Return a file of JSON lines as CSV: a column for each field of any line; lists and objects stay JSON."""
+    with path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns)
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return _no_formula(value) if isinstance(value, str) else value
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 NONE = "–"

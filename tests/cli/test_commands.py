@@ -3,6 +3,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from made import rows, study
 from typer.main import get_command
@@ -129,12 +130,36 @@ def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     assert (code, "line 1: is not JSON" in err) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["o.csv", "o.TSV", "o.xlsx", "o.parquet"])
-def test_judge_writes_no_table(cli, at, name):
-    """Rows are JSON lines; another ending is refused before anything is asked or written."""
+@pytest.mark.parametrize("name", ["o.json", "o.TSV", "o.xlsx", "o.parquet"])
+def test_judge_refuses_other_formats(cli, at, name):
+    """An ending that is neither lines nor CSV is refused before anything is asked or written."""
     code, _, err = cli("judge", "in.jsonl", *at, "--out", name)
     assert (code, Path(name).exists()) == (2, False)
-    assert "written as JSON lines" in err
+    assert "expected a name that ends in .jsonl" in err
+
+
+def test_judge_writes_csv(cli, at, tmp_path):
+    """A row an answer; what has parts stays JSON; a text that begins as a formula does is none."""
+    answers = [
+        {
+            "id": "a",
+            "context": ["The kettle is blue."],
+            "answer": "The kettle is blue.",
+        },
+        {"id": "=b", "context": ["The kettle is blue."], "answer": "It weighs 3 kg."},
+    ]
+    table = tmp_path / "judged.csv"
+    code, _, _ = cli(
+        "judge", jsonl("in.jsonl", *answers), "--judge", "none", "--out", table
+    )
+    rows = pd.read_csv(table)
+    assert (code, [*rows["id"]], [*rows["faithful"]]) == (
+        0,
+        ["a", "'=b"],
+        [True, False],
+    )
+    (statement,) = json.loads(rows["statements"][0])
+    assert statement["verdict"] == "fully_supported"
 
 
 def test_judge_one_answer(cli, at, tmp_path):

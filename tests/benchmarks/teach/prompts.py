@@ -226,7 +226,9 @@ def training_prompts(
         by_source[row["source"]].append(row)
         measured = row["source"] in validation
         phrasing = {} if measured else chance.choices(options, shares)[0]
-        spoken = not measured and talk.is_english(row) and chance.random() < SPOKEN_SHARE
+        spoken = (
+            not measured and talk.is_english(row) and chance.random() < SPOKEN_SHARE
+        )
         asked = talk.in_conversation(row, chance) if spoken else row
         ids, label = writer.verdict(asked, phrasing)
         yield {

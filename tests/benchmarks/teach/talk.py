@@ -13,21 +13,21 @@ from typing import Any
 SMALL_TALK = """\
 That's true.|I know!|Yeah.|Exactly.|Oh wow, I did not know that.|That is so interesting.|I agree with you.
 Yes, I have heard of that.|No, I have not tried it yet.|I know a little about it.|I don't know much about that.
-Good question!|Great question, let me have a look.|Sure, here is what I found.|Here is a short summary.|Of course.
+Good question!|Great question, let me look.|Sure, here is what I found.|Here is a short summary.|Of course.
 I hope this helps!|Let me know if you would like to know more.|Thanks for asking.|You're welcome.|Happy to help.
 How about you?|What do you think about it?|Do you like it, too?|lol, that is funny.|Me too!|I guess so.
 I remember it from when I was a child.|I used to do that all the time.|It is one of my favorites.|I am not a big fan.
 That must have been hard.|It sounds like a lot of fun.|I would love to go there some day.|My sister told me about it.
-Das stimmt.|Das ist eine gute Frage.|Ich hoffe, das hilft.|Es cierto.|Espero que te ayude.|C'est vrai.|Bonne question !"""
+Das stimmt.|Das ist eine gute Frage.|Ich hoffe, das hilft.|Es cierto.|Espero que te ayude.|C'est vrai."""
 ABOUT = """\
-I love {}.|I really like {}!|My favorite is {}.|I have always wanted to know more about {}.|Do you like {}?
-I know a lot about {}.|I have never been interested in {}.|{} is so cool, isn't it?|I was just reading about {}.
+I love {}.|I really like {}!|My favorite is {}.|Do you like {}?|{} is so cool, isn't it?|I was just reading about {}.
+I have always wanted to know more about {}.|I know a lot about {}.|I have never been interested in {}.
 I am a big fan of {}.|I don't care much for {}.|Talking about {} makes me happy.|I grew up with {}."""
 OPENINGS = """\
 I think that |Yes, |Well, |I just read that |Did you know that |I heard that |As far as I know, |Actually, |I believe |
 Good question! |That's true, and |Sure. |I know, right? |I love it! |Haha, yes, |Here is what I found: |In short, """
 NAME = re.compile(r"(?<=[a-z,] )[A-Z]\w+(?: [A-Z]\w+)*|\b[a-z]{6,}s\b")
-ENGLISH = re.compile(r"\b(?:the|of|is|was|are|and|in)\b")
+ENGLISH = re.compile(r"\b(?:the|of|is|was|are|and)\b")
 
 
 def alternatives(text: str) -> list[str]:
@@ -50,7 +50,16 @@ def in_conversation(row: dict[str, Any], chance: random.Random) -> dict[str, Any
     name_first = re.match(r"[A-Z]\w*(?: [A-Z]|'s)", statement)
     if opening.rstrip()[-1] not in ".!?:" and not name_first:
         first_word = statement.split(" ")[0]
-        if first_word.lower() in {"the", "a", "an", "it", "there", "in", "this", "they"}:
+        if first_word.lower() in {
+            "the",
+            "a",
+            "an",
+            "it",
+            "there",
+            "in",
+            "this",
+            "they",
+        }:
             statement = statement[0].lower() + statement[1:]
     return row | {"statement": _cased(opening + statement, chance)}
 
