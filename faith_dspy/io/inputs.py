@@ -260,7 +260,9 @@ def _spelling(name: object) -> str:
 def missing(row: Mapping[str, Any], field: str, names: Names = COLUMNS) -> str:
     """Say that a row lacks a field: the columns it has, the likeliest misspelling, and the names it may have."""
     present = [
-        f"{name} (empty)" if value is None else str(name) for name, value in row.items()
+        f"{name} (empty)" if value is None else str(name)
+        for name, value in row.items()
+        if name
     ]
     return f"it has no {field}: got {', '.join(present) or 'nothing'}{nearest(row, names[field])}"
 
@@ -294,7 +296,9 @@ def log_columns(
     filled: dict[str, None] = {}
     notes: dict[str, None] = {}
     for row in rows:
-        filled.update(dict.fromkeys(name for name in row if row[name] is not None))
+        filled.update(
+            dict.fromkeys(name for name in row if name and row[name] is not None)
+        )
         for field, column in columns(row, names).items():
             used.add(column)
             if field != column:

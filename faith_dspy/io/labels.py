@@ -31,7 +31,7 @@ from faith_dspy.io.inputs import (
     unicode_text,
 )
 from faith_dspy.io.names import TABLES
-from faith_dspy.io.readers import FIRST, name_of, open_records
+from faith_dspy.io.readers import FIRST, name_of, open_records, parsed
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
 _FORMAT = (
@@ -91,6 +91,7 @@ class LabelColumn:
 
         A list of spans of unsupported text, or counts of them, means faithful where it is empty.
         """
+        value = parsed(value)
         if isinstance(value, list | tuple | Mapping):
             return self._meaning_of_marks(value)
         word = label_word(value)

@@ -370,6 +370,8 @@ def test_spans_of_unsupported_text_are_a_label():
             False,
             True,
         ], name
+    as_text = rows_of("hallucination_labels", json.dumps([span]), "[]")
+    assert [e.faithful for e in read_labels(as_text)] == [False, True]
     counts = rows_of(
         "hallucination_labels",
         {"evident_conflict": 0, "baseless_info": 1},

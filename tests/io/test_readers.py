@@ -96,6 +96,12 @@ def test_names_are_spelt_in_many_ways():
             ["here: context is taken from 'passage', not used: 'model'"],
         ),
         (
+            [{"": 0, "grounding": "p", "generated_text": "a"}],
+            [
+                "here: context is taken from 'grounding', answer is taken from 'generated_text'"
+            ],
+        ),
+        (
             [{"prompt": None}, {"prompt": "q"}],
             ["here: question is taken from 'prompt'"],
         ),
