@@ -114,7 +114,8 @@ class LabelColumn:
     def summary(self, values: Iterable[Any]) -> str:
         """Say what was understood: ``faithful: 120 yes, 54 no, from 'hallucination', negated``."""
         counts = Counter(self.meaning(value) for value in values if value is not None)
-        negated = ", negated" if self.flipped or self.yes is False else ""
+        by_name = self.yes is False and not self.words
+        negated = ", negated" if self.flipped or by_name else ""
         return f"faithful: {counts[True]} yes, {counts[False]} no, from {self.name!r}{negated}"
 
     def doubt(self, values: Iterable[Any]) -> str | None:
