@@ -91,7 +91,7 @@ def agree(
     from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
     if html is not None:
-        check_writable(html)
+        check_writable(html, Path(labels))
     examples = sorted(
         read_labels(labels), key=lambda e: (e.context_key, e.id)
     )  # so that the prefix cache stays warm

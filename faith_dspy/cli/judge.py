@@ -90,7 +90,7 @@ def judge(
             f"--out {file}: expected a name that ends in .jsonl (a judgment a line) or .csv (a table)."
         )
     for path in filter(None, (file, html)):
-        check_writable(path)
+        check_writable(path, Path(records) if records else None)
     if (answer is None) == (records is None):
         raise typer.BadParameter(
             "give either INPUT, a file of answers, or --answer with --context"
@@ -153,6 +153,10 @@ def _judge_file(
     source = Path(records)
     table = file if file is not None and file.suffix.lower() == ".csv" else None
     lines = table.with_name(f"{table.name}.jsonl") if table else file
+    if table and lines and table.is_file() and not lines.is_file():
+        raise InputError(
+            f"--out {table}: exists already, and was not written by this command. Give another --out."
+        )
     check_records(source)
     judge = chosen.load()
     limit_replies_in_memory()

@@ -162,6 +162,21 @@ def test_judge_writes_csv(cli, at, tmp_path):
     assert statement["verdict"] == "fully_supported"
 
 
+def test_nothing_of_the_users_is_overwritten(cli, tmp_path):
+    """A page or a table that would replace the input, or a table that is another's, is refused."""
+    table = tmp_path / "in.csv"
+    table.write_text("context,answer,faithful\nThe kettle is blue.,It is blue.,yes\n")
+    kept = table.read_text()
+    for *options, said in (
+        ["judge", table, "--out", table, "is the input itself"],
+        ["judge", table, "--html", table, "is the input itself"],
+        ["agree", table, "--html", table, "is the input itself"],
+        ["judge", "in.jsonl", "--out", table, "was not written by this command"],
+    ):
+        code, _, err = cli(*options, "--judge", "none")
+        assert (code, said in err, table.read_text()) == (2, True, kept)
+
+
 def test_judge_one_answer(cli, at, tmp_path):
     given = [
         "judge",
