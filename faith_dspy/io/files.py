@@ -93,7 +93,12 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
 
 def check_writable(path: Path, source: Path | None = None) -> None:
     """`InputError` when no file could be written there, or it is the input: better before the LM is paid than after."""
-    if source is not None and path.exists() and source.exists() and path.samefile(source):
+    if (
+        source is not None
+        and path.exists()
+        and source.exists()
+        and path.samefile(source)
+    ):
         raise InputError(f"{path}: is the input itself. Give another name.")
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(
