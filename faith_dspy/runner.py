@@ -20,7 +20,7 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, counted, faults
-from faith_dspy.io.files import cannot_write, owned, sync
+from faith_dspy.io.files import cannot_write, check_writable, owned, sync
 from faith_dspy.io.inputs import AnswerInput, Record
 from faith_dspy.io.readers import open_records, read_json
 from faith_dspy.judge import Judge
@@ -109,8 +109,8 @@ def run(
     another input or judge, or that another process is writing; `LMUnavailableError` when the endpoint is down, at the
     start or later: the same call resumes there.
     """
-    if out is not None and out.exists() and source.exists() and out.samefile(source):
-        raise InputError(f"--out {out}: is the input itself. Give another --out.")
+    if out is not None:
+        check_writable(out, source)
     started = time.monotonic()
     tally, fingerprint = Tally(), judge.fingerprint
     file = out if out is not None and (out.is_file() or not out.exists()) else None

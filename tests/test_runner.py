@@ -142,9 +142,7 @@ def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
         with pytest.raises(InputError, match=f"line 1 {said}"):
             run(other, source, out)
         assert out.read_bytes() == row
-    with pytest.raises(
-        InputError, match=r"is the input itself\. Give another --out\.$"
-    ):
+    with pytest.raises(InputError, match=r"is the input itself\. Give another name\.$"):
         run(judge, source, tmp_path / "." / "in.jsonl")
     out.write_bytes(first)
     run(judge_at(server)[0], source, out)

@@ -143,11 +143,10 @@ def _judge_file(
     html: Path | None,
     threads: int | None,
 ) -> None:
-    from faith_dspy.io.files import write_file
     from faith_dspy.io.readers import check_records, count_lines
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.report.progress import TerminalView
-    from faith_dspy.report.tables import csv_of_lines
+    from faith_dspy.report.tables import write_csv
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source = Path(records)
@@ -178,7 +177,7 @@ def _judge_file(
             f"{exc} What was judged is kept: run the same command again to continue."
         ) from None
     if table is not None and lines is not None:
-        write_file(table, csv_of_lines(lines))
+        write_csv(lines, table)
     say(str(tally))
     if html is not None:
         write_html(tally.shown, html, total=tally.rows, judge=described(judge))

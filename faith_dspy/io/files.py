@@ -28,7 +28,7 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
     """
     with ExitStack() as stack:
         for path, content in contents.items():
-            handle = stack.enter_context(_replacing(path))
+            handle = stack.enter_context(replacing(path))
             handle.write(
                 content.encode(errors="replace")
                 if isinstance(content, str)
@@ -43,7 +43,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of ``path`` when the block ends, and never does if it raises. A pipe or a
     device is written to as it is."""
     place = path.resolve()  # a link stays one
@@ -93,12 +93,8 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
 
 def check_writable(path: Path, source: Path | None = None) -> None:
     """`InputError` when no file could be written there, or it is the input: better before the LM is paid than after."""
-    if (
-        source is not None
-        and path.exists()
-        and source.exists()
-        and path.samefile(source)
-    ):
+    both_exist = path.exists() and source is not None and source.exists()
+    if source is not None and both_exist and path.samefile(source):
         raise InputError(f"{path}: is the input itself. Give another name.")
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(

@@ -101,6 +101,8 @@ class LabelColumn:
             return _WORDS[word] is not self.flipped
         if self.yes is None or word not in _YES_OR_NO:
             return None
+        if self.yes and word == "none":  # no hallucinations, or no label
+            return None
         return _YES_OR_NO[word] is self.yes
 
     def _meaning_of_marks(self, value: Any) -> bool | None:

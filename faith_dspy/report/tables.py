@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import counted
+from faith_dspy.io.files import replacing
 from faith_dspy.schema import Judgment, LabelledExample, Usage
 from faith_dspy.text.words import visible
 
@@ -175,17 +177,17 @@ def csv_text(table: Table) -> str:
     return out.getvalue()
 
 
-def csv_of_lines(path: Path) -> str:
-    """Return a file of JSON lines as CSV: a column for each field of any line; lists and objects stay JSON."""
-    with path.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns)
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-    return out.getvalue()
+def write_csv(lines: Path, path: Path) -> None:
+    """Write judged rows, JSON lines, as CSV. Lists and objects stay JSON; a row may have an ``id``, or none."""
+    with lines.open(encoding="utf-8") as file, replacing(path) as handle:
+        out = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
+        rows = map(json.loads, file)
+        first = next(rows)
+        writer = csv.DictWriter(out, dict.fromkeys(["id", *first]))
+        writer.writeheader()
+        for row in chain([first], rows):
+            writer.writerow({name: _cell(value) for name, value in row.items()})
+        out.detach()
 
 
 def _cell(value: Any) -> Any:

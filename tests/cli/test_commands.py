@@ -148,16 +148,14 @@ def test_judge_writes_csv(cli, at, tmp_path):
         },
         {"id": "=b", "context": ["The kettle is blue."], "answer": "It weighs 3 kg."},
     ]
+    answers.insert(0, {**answers[0], "id": None})
     table = tmp_path / "judged.csv"
     code, _, _ = cli(
         "judge", jsonl("in.jsonl", *answers), "--judge", "none", "--out", table
     )
     rows = pd.read_csv(table)
-    assert (code, [*rows["id"]], [*rows["faithful"]]) == (
-        0,
-        ["a", "'=b"],
-        [True, False],
-    )
+    assert (code, [*rows["id"][1:]]) == (0, ["a", "'=b"])
+    assert [*rows["faithful"]] == [True, True, False]
     (statement,) = json.loads(rows["statements"][0])
     assert statement["verdict"] == "fully_supported"
 

@@ -8,10 +8,10 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.files import (
-    _replacing,
     check_folder,
     check_writable,
     owned,
+    replacing,
     write_file,
     write_files,
 )
@@ -26,7 +26,7 @@ def test_what_fails_leaves_what_was_there(tmp_path):
     write_files({one: "1", two: "2"})
     with pytest.raises(InputError, match=r"cannot be written \(file exists\)"):
         write_files({one: "new", two: "new", one / "three": "new"})
-    with suppress(KeyError), _replacing(one) as handle:
+    with suppress(KeyError), replacing(one) as handle:
         handle.write(b"half")
         raise KeyError
     assert (one.read_text(), two.read_text()) == ("1", "2")

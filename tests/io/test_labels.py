@@ -382,6 +382,14 @@ def test_spans_of_unsupported_text_are_a_label():
         read_labels(rows_of("labels", ["Supported"], ["Refuted"]))
 
 
+def test_what_a_label_means_is_not_guessed():
+    """“None” is no hallucination, and no label of faithfulness."""
+    hallucinations = read_labels(rows_of("hallucination", "None", "yes"))
+    assert [e.faithful for e in hallucinations] == [True, False]
+    with pytest.raises(LabelsError, match=r"does not tell .*: 'none' \(1\)"):
+        read_labels(rows_of("is_faithful", "None", "yes"))
+
+
 def test_what_was_understood_is_said(caplog):
     read_labels(rows_of("hallucination", *[1] * 3, *[0] * 7))
     assert (

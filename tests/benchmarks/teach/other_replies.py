@@ -11,14 +11,17 @@ import random
 from pathlib import Path
 from typing import Any
 
-from sklearn.metrics import roc_auc_score
+import numpy as np
 
 from faith_dspy import Judge
 from faith_dspy.schema import Judgment
 
+from .measure import Family, interval
+
 FAMILIES = ("begin_tc", "dialfact", "q2")
 """Held out from the teaching; short contexts, one to four sentences an answer."""
 TASKS: dict[str, dict[str, Any]] = {
+    "a label": {"granularity": "sentence"},
     "taken apart": {"granularity": "statement"},
     "joint": {"granularity": "sentence", "verification": "joint"},
     "with a reason": {"granularity": "sentence", "reasoning": "after"},
@@ -52,18 +55,19 @@ def answers(path: Path, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def figures(judgments: list[Judgment], labels: list[bool]) -> dict[str, float]:
+def score(judgment: Judgment) -> float:
+    """The least confidence among the statements; 0 for an answer without a score."""
+    if judgment.score is None:
+        return 0.0
+    return min((s.confidence or 0.0) for s in judgment.statements)
+
+
+def figures(judgments: list[Judgment]) -> dict[str, float]:
     statements = [s for j in judgments for s in j.statements]
-    scores = [
-        0.0 if j.score is None else min((s.confidence or 0.0) for s in j.statements)
-        for j in judgments
-    ]
     return {
-        "scored": sum(j.score is not None for j in judgments) / len(judgments),
+        "scored": np.mean([j.score is not None for j in judgments]),
         "statements an answer": len(statements) / len(judgments),
-        "with a reason": sum(bool(s.reason) for s in statements)
-        / max(1, len(statements)),
-        "auroc": float(roc_auc_score(labels, scores)),
+        "with a reason": np.mean([bool(s.reason) for s in statements]),
     }
 
 
@@ -76,10 +80,18 @@ def main() -> None:
     options = parser.parse_args()
     records = answers(options.rows, options.answers)
     labels = [record.pop("faithful") for record in records]
-    for name in ("local:raw", "local"):
-        for task, settings in TASKS.items():
-            judge = Judge(name, classifier=None, **settings)
-            print(name, task, figures(judge.batch(records), labels), flush=True)
+    for task, settings in TASKS.items():
+        judges = {
+            name: Judge(name, classifier=None, **settings)
+            for name in ("local:raw", "local")
+        }
+        judged = {name: judge.batch(records) for name, judge in judges.items()}
+        raw, taught = (np.array([score(j) for j in some]) for some in judged.values())
+        family = Family(task, "", np.array(labels), raw, taught)
+        gains = interval(family.gains(np.random.default_rng(0)))
+        print(task, f"{family.auroc('raw'):.3f} → {family.auroc('taught'):.3f}", gains)
+        for name, judgments in judged.items():
+            print("  ", name, figures(judgments), flush=True)
 
 
 if __name__ == "__main__":

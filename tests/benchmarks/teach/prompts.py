@@ -7,10 +7,10 @@ people call the statement supported) and ``verdict``. Half of the training rows 
 the other phrasings and verdict scales that a judge can be set to. Parts of the file, beside those that are measured on:
 
 - ``train`` and ``validation``: a prompt, and its right label.
-- ``keep``: sentences of small talk (`talk`); the model is held to what it said of them untaught.
+- ``small_talk``: sentences of small talk (`talk`); the model is held to what it said of them untaught.
 - ``written``: prompts that take an answer apart, or ask for a reason or citations; the model is held to the reply that
   it wrote untaught, its labels apart.
-- ``reply``: prompts that ask for all verdicts at once, each with the right reply.
+- ``joint``: prompts that ask for all verdicts at once, each with the right reply.
 
 Token ids are renumbered to those that occur, so that the tables of embeddings can be cut to them.
 """
@@ -215,7 +215,7 @@ def choose(
 def training_prompts(
     rows: list[dict[str, Any]], writer: Writer, chance: random.Random
 ) -> Iterator[dict[str, Any]]:
-    """Prompts with their right label; ``part`` is train, validation or keep."""
+    """Prompts with their right label; ``part`` is one of those above, without those measured on."""
     sources = sorted({row["source"] for row in rows})
     validation = set(
         chance.sample(sources, max(1, round(len(sources) * VALIDATION_SHARE)))
@@ -240,7 +240,7 @@ def training_prompts(
     english = [row for row in others if talk.is_english(row)]
     for row in chance.sample(english, round(len(rows) * KEPT_SHARE)):
         ids, _ = writer.verdict(talk.small_talk(row, chance), {})
-        yield {"ids": ids, "label": -1, "part": "keep"}
+        yield {"ids": ids, "label": -1, "part": "small_talk"}
     for row in chance.sample(others, round(len(rows) * WRITTEN_SHARE)):
         answer = some_of(by_source[row["source"]], chance)
         if talk.is_english(row) and chance.random() < 0.3:
@@ -253,7 +253,7 @@ def training_prompts(
     count = min(len(several), round(len(rows) * JOINT_SHARE))
     for rows_of_context in chance.sample(several, count):
         ids, start = writer.joint(some_of(rows_of_context, chance))
-        yield {"ids": ids, "label": -1, "part": "reply", "start": start}
+        yield {"ids": ids, "label": -1, "part": "joint", "start": start}
 
 
 def some_of(rows: list[dict[str, Any]], chance: random.Random) -> list[dict[str, Any]]:

@@ -187,9 +187,9 @@ class Course:
         self.optimizer = torch.optim.AdamW(
             self.trained, lr=options.rate, weight_decay=0.0, betas=(0.9, 0.99)
         )
-        self.small_talk = prompts.of("keep")
+        self.small_talk = prompts.of("small_talk")
         self.written = prompts.of("written")
-        self.joint = prompts.of("reply")
+        self.joint = prompts.of("joint")
         self.labels = sorted({int(t) for t in prompts.targets if t >= 0})
         self.step = 0
         self.state = options.out / "state"
@@ -370,9 +370,6 @@ def main() -> None:
     )
     parser.add_argument("--start", type=Path, help="factors of an earlier course")
     parser.add_argument(
-        "--only-after", action="store_true", help="measure the taught model alone"
-    )
-    parser.add_argument(
         "--measure", nargs="*", help="parts to measure on; default: all"
     )
     options = parser.parse_args()
@@ -394,7 +391,7 @@ def main() -> None:
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     print(f"loaded in {time.monotonic() - started:.0f} s on {device}", flush=True)
-    others = {"train", "validation", "keep", "written", "reply"}
+    others = {"train", "validation", "small_talk", "written", "joint"}
     measured = prompts.of(*(options.measure or {*prompts.parts} - others))
 
     def measure() -> np.ndarray:
@@ -404,7 +401,7 @@ def main() -> None:
         ):
             return log_odds(model, prompts, measured, options.room * 4, device)
 
-    raw = measure() if measured and not options.only_after else None
+    raw = measure() if measured else None
     print(f"measured by {time.monotonic() - started:.0f} s", flush=True)
     written = prompts.of("written")[: options.limit or None]
     write_replies(model, prompts, written, device)
@@ -429,7 +426,7 @@ def main() -> None:
     save_adapter(model, options.out / "adapter.safetensors", about)
     if measured:
         arrays = {
-            **({} if raw is None else {"raw": raw}),
+            "raw": raw,
             "taught": measure(),
             "rows": prompts.rows[measured],
             "parts": prompts.parts[measured],
