@@ -291,8 +291,10 @@ def test_the_readme_shows_them_as_they_are_printed():
             **dict(zip(("value", "low", "high"), figures, strict=True))
         )
         verdict = next((v for v in ("inconclusive", "worse") if v in part), "better")
+        by_chance = re.search(r"\(p = ([.\d]+)\)", part)
+        p_value = float(by_chance[1]) if by_chance else None
         comparisons[name] = compared(verdict).model_copy(
-            update={"balanced_accuracy": difference}
+            update={"balanced_accuracy": difference, "p_value": p_value}
         )
     measured = agreement(right(18)).model_copy(
         update={**read, "balanced_accuracy": Estimate(**accuracy)}
