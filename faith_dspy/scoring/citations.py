@@ -23,9 +23,14 @@ from faith_dspy.text.words import (
     without_citations,
 )
 
-_NUMBER = re.compile(r"(?<![\w.])\d{1,3}(?![\w.]*\.\w)")
+_NUMBERS = re.compile(r"[S#^]?\d{1,3}(?:(?:[\s,;&–-]|and)*[S#^]?\d{1,3})*")
+_NUMBER = re.compile(r"\d+")
 _RANGE = re.compile(r"(\d{1,3})\s*[–-]\s*(\d{1,3})(?!\d)")
-_KIND = re.compile(rf"{CITED_KINDS}\s*[:._#\s-]\s*", re.IGNORECASE)
+_KIND = re.compile(rf"{CITED_KINDS}(?:\s*[:._#\s-]\s*|(?=\d))", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"<[^<>]*>|\]\([^()]*\)|†.*|(?<=【\d):\d+|,?\s*\bpp?\.?\s*\d[\d–-]*|:contentReference|\{[^{}]*\}|(?<=\d):\s+\D.*"
+)
+"""What stands in a citation beside its numbers: tags, addresses, titles, pages."""
 _ENDS = (".", "!", "?", "。", "！", "？", "।")
 
 
@@ -121,9 +126,10 @@ def _label(text: str) -> str:
 
 
 def _numbers_in(marker: str) -> list[int]:
-    """Return the numbers that a citation names; ``1-3`` names three, ``【4:0†a.pdf】`` the first only."""
-    text = re.sub(r"<[^<>]*>|\]\([^()]*\)|†.*|(?<=【\d):\d+", " ", marker)
-    text = _KIND.sub(" ", tidy(text))
+    """Return the numbers that a citation names; ``1-3`` names three, ``EU Directive 3`` none."""
+    text = _KIND.sub(" ", tidy(_ASIDE.sub(" ", marker))).strip("[](){}【】<>: \n\t")
+    if not _NUMBERS.fullmatch(text):
+        return []
     numbers = [int(n) for n in _NUMBER.findall(text)]
     for first, last in _RANGE.findall(text):
         numbers += range(int(first) + 1, min(int(last), int(first) + 20))

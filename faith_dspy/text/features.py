@@ -27,6 +27,7 @@ from faith_dspy.text.words import (
     Token,
     comparable,
     content_tokens,
+    is_unit,
     plain_words,
     symbols,
     tidy,
@@ -128,10 +129,9 @@ _indexed = lru_cache(maxsize=16)(
 
 
 def neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
-    """Keys of the words near a token."""
-    return {
-        t.key for t in tokens[max(0, i - reach) : i + reach + 1] if t.kind == "word"
-    }
+    """Keys of the words and units near a token."""
+    around = tokens[max(0, i - reach) : i + reach + 1]
+    return {t.key for t in around if t.kind == "word" or is_unit(t)}
 
 
 CLASSIFIER_FEATURES = (

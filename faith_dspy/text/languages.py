@@ -73,6 +73,12 @@ class Values(BaseModel, extra="forbid", frozen=True):
     """What ``values.json`` holds."""
 
     units: dict[str, list[str]]
+    durations: frozenset[str]
+    """Forms of units that are one only behind a number (“5 days”, not “day 5”)."""
+    conversions: dict[str, tuple[float, str]]
+    """By unit, how many of which smaller unit it is."""
+    aliases: dict[str, str]
+    """By a word as written, the key of what else it says (“noon”, “Mon”)."""
     months: tuple[str, ...]
     unspaced_negations: tuple[str, ...]
     scales: dict[str, int]

@@ -89,7 +89,25 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
             stripped = line.strip()
             if stripped:
                 out.append((start + match.start() + line.index(stripped), stripped))
-    return tuple(out)
+    return tuple(_with_notes(text, out))
+
+
+_NOTE = regex.compile(r"(?:<sup\b.{1,400}?</sup>|[⁰¹²³⁴-⁹⁽⁾,])+")
+
+
+def _with_notes(text: str, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the sentences with the raised numbers right behind them, which sentencex puts before the next one."""
+    out: list[tuple[int, str]] = []
+    for start, piece in pieces:
+        note = _NOTE.match(piece)
+        if out and note and not text[start - 1].isspace():
+            first = out[-1][0]
+            out[-1] = (first, text[first : start + note.end()])
+            rest = piece[note.end() :].lstrip()
+            start, piece = start + len(piece) - len(rest), rest
+        if piece:
+            out.append((start, piece))
+    return out
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:

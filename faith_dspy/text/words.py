@@ -6,6 +6,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -45,16 +46,20 @@ def _tokens() -> regex.Pattern[str]:
         word for language in LANGUAGES for word in word_lists(language).negations
     ]
     phrases = "|".join(sorted(word for word in negations if " " in word))
+    units = "|".join(sorted(unit_names(), key=len, reverse=True))
     return regex.compile(
         r"(?P<date>(?<!\d)\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)|(?<!\d)\d{1,2}[./]\d{1,2}[./]\d{4}(?!\d)"
         r"|\d{4}年\d{1,2}月\d{1,2}日)"
         r"|(?P<time>(?<![\d.,:])(?:\d{1,2}(?:[.:]\d{2})?\s?Uhr\b|\d{1,2}(?:[:.]\d{2})?\s?[AaPp]\.?[Mm]\b\.?|\d{1,2}:\d{2}(?::\d{2})?(?![\d:])"
         r"(?:\s?[AaPp]\.?[Mm]\b\.?)?|\d{1,2}\s?h\s?\d{2}\b))"
-        rf"|(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
+        r"|(?P<ratio>(?<![\d/])(?:\d+\s)?[1-7]/[2348](?![\d/]))"
+        r"|(?P<minus>(?<!\w)(?<!\d\s)-(?=\d)|\bminus\s(?=\d)|(?<=(?<!\w)-[$€£¥])(?=\d))?"
+        rf"(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
         rf"(?P<scale>(?i:{scales})(?![\p{{L}}\p{{N}}]))?"
         r"|(?P<sign>(?:US|CA|AU|A|C)?\$|[€£¥₹%]|°[CF]\b|\b(?:per|pour|por)\s(?:cent|cento|ciento)\b"
         r"|\bdegrees?\s(?i:celsius|fahrenheit)\b)"
         rf"|(?P<fraction>\b(?i:{fractions})\b)"
+        rf"|(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-](?i:{units})\b))"
         rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
         rf"|(?P<word>\b(?i:{phrases})\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
         regex.VERSION1,
@@ -81,7 +86,7 @@ class Token(NamedTuple):
 
 
 _MARKER = re.compile(
-    r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*"
+    r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[*•·]|-(?!\d))\s*"
 )
 _REFERENCE = re.compile(
     r"\b(?:passage|document|source|chunk|context|section|step|étape|schritt|paso|abschnitt|quelle|dokument)e?[sn]?"
@@ -89,22 +94,38 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 CITED_KINDS = (
-    r"(?:citations?|cite|sources?|src|docs?|documents?|refs?|references?"
+    r"(?:citations?|cite|sources?|src|docs?|documents?|refs?|references?|ids?|oaicite"
     r"|passages?|chunks?|contexts?|quellen?|fuentes?)"
 )
-_SUPERSCRIPTS = "¹²³⁰⁴⁵⁶⁷⁸⁹"
-CITATION = regex.compile(
-    r"<sup\b[^<>]{0,200}>(?:<a\b[^<>]{0,200}>)?\s*\[?[\d,;\s–-]{1,40}\]?\s*(?:</a>)?</sup>"
-    r"|【\d[^】\n]{0,80}】"
-    r"|\[\[?[\^S]?\d{1,3}(?:\s*[,;–-]\s*[\^S]?\d{1,3}){0,20}\]\]?(?:\([^()\s]{0,2000}\))?|\[\^[\w-]{1,40}\](?!:)"
-    rf"|\[(?i:{CITED_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]"
-    r"|\[[^\[\]\n.]{1,60}\.(?i:pdf|md|html?|docx?|txt|pptx?|xlsx?|csv|json)\b[^\[\]\n]{0,40}\](?!\()"
-    rf"|\((?i:{CITED_KINDS})(?:\s?:\s?[^()\n]{{1,120}}|[\s_#]{{0,2}}\d{{1,3}}(?:\s?(?:,|;|-|and|&)\s?\d{{1,3}}){{0,9}})\)"
-    rf"|(?:(?<=\p{{L}}{{3}})|(?<=[.,;:!?)\"'”’\]])|(?<!\S))[{_SUPERSCRIPTS}](?:[{_SUPERSCRIPTS},]{{0,11}}[{_SUPERSCRIPTS}])?",
-    regex.VERSION1,
+_RAISED = "¹²³⁰⁴⁵⁶⁷⁸⁹"
+_POWER = r"(?<!\b(?:[cdkm]?m|ft|in|yd|mi|\d+))"
+"""A raised number behind a unit or a number is a power: ``m<sup>2</sup>``."""
+_QUANTITY = (
+    r"(?:(?:business|calendar|working)\s)?"
+    r"(?i:days?|weeks?|months?|years?|hours?|minutes?|percent|%|euros?|dollars?)"
 )
+"""Brackets only set off a number that a unit follows: “within [90] days”."""
+_NUMBERS = r"[\^S#]?\d{1,3}(?:\s*(?:[,;–-]|and|&)\s*[\^S#]?\d{1,3}){0,20}"
+_PAGE = r"(?:,?\s*pp?\.?\s*\d{1,4}(?:[–-]\d{1,4})?)?"
+_AUTHOR = r"\p{Lu}[\p{L}'’-]{1,40}"
+_CITATIONS = (
+    rf"{_POWER}<sup\b[^<>]{{0,200}}>(?:<a\b[^<>]{{0,200}}>)?\s*\[?[\d,;\s–-]{{1,40}}\]?\s*(?:</a>)?</sup>",
+    r"<cite\b[^<>]{0,200}>[\[\]\d,;\s–-]{1,40}</cite>",
+    r"【\d[^】\n]{0,80}】",
+    r"(?::contentReference)?\[oaicite:\d{1,3}\](?:\{index=\d{1,3}\})?",
+    rf"\[\[?{_NUMBERS}{_PAGE}\]\]?(?:\([^()\s]{{0,2000}}\))?(?!\s{_QUANTITY}\b)",
+    r"\[\^[\w-]{1,40}\](?!:)",
+    rf"\[(?i:{CITED_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]",
+    r"\[[^\[\]\n.]{1,60}\.(?i:pdf|md|html?|docx?|txt|pptx?|xlsx?|csv|json)\b[^\[\]\n]{0,40}\](?!\()",
+    rf"\[{_AUTHOR}(?:(?:\s(?:and|&|et\sal\.?))(?:\s{_AUTHOR})?)?,?\s(?:19|20)\d\d[a-z]?\](?!\()",
+    rf"\((?i:{CITED_KINDS})(?:\s?:\s?[^()\n]{{1,120}}|[\s_#]{{0,2}}\d{{1,3}}(?:\s?(?:,|;|-|and|&)\s?\d{{1,3}}){{0,9}})\)",
+    rf"⁽[{_RAISED}]{{1,3}}⁾",
+    rf"(?:(?<=\p{{L}}{{3}})|(?<=[.,;:!?)\"'”’\]])|(?<!\S))[{_RAISED}](?:[{_RAISED},]{{0,11}}[{_RAISED}])?",
+)
+CITATION = regex.compile("|".join(_CITATIONS), regex.VERSION1)
 """Citations in an answer, in the forms that models write: ``[1, 2]``, ``[^1]``, ``[[1]](url)``, ``【4†source】``,
-``(Source: …)``, ``<sup>1</sup>``, ``¹``, ``[doc_1]``, ``[a.pdf, p. 3]``."""
+``(Source: …)``, ``<sup>1</sup>``, ``¹``, ``[doc_1]``, ``[a.pdf, p. 3]``, ``[1 and 2]``, ``[oaicite:1]``,
+``[Smith, 2020]``."""
 _INLINE = (
     "b|i|em|strong|span|u|a|code|mark|sub|sup|font|s|small|del|ins|q|cite|abbr|kbd|tt"
 )
@@ -150,14 +171,18 @@ def comparable(text: str) -> str:
 
 def tidy(text: str) -> str:
     """Bring compatibility characters, typographic quotes and dashes to one form; case is kept."""
-    return (
-        text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_TIDY)
-    )
+    if text.isascii():
+        return text
+    text = _VULGAR_FRACTION.sub(r" \g<0>", text)
+    return unicodedata.normalize("NFKC", text).translate(_TIDY)
+
+
+_VULGAR_FRACTION = re.compile(r"(?<=\d)[¼½¾⅐-⅞]")
 
 
 _TIDY = str.maketrans({
-    "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-", "−": "-", "‐": "-",
-    "\u200d": None, "\u00ad": None, "\u200b": None, "\u2060": None, "\ufeff": None,
+    "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-", "−": "-",
+    "‐": "-", "⁄": "/", "\u200d": None, "\u00ad": None, "\u200b": None, "\u2060": None, "\ufeff": None,
 })  # fmt: skip
 """A joiner (U+200D) only says how the letters beside it are drawn; a soft hyphen, where a line may end."""
 
@@ -172,7 +197,11 @@ def tokenize(text: str, language: str) -> list[Token]:
                 tokens += _date(raw, start, language)
             case "time":
                 tokens.append(_time(raw, start))
-            case "number" | "scale":
+            case "ratio":
+                tokens.append(_value(_ratio(raw), raw, start))
+            case "one":
+                tokens.append(_value(1 if raw.lower() == "one" else 0.5, raw, start))
+            case "minus" | "number" | "scale":
                 tokens.append(_number(match, language))
             case "sign":
                 unit = unit_names().get(raw.lower(), "%")
@@ -229,9 +258,17 @@ def _time(raw: str, start: int) -> Token:
     return _value(f"{hour}:{minute:02}", raw, start, also)
 
 
+def _ratio(raw: str) -> str:
+    """Return the value of a fraction, with a whole number before it or not: ``1 1/2`` is ``1.5``."""
+    *whole, fraction = raw.split()
+    return _plain(float(sum(map(Fraction, (*whole, fraction)))))
+
+
 def _number(match: regex.Match[str], language: str) -> Token:
     """Return a number, times its scale; “m” and “b” may be metres and bytes, too."""
     value, scale = number_value(match["number"], language), match["scale"]
+    if match["minus"] is not None:
+        value = f"-{value}"
     if scale is None:
         return _value(value, match[0], match.start())
     also = (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()
@@ -263,28 +300,51 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
         low = token.raw.lower()
         around = [*out[-1:], token, *tokens[i + 1 : i + 2]]
         beside = any(_is_beside(*pair, text) for pair in pairwise(around))
-        if token.kind != "number" and low in units and beside:
+        follows = bool(out) and _is_value(out[-1]) and _is_beside(out[-1], token, text)
+        is_unit = beside and (follows or low not in values().durations)
+        if token.kind != "number" and low in units and is_unit:
             token = _unit(units[low], token.raw, token.start, language)
         elif token.kind != "number" and low in months and beside:
             stems = (stem(low, language),)
             token = _value(f"m{months[low]}", token.raw, token.start, stems)
         elif token.kind == "word" and low in months:
             token = token._replace(also=(f"#m{months[low]}",))
+        elif token.raw in values().aliases:
+            token = token._replace(also=(values().aliases[token.raw],))
         out.append(token)
         leads = len(out) > 1 and _is_value(token) and _leads(out[-2])
         if leads and _is_beside(out[-2], token, text):
             out[-2:] = [token, out[-2]]
+        out[-2:] = _converted(out[-2:])
     return out
+
+
+def _converted(tokens: Sequence[Token]) -> list[Token]:
+    """Return a number and its unit with the same in the smallest unit: ``2 h`` is ``7200 s``, too."""
+    conversion = values().conversions.get(tokens[-1].key[1:])
+    if conversion is None or not _is_value(tokens[0]) or ":" in tokens[0].key:
+        return [*tokens]
+    factor, unit = conversion
+    quantity = f"#{_plain(round(float(tokens[0].key[1:]) * factor, 9))} {unit}"
+    return [token._replace(also=(*token.also, quantity)) for token in tokens]
 
 
 def _is_value(token: Token) -> bool:
     """Tell whether it is a number, not a unit, a month or a word."""
-    return token.kind == "number" and token.key[1:2].isdigit()
+    return token.kind == "number" and _VALUE.match(token.key) is not None
+
+
+_VALUE = re.compile(r"#-?\d")
+
+
+def is_unit(token: Token) -> bool:
+    """Tell whether it is a unit, a currency or a month beside a number."""
+    return token.kind == "number" and not _is_value(token)
 
 
 def _leads(token: Token) -> bool:
     """Tell whether it is a unit or a month, which may stand before its number."""
-    return token.kind == "number" and not token.key[1:2].isdigit() and token.key != "#%"
+    return is_unit(token) and token.key != "#%"
 
 
 _BETWEEN = re.compile(r"\s?|-|(?:st|nd|rd|th|\.|º)?,?\s?(?:(?:of|de|the)\s)?")
@@ -312,7 +372,12 @@ def _parts(raw: str, language: str) -> list[str]:
 @cache
 def _words_of_numbers(language: str) -> frozenset[str]:
     """Return words that are a number or may belong to the one before."""
-    return _ORDINAL | magnitudes().keys() | word_lists(language).number_words.keys()
+    return (
+        _ORDINAL
+        | {"one"}
+        | magnitudes().keys()
+        | word_lists(language).number_words.keys()
+    )
 
 
 def _add_to_number(
@@ -320,7 +385,9 @@ def _add_to_number(
 ) -> bool:
     """Tell whether a word is a number, or belongs to the one right before it (“2 million”, “3rd”); add it if so."""
     low = raw.lower()
-    small, factor = word_lists(language).number_words.get(low), magnitudes().get(low)
+    words = word_lists(language).number_words
+    small = 1 if low == "one" else words.get(low)  # only in “twenty-one”
+    factor = magnitudes().get(low)
     is_joined = small is not None and _ends_in_hundreds(tokens)
     if is_joined:  # “two hundred and fifty”
         tokens.pop()
@@ -336,6 +403,8 @@ def _add_to_number(
         return False
     elif last and last.raw[0].isalpha() and _takes(number, small):
         number += small
+    elif low == "one":
+        return False
     else:
         tokens.append(_value(small, raw, start))
         return True

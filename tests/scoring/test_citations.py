@@ -149,6 +149,34 @@ def test_precision_and_recall_are_those_of_a_hand_count(answer, right, supported
     assert citations.recall == pytest.approx(supported[0] / supported[1])
 
 
+FORMS = [  # a marker, the chunks it stands for, what of it stands for none
+    ("[doc1]", (0,), ()), ("[S2]", (1,), ()), ("[ref 2]", (1,), ()), ("[ID:3]", (2,), ()), ("[#1]", (0,), ()),
+    ("[1 and 3]", (0, 2), ()), ("[2, p. 14]", (1,), ()), ("[Document 3: The cord, its care]", (2,), ()),
+    ("⁽²⁾", (1,), ()), ("<cite>1</cite>", (0,), ()), ("[oaicite:2]", (1,), ()),
+    (":contentReference[oaicite:1]{index=1}", (0,), ()), ("[cord.pdf, p. 3]", (2,), ()),
+    ("(Source: EU Directive 3)", (), ("source: eu directive 3",)),
+    ("[Source: Handbook 2023]", (), ("source: handbook 2023",)),
+    ("[Smith et al., 2020]", (), ("smith et al., 2020",)), ("[other.pdf, p. 3]", (), ("other.pdf, p. 3",)),
+]  # fmt: skip
+"""A number is a chunk's only where it stands alone, not in the name of a source."""
+
+
+@pytest.mark.parametrize(("marker", "ids", "unknown"), FORMS)
+def test_forms_of_citations(marker, ids, unknown):
+    """They are no content, and stand for chunks by number or source."""
+    judgment = Judge("none")(context=FACTS, answer=f"{BLUE} {marker}.")
+    assert judgment.score == Judge("none")(context=FACTS, answer=f"{BLUE}.").score
+    assert judgment.statements[0].cited_chunk_ids == ids
+    assert judgment.citations.unknown == unknown
+
+
+@pytest.mark.parametrize("note", ["¹", "<sup>1</sup>", "⁽¹⁾"])
+def test_a_note_belongs_to_the_sentence_before_it(note):
+    judgment = Judge("none")(context=FACTS, answer=f"{BLUE}.{note} {GRAMS}.")
+    assert [s.text for s in judgment.statements] == [f"{BLUE}.{note}", f"{GRAMS}."]
+    assert [s.cited_chunk_ids for s in judgment.statements] == [(0,), ()]
+
+
 def test_the_hand_counts_together():
     """Twenty answers with 34 citations and 30 statements: .59 and .60."""
     right, supported = (
