@@ -239,6 +239,8 @@ def _hosted(
             base = salt = None
     if context_window and model.startswith("ollama"):
         settings["num_ctx"] = context_window
+        # Of a model that thinks, LiteLLM reads the reply of Ollama's chat alone.
+        model = model.replace("ollama/", "ollama_chat/", 1)
     if base:
         own_api = "num_ctx" in settings
         settings["api_base"] = route_base(model, base, own_api=own_api)

@@ -96,11 +96,12 @@ def test_ollamas_address_in_any_form(serve, model, pasted):
     assert [asked["max_tokens"] for _, _, asked in server.requests] == [1, 2012, 2012]
 
 
-def test_ollama_is_asked_for_the_window(serve, monkeypatch):
+@pytest.mark.parametrize("model", ["ollama_chat/q", "ollama/q"])
+def test_ollama_is_asked_for_the_window(serve, monkeypatch, model):
     """By its own protocol, the only one that takes ``num_ctx``: it would cut a longer prompt without a word."""
     server = serve(ollama)
     monkeypatch.setenv("OLLAMA_API_BASE", f"{server.url}/v1")
-    judge = Judge("ollama_chat/q", context_window=8192, classifier=None)
+    judge = Judge(model, context_window=8192, classifier=None)
     assert judge(context=CONTEXT, answer="The kettle is blue.").faithful
     assert server.paths == {"/api/chat"}
     assert server.requests[-1][2]["options"]["num_ctx"] == 8192
