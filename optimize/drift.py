@@ -43,7 +43,13 @@ from faith_dspy.report.tables import (
 )
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.scoring.statistics import Estimate, Floats, Ints, wilson
+from faith_dspy.scoring.statistics import (
+    SIGNIFICANT_FROM,
+    Estimate,
+    Floats,
+    Ints,
+    wilson,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +59,8 @@ if TYPE_CHECKING:
 
 MAX_SHIFT = 0.2
 """The largest change of coverage that raises no alarm."""
+MIN_COVERAGE = 0.9
+"""The share of labelled answers that must be scored for a minimum to hold."""
 _CHARACTERS = 200  # of an answer, kept to recognise it by
 _MOST = 20  # flips that are shown
 _KEY, _REPORTS = "faith_dspy.drift", "faith_dspy.reports"
@@ -135,6 +143,8 @@ class DriftReport(_Report):
     """Since the last report, those to a wrong verdict first."""
     alarms: tuple[str, ...] = ()
     """A sentence for each limit that was passed."""
+    checks: dict[str, str | None] = Field(default_factory=dict, exclude=True)
+    """What was checked, each with its alarm, or None where it holds."""
 
 
 def ignore_cache(judge: Judge) -> None:
@@ -150,6 +160,19 @@ def count_tuned_on(judge: Judge, examples: Sequence[LabelledExample]) -> int:
     return sum(answer_key(e.question, e.context, e.answer) in keys for e in examples)
 
 
+def refuse_tuned_on(
+    judge: Judge, examples: Sequence[LabelledExample], file: str, use: str
+) -> None:
+    """Raise `InputError` where some of the answers had a part in the study that tuned the judge; ``use``: for what."""
+    seen = count_tuned_on(judge, examples)
+    if seen:
+        raise InputError(
+            f"{file}: {counted(seen, 'answer')} of {len(examples)} had a part in the study that tuned this judge, so "
+            f"that {use} would say nothing about new answers. Give labels of other answers (faith-dspy labels push has "
+            "some labelled), or leave the option out."
+        )
+
+
 def drift_report(
     labelled: Sequence[LabelledExample],
     judgments: Sequence[Judgment],
@@ -158,6 +181,7 @@ def drift_report(
     share: FaithfulShare | None = None,
     earlier: Sequence[DriftReport] = (),
     minimum: float | None = None,
+    min_coverage: float | None = None,
     max_shift: float = MAX_SHIFT,
 ) -> DriftReport:
     """Measure agreement on the same labels, never tuned on, and compare it with earlier reports.
@@ -168,7 +192,9 @@ def drift_report(
         judge: `Judge.fingerprint`.
         share: the share of faithful answers in the traffic (`estimate_share`), to be kept with the report.
         earlier: reports on the same labels, the oldest first; the first and the last count.
-        minimum: the balanced accuracy below which there is an alarm; an unscored answer counts as wrong.
+        minimum: the balanced accuracy below which there is an alarm; an unscored answer counts as wrong. It never
+            holds on a coverage below ``min_coverage``, or on fewer than ten sources of a label.
+        min_coverage: the coverage below which there is an alarm; without it `MIN_COVERAGE` if there is a ``minimum``.
         max_shift: the change of coverage beyond which there is an alarm.
 
     Returns:
@@ -194,6 +220,10 @@ def drift_report(
         flips = _flips(verdicts, earlier[-1].verdicts, labelled)
     if len(earlier) > 1:
         changes.append(_change(verdicts, earlier[0], "first"))
+    checks = {
+        **gate_checks(verdicts, minimum, min_coverage),
+        **_change_checks(changes, max_shift),
+    }
     return DriftReport(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         judge=judge,
@@ -206,7 +236,8 @@ def drift_report(
         changes=tuple(changes),
         new_version=bool(earlier) and earlier[-1].judge != judge,
         flips=flips,
-        alarms=(*_below(verdicts, minimum), *_worse(changes, max_shift)),
+        alarms=tuple(alarm for alarm in checks.values() if alarm is not None),
+        checks=checks,
     )
 
 
@@ -237,45 +268,79 @@ def rarer_sources(rows: Sequence[Row]) -> int:
     )
 
 
-def _below(rows: Sequence[Row], minimum: float | None) -> list[str]:
+def gate_checks(
+    rows: Sequence[Row], minimum: float | None, min_coverage: float | None = None
+) -> dict[str, str | None]:
+    """Check what a gate asks of judged answers, as `drift_report` does.
+
+    Returns:
+        Each check by name, with a sentence that says why it fails, or None where it holds.
+    """
+    scored = sum(row.predicted is not None for row in rows)
+    checks: dict[str, str | None] = {"an answer is scored": None}
+    if not scored:
+        checks["an answer is scored"] = (
+            f"none of {counted(len(rows), 'labelled answer')} was scored (coverage 0.00)."
+        )
+    if minimum is not None:
+        checks[f"balanced accuracy of {minimum:g}"] = _below(rows, minimum)
+        sources = rarer_sources(rows)
+        checks[f"{SIGNIFICANT_FROM} sources of each label"] = (
+            f"the rarer label is in {counted(sources, 'source')}; --min takes {SIGNIFICANT_FROM} of each label."
+            if sources < SIGNIFICANT_FROM
+            else None
+        )
+        if min_coverage is None:
+            min_coverage = MIN_COVERAGE
+    if min_coverage is not None:
+        coverage = scored / len(rows)
+        checks[f"coverage of {min_coverage:g}"] = (
+            f"coverage is {coverage:.2f} ({scored} of {counted(len(rows), 'labelled answer')} scored), below the "
+            f"minimum of {min_coverage:g}."
+            if coverage < min_coverage
+            else None
+        )
+    return checks
+
+
+def _below(rows: Sequence[Row], minimum: float) -> str | None:
     """An alarm where balanced accuracy, unscored answers counted as wrong, is below a minimum."""
-    if minimum is None:
-        return []
     if not rarer_sources(rows):
-        return [
-            f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."
-        ]
+        return f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."
     recalls = [
         mean(row.predicted is label for row in rows if row.label is label)
         for label in (True, False)
     ]
     accuracy = mean(recalls)
     if accuracy >= minimum:
-        return []
+        return None
     unscored = sum(row.predicted is None for row in rows)
     note = (
         f" ({counted(unscored, 'unscored answer')} counted as wrong)"
         if unscored
         else ""
     )
-    return [
+    return (
         f"balanced accuracy is {accuracy:.3f}{note}, below the minimum of {minimum:g}."
-    ]
+    )
 
 
-def _worse(changes: Sequence[Change], max_shift: float) -> list[str]:
-    """Alarms about what changed since earlier reports."""
-    alarms = []
+def _change_checks(
+    changes: Sequence[Change], max_shift: float
+) -> dict[str, str | None]:
+    """Check what changed since earlier reports."""
+    checks: dict[str, str | None] = {}
     for change in changes:
         since = f"the {change.since} report ({change.at})"
+        worse = shifted = None
         if change.comparison.verdict == "worse":
             gain = points(change.comparison.balanced_accuracy)
-            alarms.append(f"worse than {since}: balanced accuracy {gain} points.")
+            worse = f"worse than {since}: balanced accuracy {gain} points."
         if abs(change.coverage) > max_shift:
-            alarms.append(
-                f"the coverage has changed by {change.coverage:+.2f} since {since}, more than {max_shift:g}."
-            )
-    return alarms
+            shifted = f"the coverage has changed by {change.coverage:+.2f} since {since}, more than {max_shift:g}."
+        checks[f"not worse than the {change.since} report"] = worse
+        checks[f"coverage of the {change.since} report"] = shifted
+    return checks
 
 
 def _change(

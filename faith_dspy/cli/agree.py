@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from faith_dspy.cli import options as cli
-from faith_dspy.errors import InputError, counted, need
+from faith_dspy.errors import LMUnavailableError, counted, need
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
@@ -26,6 +26,18 @@ def agree(
         cli.option("--unlabelled", "The same traffic without labels.", "FILE"),
     ] = None,
     minimum: cli.Minimum = None,
+    min_coverage: Annotated[
+        float | None,
+        cli.option(
+            "--min-coverage",
+            "Exit 1 when a smaller share is scored.",
+            "SHARE",
+            min=0,
+            max=1,
+            show_default="0.9 with --min",
+        ),
+    ] = None,
+    junit: cli.JUnit = None,
     track: Annotated[
         bool,
         cli.option(
@@ -61,7 +73,9 @@ def agree(
 ) -> None:
     """Measure how far a judge agrees with human labels it was not tuned on; list the disagreements, worst first.
 
-    With --min, it exits 1 when balanced accuracy is below it; an unscored answer counts as wrong.
+    With --min, it exits 1 when balanced accuracy is below it (an unscored answer counts as wrong), when fewer answers
+    are scored than --min-coverage asks for, or when a label is in fewer than ten sources. It always exits 1 when no
+    answer could be scored, or the LM stops answering.
 
     With --unlabelled, also estimate the share of faithful answers in that traffic, by prediction-powered inference from
     the few labels and the judge's scores; LABELS must then be a random sample of the same traffic.
@@ -88,10 +102,9 @@ def agree(
         disagreements,
         disagreements_table,
     )
-    from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
-    if html is not None:
-        check_writable(html, Path(labels))
+    for path in filter(None, (html, junit)):
+        check_writable(path, Path(labels))
     examples = sorted(
         read_labels(labels), key=lambda e: (e.context_key, e.id)
     )  # so that the prefix cache stays warm
@@ -99,14 +112,10 @@ def agree(
         read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     )
     judge = chosen.load()
+    if minimum is not None or traffic:
+        use = "--unlabelled" if traffic else "--min"
+        drift.refuse_tuned_on(judge, examples, labels.name, use)
     seen = drift.count_tuned_on(judge, examples)
-    if seen and (minimum is not None or traffic):
-        raise InputError(
-            f"{labels.name}: {counted(seen, 'answer')} of {len(examples)} had a part in the study that tuned this "
-            f"judge, so that {'--unlabelled' if traffic else '--min'} would say nothing about new answers. Give labels "
-            "of other answers (faith-dspy labels push has some labelled), or leave the option out."
-        )
-    judge.preflight()
     run = None
     if track or tracking_uri or experiment:
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
@@ -116,22 +125,21 @@ def agree(
             store, chosen.source or judge.lm_name, labels.name, label_set_hash(examples)
         )
         drift.ignore_cache(judge)
-    judged = _judged(judge, examples, "judging")
+    judged, outage = _judged(judge, examples, "judging")
     rows = drift.judged_rows(examples, judged)
     share = None
-    if traffic:
-        scores = [
-            judgment.ranking
-            for judgment in _judged(judge, traffic, "judging the unlabelled")
-        ]
+    if traffic and not outage:
+        traffic_judged, outage = _judged(judge, traffic, "judging the unlabelled")
+        scores = [judgment.ranking for judgment in traffic_judged]
         share = drift.estimate_share(rows, scores, [e.group_key for e in traffic])
     report = drift.drift_report(
         examples,
         judged,
         judge.fingerprint,
         share=share,
-        earlier=run.earlier if run else (),
+        earlier=run.earlier if run and not outage else (),
         minimum=minimum,
+        min_coverage=min_coverage,
         max_shift=max_drift,
     )
     unscored = dict(
@@ -186,15 +194,12 @@ def agree(
             title=title,
             judge=judge_name,
         )
-    if run is not None:
+    if run is not None and not outage:  # which says nothing about the judge
         run.log(report)
-    if (
-        minimum is not None
-        and (sources := drift.rarer_sources(rows)) < SIGNIFICANT_FROM
-    ):
-        rests = f"--min rests on {counted(sources, 'source')} of the rarer label"
-        cli.say(f"{rests}; from {SIGNIFICANT_FROM} on it is reliable.")
-    cli.fail(report.alarms)
+    checks = {"the LM answers": outage, **report.checks}
+    if junit is not None:
+        cli.write_junit(junit, f"faith-dspy agree {labels.name}", checks)
+    cli.fail(filter(None, checks.values()))
 
 
 @cli.with_options
@@ -243,14 +248,21 @@ def stress(
 
 def _judged(
     judge: Judge, examples: Sequence[LabelledExample], what: str
-) -> list[Judgment]:
-    """Judgments of the examples, with a progress bar."""
+) -> tuple[list[Judgment], str | None]:
+    """Judgments of the examples, with a progress bar; where the LM stops answering, the rest is unscored and the
+    reason is said."""
     from faith_dspy.lm.metered import metered
     from faith_dspy.report.progress import TerminalView
+    from faith_dspy.schema import Judgment, Unscored
 
-    out = []
-    with TerminalView().task(what, len(examples)) as advance, metered():
-        for judgment in judge.stream(examples):
-            out.append(judgment)
-            advance(1)
-    return out
+    judged: list[Judgment] = []
+    try:
+        judge.preflight()
+        with TerminalView().task(what, len(examples)) as advance, metered():
+            for judgment in judge.stream(examples):
+                judged.append(judgment)
+                advance(1)
+    except LMUnavailableError as exc:
+        lost = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
+        return judged + [lost] * (len(examples) - len(judged)), str(exc)
+    return judged, None

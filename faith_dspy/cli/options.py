@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -82,6 +82,10 @@ MaxFlips = Annotated[
         min=0,
         max=1,
     ),
+]
+JUnit = Annotated[
+    Path | None,
+    option("--junit", "Also write what was checked, as JUnit's XML for CI.", "FILE"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Details = Annotated[
@@ -223,6 +227,26 @@ def say(sentence: str) -> None:
     """Print a sentence on standard error; an empty one prints nothing."""
     if sentence:
         typer.echo(sentence, err=True)
+
+
+def write_junit(path: Path, suite: str, checks: Mapping[str, str | None]) -> None:
+    """Write checks as JUnit's XML, a test case each; its value is the sentence it fails with, or None."""
+    from xml.etree import ElementTree
+
+    from faith_dspy.io.files import write_file
+    from faith_dspy.text.words import visible  # XML has no control characters
+
+    failed = sum(sentence is not None for sentence in checks.values())
+    counts = {"tests": str(len(checks)), "failures": str(failed)}
+    root = ElementTree.Element("testsuites", counts)
+    suite = visible(suite)
+    cases = ElementTree.SubElement(root, "testsuite", {"name": suite, **counts})
+    for name, sentence in checks.items():
+        case = ElementTree.SubElement(cases, "testcase", classname=suite, name=name)
+        if sentence is not None:
+            shown = visible(sentence)
+            ElementTree.SubElement(case, "failure", message=shown).text = shown
+    write_file(path, ElementTree.tostring(root, "utf-8", xml_declaration=True))
 
 
 def fail(sentences: Iterable[str]) -> None:

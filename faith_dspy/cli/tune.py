@@ -112,7 +112,7 @@ def tune(
         bool,
         cli.option(
             "--require-better",
-            "Exit 1 unless the champion is better than the untuned judge.",
+            "Exit 1 unless the champion is better than chance, than its untuned judge and than lexical features.",
         ),
     ] = False,
     details: cli.Details = False,
@@ -148,6 +148,7 @@ def tune(
     Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
     """
     from faith_dspy import optimize
+    from faith_dspy.optimize.report import headline
 
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
@@ -168,17 +169,8 @@ def tune(
             f"Everything: faith-dspy study show {result.judge_dir} --details\n"
             f"On MLflow's pages: {pages(result.page, options.tracking_uri)}"
         )
-    untuned = result.comparisons["untuned"]
-    cli.fail(
-        [
-            *result.held_back,
-            *(
-                [untuned.sentence]
-                if require_better and untuned.verdict != "better"
-                else []
-            ),
-        ]
-    )
+    shortfalls = headline.shortfalls(result) if require_better else []
+    cli.fail([*result.held_back, *shortfalls])
 
 
 def pages(page: str, tracking_uri: str | None) -> str:

@@ -1,8 +1,11 @@
-"""pytest: the fixture ``assert_faithful``, installed with the package.
+"""pytest: the fixtures ``assert_faithful`` and ``assert_agreement``, installed with the package.
 
     def test_returns(assert_faithful):
         context = shop.retrieve("How long may I return a lamp?")
         assert_faithful(shop.answer("How long may I return a lamp?", context), context)
+
+    def test_judge(assert_agreement):
+        assert_agreement("new-labels.jsonl", 0.75)
 
 The judge is the fixture ``faithfulness_judge``: by default the one that ``--faithfulness-judge`` or the setting
 ``faithfulness_judge`` names (a folder, models:/…, ``local`` or ``none``), else ``Judge("local")``. Override it in
@@ -20,13 +23,14 @@ if TYPE_CHECKING:
 
     from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment
+    from faith_dspy.scoring.agreement import JudgeAgreement
 
 _NAME = "faithfulness_judge"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The judge, as an option and as a setting."""
-    told = "Judge of assert_faithful: its folder, models:/name@alias, local, none, or a model."
+    told = "Judge of the fixtures: its folder, models:/name@alias, local, none, or a model."
     parser.getgroup("faith_dspy").addoption(
         "--faithfulness-judge", dest=_NAME, help=told
     )
@@ -35,12 +39,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def faithfulness_judge(pytestconfig: pytest.Config) -> Judge:
-    """The judge that ``assert_faithful`` asks."""
+    """The judge that is asked; a test that needs it fails where its LM does not answer."""
     from faith_dspy import open_judge
+    from faith_dspy.errors import FaithDspyError
 
     source = pytestconfig.getoption(_NAME) or pytestconfig.getini(_NAME) or "local"
-    judge = open_judge(source)
-    judge.preflight()
+    try:
+        judge = open_judge(source)
+        judge.preflight()
+    except FaithDspyError as exc:
+        pytest.fail(str(exc), pytrace=False)
     return judge
 
 
@@ -66,5 +74,44 @@ def assert_faithful(faithfulness_judge: Judge) -> Callable[..., Judgment]:
             ]
             pytest.fail("\n".join(lines), pytrace=False)
         return judgment
+
+    return check
+
+
+@pytest.fixture
+def assert_agreement(faithfulness_judge: Judge) -> Callable[..., JudgeAgreement]:
+    """``assert_agreement(labels, minimum, min_coverage=0.9)``: the agreement; fails as ``faith-dspy agree --min`` does.
+
+    That is on a balanced accuracy below ``minimum`` (unscored answers are wrong), a coverage below ``min_coverage``,
+    fewer than ten sources of a label, and labels that the judge was tuned on.
+    """
+
+    def check(
+        labels: Any, minimum: float, min_coverage: float | None = None
+    ) -> JudgeAgreement:
+        __tracebackhide__ = True
+        from faith_dspy.errors import FaithDspyError, need
+        from faith_dspy.io.labels import read_labels
+
+        need("numpy", "Measuring agreement")
+        from faith_dspy.optimize import drift
+
+        judge = faithfulness_judge
+        try:
+            examples = read_labels(labels)
+            drift.refuse_tuned_on(judge, examples, "labels", "their agreement")
+            judgments = judge.batch(examples)
+            report = drift.drift_report(
+                examples,
+                judgments,
+                judge.fingerprint,
+                minimum=minimum,
+                min_coverage=min_coverage,
+            )
+        except FaithDspyError as exc:
+            pytest.fail(str(exc), pytrace=False)
+        if report.alarms:
+            pytest.fail("\n".join(report.alarms), pytrace=False)
+        return report.agreement
 
     return check

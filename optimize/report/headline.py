@@ -181,6 +181,19 @@ def not_shown(result: StudyResult) -> str:
     return ""
 
 
+def shortfalls(result: StudyResult) -> list[str]:
+    """Return a sentence for each of chance, the untuned judge and what is free that the champion is not shown better
+    than. A champion that asks no LM is free itself."""
+    champion = result.tested("champion")
+    sentences = []
+    if not better_than_chance(champion.agreement):
+        accuracy = estimate(champion.agreement.balanced_accuracy)
+        sentences.append(f"the champion is not shown better than chance: {accuracy}.")
+    rivals = (UNTUNED, LEXICAL) if champion.lm_share else (UNTUNED,)
+    comparisons = [result.comparisons[name] for name in rivals]
+    return sentences + [c.sentence for c in comparisons if c.verdict != "better"]
+
+
 def better_than_chance(a: Agreement) -> bool:
     """Return whether so many sources show it."""
     low = a.balanced_accuracy.low

@@ -252,10 +252,11 @@ def test_agree(cli, at, tmp_path):
     ] == [(True, 0.4)]
     assert len(found["in_three_lines"]) == 3
 
-    code, out, _ = cli(
+    code, out, err = cli(
         "agree", "labels.jsonl", *at, "--html", "wrong.html", "--min", 0.75
     )
-    assert code == 0
+    assert code == 1
+    assert "failed: the rarer label is in 1 source; --min takes 10 of each label" in err
     assert out.startswith("In three lines\n• Agreement: balanced accuracy .75")
     assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)
     text = (tmp_path / "wrong.html").read_text(encoding="utf-8")

@@ -94,7 +94,11 @@ def test_lost_coverage():
     """It raises an alarm, and an unscored answer counts as wrong against the minimum: twenty of twenty faithful answers
     passed and eight of twenty unfaithful ones failed are .7, and no answer scored is 0."""
     now = report(
-        [*GOOD[:28], *[None] * 12], earlier=[report(GOOD)], minimum=0.71, max_shift=0.29
+        [*GOOD[:28], *[None] * 12],
+        earlier=[report(GOOD)],
+        minimum=0.71,
+        min_coverage=0.7,
+        max_shift=0.29,
     )
     assert now.changes[0].coverage == pytest.approx(-0.3)
     assert len(now.flips) == 12
@@ -104,7 +108,7 @@ def test_lost_coverage():
         "the coverage has changed by -0.30 since the last report ("
     )
     nothing = report([None] * 40, earlier=[report(GOOD)], minimum=0.5)
-    assert nothing.alarms[0].startswith(
+    assert nothing.alarms[1].startswith(
         "balanced accuracy is 0.000 (40 unscored answers counted as wrong)"
     )
     assert "coverage -1.00" in nothing.changes[0].sentence
@@ -221,7 +225,10 @@ def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
         "balanced accuracy is 0.100 (36 unscored answers counted as wrong), below the minimum of 0.75."
         in err
     )
-    assert "--min rests on" not in err
+    assert (
+        "coverage is 0.10 (4 of 40 labelled answers scored), below the minimum of 0.9."
+        in err
+    )
 
     known = answer_key(None, as_chunks(rows[0]["context"]), rows[0]["answer"])
     judge.copy(manifest={"answer_keys": [known]}).save("judge")

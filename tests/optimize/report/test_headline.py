@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from made import agreement, rows, study
+from made import agreement, judge, rows, study
 from test_readme import README, blocks
 
 from faith_dspy.optimize.classifier.fitting import BALANCED
@@ -9,6 +9,7 @@ from faith_dspy.optimize.report.headline import (
     Measured,
     not_shown,
     notes_of,
+    shortfalls,
     three_lines,
 )
 from faith_dspy.optimize.results import (
@@ -259,6 +260,25 @@ def test_the_next_step_follows_from_what_is_shown(changes, said):
 def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
     """Better than chance comes first, then better than its own untuned judge; nothing is said of one that is both."""
     assert not_shown(study(champion, untuned)) == said
+
+
+def test_what_a_required_gain_lacks():
+    """Better than untuned is not enough: chance and what is free must be beaten, too, unless the champion is free."""
+    won = study(right(20), right(0))
+    assert shortfalls(won) == []
+    champion, untuned, _ = won.test
+    lexical = judge("lexical-baseline", right(20))
+    (free,) = shortfalls(
+        study(
+            right(20),
+            test=(champion.model_copy(update={"lm_share": 1.0}), untuned, lexical),
+        )
+    )
+    assert free.startswith("the champion against lexical-baseline: inconclusive")
+    assert shortfalls(study(right(20), test=(champion, untuned, lexical))) == []
+    chance, tied, *_ = shortfalls(study(right(8), right(8)))
+    assert chance.startswith("the champion is not shown better than chance: .40")
+    assert tied.startswith("the champion against untuned: inconclusive")
 
 
 def test_the_readme_shows_them_as_they_are_printed():

@@ -1,0 +1,97 @@
+"""How gates end, and what they say."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from faith_dspy.io.inputs import as_chunks
+from faith_dspy.io.labels import answer_key
+
+DEAD = "http://127.0.0.1:9/v1"
+
+
+def labels(contexts=20, name="labels.jsonl"):
+    """A faithful and an unfaithful answer over each context."""
+    rows = [
+        {
+            "context": [f"The kettle is blue, {i}."],
+            "answer": f"It is {colour} {i}.",
+            "faithful": colour == "blue",
+        }
+        for i in range(contexts)
+        for colour in ("blue", "red")
+    ]
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
+SITUATIONS = {
+    "good": (0, ("--min", 0.75), ""),
+    "wrong": (1, ("--min", 0.75), "balanced accuracy is 0.500, below the minimum of 0.75."),
+    "silent on a quarter": (1, ("--min", 0.7), "coverage is 0.75 (30 of 40 labelled answers scored), below the minimum of 0.9."),
+    "silent, which is allowed": (0, ("--min", 0.7, "--min-coverage", 0.7), ""),
+    "few sources": (1, ("--min", 0.75), "the rarer label is in 9 sources; --min takes 10 of each label."),
+    "labels of its study": (2, ("--min", 0.75), "1 answer of 40 had a part in the study that tuned this judge, so that --min would"),
+    "no endpoint": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
+    "an error for each answer": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
+}  # fmt: skip
+"""Exit code, options and what is said."""
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_how_agree_ends(situation, monkeypatch, tmp_path, judge_at, cli):
+    """0: the judge holds its bar; 1: it does not, or nothing was measured; 2: the labels cannot be used. JUnit's file
+    says the same as standard error."""
+    monkeypatch.chdir(tmp_path)
+    code, options, said = SITUATIONS[situation]
+    rows = labels(9 if situation == "few sources" else 20)
+
+    silent = {f"It is {colour} {i}." for colour in ("blue", "red") for i in range(5)}
+
+    def says(asked):
+        statement = server.statement(asked)
+        if situation == "an error for each answer":
+            return {"status": 400, "text": "no, not this"}
+        if situation.startswith("silent") and statement in silent:
+            return "Perhaps."
+        return "Yes" if "blue" in statement or situation == "wrong" else "No"
+
+    judge, server = judge_at(says=says)
+    key = answer_key(None, as_chunks(rows[0]["context"]), rows[0]["answer"])
+    if situation == "labels of its study":
+        judge = judge.copy(manifest={"answer_keys": [key]})
+    judge.save("judge")
+    base = DEAD if situation == "no endpoint" else server.base
+    at = ("--judge", "judge", "--api-base", base, "--junit", "gate.xml")
+    ended, out, err = cli("agree", "labels.jsonl", *at, *options)
+    assert (ended, said in err) == (code, True), err
+    if code == 2:
+        assert (out, server.requests, Path("gate.xml").exists()) == ("", [], False)
+        return
+    suite = ElementTree.parse("gate.xml").getroot()
+    failures = [f"failed: {case.get('message')}" for case in suite.iter("failure")]
+    assert [line for line in err.splitlines() if line.startswith("failed")] == failures
+    assert (suite.get("failures"), bool(failures)) == (str(len(failures)), code == 1)
+    assert int(suite.get("tests")) == len(list(suite.iter("testcase"))) >= 2
+
+
+def test_agree_while_the_lm_dies(monkeypatch, tmp_path, judge_at, cli):
+    """What was scored by then is shown with its coverage, and nothing is passed."""
+    monkeypatch.chdir(tmp_path)
+    labels(40)
+
+    def says(asked):
+        if len(server.requests) > 40:
+            return {"status": 503, "text": "gone"}
+        return "Yes" if "blue" in server.statement(asked) else "No"
+
+    judge, server = judge_at(says=says)
+    judge.save("judge")
+    at = ("--judge", "judge", "--api-base", server.base, "--json")
+    code, out, err = cli("agree", "labels.jsonl", *at)
+    found = json.loads(out)
+    assert code == 1
+    assert 0 < found["coverage"] < 0.6
+    assert "calls in a row failed" in err
