@@ -30,10 +30,10 @@ def labels(contexts=20, name="labels.jsonl"):
 SITUATIONS = {
     "good": (0, ("--min", 0.75), ""),
     "wrong": (1, ("--min", 0.75), "balanced accuracy is 0.500, below the minimum of 0.75."),
-    "silent on a quarter": (1, ("--min", 0.7), "coverage is 0.75 (30 of 40 labelled answers scored), below the minimum of 0.9."),
+    "silent on a quarter": (1, ("--min", 0.7), "coverage is 0.75 (30 of 40 labelled answers scored), below"),
     "silent, which is allowed": (0, ("--min", 0.7, "--min-coverage", 0.7), ""),
     "few sources": (1, ("--min", 0.75), "the rarer label is in 9 sources; --min takes 10 of each label."),
-    "labels of its study": (2, ("--min", 0.75), "1 answer of 40 had a part in the study that tuned this judge, so that --min would"),
+    "labels of its study": (2, ("--min", 0.75), "1 answer of 40 had a part in the study that tuned this judge"),
     "no endpoint": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
     "an error for each answer": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
 }  # fmt: skip
