@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, counted, need
-from faith_dspy.io.labels import answer_key, label_set_hash
+from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.report.tables import OUTCOME
 from faith_dspy.optimize.results import Comparison, Row
 from faith_dspy.optimize.select.comparison import compare
@@ -43,8 +42,8 @@ from faith_dspy.report.tables import (
 )
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
+from faith_dspy.scoring.gate import gate_checks
 from faith_dspy.scoring.statistics import (
-    SIGNIFICANT_FROM,
     Estimate,
     Floats,
     Ints,
@@ -59,8 +58,6 @@ if TYPE_CHECKING:
 
 MAX_SHIFT = 0.2
 """The largest change of coverage that raises no alarm."""
-MIN_COVERAGE = 0.9
-"""The share of labelled answers that must be scored for a minimum to hold."""
 _CHARACTERS = 200  # of an answer, kept to recognise it by
 _MOST = 20  # flips that are shown
 _KEY, _REPORTS = "faith_dspy.drift", "faith_dspy.reports"
@@ -154,25 +151,6 @@ def ignore_cache(judge: Judge) -> None:
         lm.cache = lm.cache and bool(lm.endpoint.sha256)
 
 
-def count_tuned_on(judge: Judge, examples: Sequence[LabelledExample]) -> int:
-    """Count the answers that had a part in the study that tuned the judge."""
-    keys = set(judge.manifest.get("answer_keys", ()))
-    return sum(answer_key(e.question, e.context, e.answer) in keys for e in examples)
-
-
-def refuse_tuned_on(
-    judge: Judge, examples: Sequence[LabelledExample], file: str, use: str
-) -> None:
-    """Raise `InputError` where some of the answers had a part in the study that tuned the judge; ``use``: for what."""
-    seen = count_tuned_on(judge, examples)
-    if seen:
-        raise InputError(
-            f"{file}: {counted(seen, 'answer')} of {len(examples)} had a part in the study that tuned this judge, so "
-            f"that {use} would say nothing about new answers. Give labels of other answers (faith-dspy labels push has "
-            "some labelled), or leave the option out."
-        )
-
-
 def drift_report(
     labelled: Sequence[LabelledExample],
     judgments: Sequence[Judgment],
@@ -194,7 +172,7 @@ def drift_report(
         earlier: reports on the same labels, the oldest first; the first and the last count.
         minimum: the balanced accuracy below which there is an alarm; an unscored answer counts as wrong. It never
             holds on a coverage below ``min_coverage``, or on fewer than ten sources of a label.
-        min_coverage: the coverage below which there is an alarm; without it `MIN_COVERAGE` if there is a ``minimum``.
+        min_coverage: the coverage below which there is an alarm; without it 0.9 if there is a ``minimum``.
         max_shift: the change of coverage beyond which there is an alarm.
 
     Returns:
@@ -221,7 +199,7 @@ def drift_report(
     if len(earlier) > 1:
         changes.append(_change(verdicts, earlier[0], "first"))
     checks = {
-        **gate_checks(verdicts, minimum, min_coverage),
+        **gate_checks(labelled, judgments, minimum, min_coverage),
         **_change_checks(changes, max_shift),
     }
     return DriftReport(
@@ -258,71 +236,6 @@ def judged_rows(
                 )
             )
     return sorted(rows, key=lambda row: (row.id, row.source))
-
-
-def rarer_sources(rows: Sequence[Row]) -> int:
-    """Count the sources of the label that has fewer of them."""
-    return min(
-        len({row.source for row in rows if row.label is label})
-        for label in (True, False)
-    )
-
-
-def gate_checks(
-    rows: Sequence[Row], minimum: float | None, min_coverage: float | None = None
-) -> dict[str, str | None]:
-    """Check what a gate asks of judged answers, as `drift_report` does.
-
-    Returns:
-        Each check by name, with a sentence that says why it fails, or None where it holds.
-    """
-    scored = sum(row.predicted is not None for row in rows)
-    checks: dict[str, str | None] = {"an answer is scored": None}
-    if not scored:
-        checks["an answer is scored"] = (
-            f"none of {counted(len(rows), 'labelled answer')} was scored (coverage 0.00)."
-        )
-    if minimum is not None:
-        checks[f"balanced accuracy of {minimum:g}"] = _below(rows, minimum)
-        sources = rarer_sources(rows)
-        checks[f"{SIGNIFICANT_FROM} sources of each label"] = (
-            f"the rarer label is in {counted(sources, 'source')}; --min takes {SIGNIFICANT_FROM} of each label."
-            if sources < SIGNIFICANT_FROM
-            else None
-        )
-        if min_coverage is None:
-            min_coverage = MIN_COVERAGE
-    if min_coverage is not None:
-        coverage = scored / len(rows)
-        checks[f"coverage of {min_coverage:g}"] = (
-            f"coverage is {coverage:.2f} ({scored} of {counted(len(rows), 'labelled answer')} scored), below the "
-            f"minimum of {min_coverage:g}."
-            if coverage < min_coverage
-            else None
-        )
-    return checks
-
-
-def _below(rows: Sequence[Row], minimum: float) -> str | None:
-    """An alarm where balanced accuracy, unscored answers counted as wrong, is below a minimum."""
-    if not rarer_sources(rows):
-        return f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."
-    recalls = [
-        mean(row.predicted is label for row in rows if row.label is label)
-        for label in (True, False)
-    ]
-    accuracy = mean(recalls)
-    if accuracy >= minimum:
-        return None
-    unscored = sum(row.predicted is None for row in rows)
-    note = (
-        f" ({counted(unscored, 'unscored answer')} counted as wrong)"
-        if unscored
-        else ""
-    )
-    return (
-        f"balanced accuracy is {accuracy:.3f}{note}, below the minimum of {minimum:g}."
-    )
 
 
 def _change_checks(

@@ -102,6 +102,7 @@ def agree(
         disagreements,
         disagreements_table,
     )
+    from faith_dspy.scoring.gate import count_tuned_on, refuse_tuned_on
 
     for path in filter(None, (html, junit)):
         check_writable(path, Path(labels))
@@ -112,10 +113,11 @@ def agree(
         read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     )
     judge = chosen.load()
+    answer_keys = judge.manifest.get("answer_keys", ())
     if minimum is not None or traffic:
         use = "--unlabelled" if traffic else "--min"
-        drift.refuse_tuned_on(judge, examples, labels.name, use)
-    seen = drift.count_tuned_on(judge, examples)
+        refuse_tuned_on(answer_keys, examples, labels.name, use)
+    seen = count_tuned_on(answer_keys, examples)
     run = None
     if track or tracking_uri or experiment:
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect

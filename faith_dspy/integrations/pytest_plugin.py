@@ -92,26 +92,23 @@ def assert_agreement(faithfulness_judge: Judge) -> Callable[..., JudgeAgreement]
         __tracebackhide__ = True
         from faith_dspy.errors import FaithDspyError, need
         from faith_dspy.io.labels import read_labels
+        from faith_dspy.scoring.agreement import measure_agreement
+        from faith_dspy.scoring.gate import gate_checks, refuse_tuned_on
 
         need("numpy", "Measuring agreement")
-        from faith_dspy.optimize import drift
-
         judge = faithfulness_judge
+        answer_keys = judge.manifest.get("answer_keys", ())
         try:
             examples = read_labels(labels)
-            drift.refuse_tuned_on(judge, examples, "labels", "their agreement")
+            refuse_tuned_on(answer_keys, examples, "labels", "their agreement")
             judgments = judge.batch(examples)
-            report = drift.drift_report(
-                examples,
-                judgments,
-                judge.fingerprint,
-                minimum=minimum,
-                min_coverage=min_coverage,
-            )
+            agreement = measure_agreement(examples, judgments)
         except FaithDspyError as exc:
             pytest.fail(str(exc), pytrace=False)
-        if report.alarms:
-            pytest.fail("\n".join(report.alarms), pytrace=False)
-        return report.agreement
+        checks = gate_checks(examples, judgments, minimum, min_coverage)
+        failures = [failure for failure in checks.values() if failure is not None]
+        if failures:
+            pytest.fail("\n".join(failures), pytrace=False)
+        return agreement
 
     return check

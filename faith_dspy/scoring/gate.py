@@ -1,0 +1,116 @@
+"""When a judge may pass a gate: measured on enough new labels, scored nearly throughout, and good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from statistics import mean
+
+from faith_dspy.errors import InputError, counted
+from faith_dspy.io.labels import answer_key
+from faith_dspy.schema import Judgment, LabelledExample
+from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, label_sources
+
+MIN_COVERAGE = 0.9
+"""The share of labelled answers that must be scored for a minimum to hold."""
+
+
+def count_tuned_on(
+    answer_keys: Collection[str], examples: Sequence[LabelledExample]
+) -> int:
+    """Count the answers that had a part in the study whose answers have these keys (`answer_key`)."""
+    keys = set(answer_keys)
+    return sum(answer_key(e.question, e.context, e.answer) in keys for e in examples)
+
+
+def refuse_tuned_on(
+    answer_keys: Collection[str],
+    examples: Sequence[LabelledExample],
+    file: str,
+    use: str,
+) -> None:
+    """Raise `InputError` where some of the answers had a part in the study that tuned the judge.
+
+    Args:
+        answer_keys: of the study's answers.
+        examples: the labels.
+        file: what they are called.
+        use: what they are given for.
+    """
+    seen = count_tuned_on(answer_keys, examples)
+    if seen:
+        raise InputError(
+            f"{file}: {counted(seen, 'answer')} of {len(examples)} had a part in the study that tuned this judge, so "
+            f"that {use} would say nothing about new answers. Give labels of other answers (faith-dspy labels push has "
+            "some labelled), or leave the option out."
+        )
+
+
+def gate_checks(
+    examples: Sequence[LabelledExample],
+    judgments: Sequence[Judgment],
+    minimum: float | None,
+    min_coverage: float | None = None,
+) -> dict[str, str | None]:
+    """Check what a gate asks of a judge.
+
+    Args:
+        examples: labelled answers, some of which have a label of the whole answer.
+        judgments: of these answers.
+        minimum: the least balanced accuracy, an unscored answer counted as wrong; it takes ten sources of each label.
+        min_coverage: the least share of scored answers; without it `MIN_COVERAGE` where there is a ``minimum``.
+
+    Returns:
+        Each check by name, with a sentence that says why it fails, or None where it holds.
+    """
+    pairs = [
+        (example, judgment)
+        for example, judgment in zip(examples, judgments, strict=True)
+        if example.label is not None
+    ]
+    n = counted(len(pairs), "labelled answer")
+    scored = sum(judgment.faithful is not None for _, judgment in pairs)
+    none = None if scored else f"none of {n} was scored (coverage 0.00)."
+    checks = {"an answer is scored": none}
+    if minimum is not None:
+        labels = [bool(example.label) for example, _ in pairs]
+        sources = [example.group_key for example, _ in pairs]
+        least = min(label_sources(labels, sources).values())
+        verdicts = [judgment.faithful for _, judgment in pairs]
+        below = _below(labels, verdicts, minimum)
+        few = None
+        if least < SIGNIFICANT_FROM:
+            few = f"the rarer label is in {counted(least, 'source')}; --min takes {SIGNIFICANT_FROM} of each label."
+        checks[f"balanced accuracy of {minimum:g}"] = below
+        checks[f"{SIGNIFICANT_FROM} sources of each label"] = few
+        if min_coverage is None:
+            min_coverage = MIN_COVERAGE
+    if min_coverage is not None:
+        coverage = scored / len(pairs)
+        lost = f"coverage is {coverage:.2f} ({scored} of {n} scored), below the minimum of {min_coverage:g}."
+        checks[f"coverage of {min_coverage:g}"] = (
+            lost if coverage < min_coverage else None
+        )
+    return checks
+
+
+def _below(
+    labels: Sequence[bool], verdicts: Sequence[bool | None], minimum: float
+) -> str | None:
+    """Say that balanced accuracy, unscored answers counted as wrong, is below a minimum; None where it is not."""
+    if len(set(labels)) < 2:
+        return f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."
+    pairs = list(zip(labels, verdicts, strict=True))
+    recalls = [
+        mean(verdict is wanted for label, verdict in pairs if label is wanted)
+        for wanted in (True, False)
+    ]
+    accuracy = mean(recalls)
+    if accuracy >= minimum:
+        return None
+    unscored = verdicts.count(None)
+    note = ""
+    if unscored:
+        note = f" ({counted(unscored, 'unscored answer')} counted as wrong)"
+    return (
+        f"balanced accuracy is {accuracy:.3f}{note}, below the minimum of {minimum:g}."
+    )
