@@ -61,6 +61,19 @@ def sides(n, right_a, right_b):
     return labels, judge(right_a), judge(right_b)
 
 
+def test_five_answers_in_one_direction_prove_nothing_to_a_permutation_test():
+    """The interval of .25 excludes 0, but of the 32 ways to sign five answers two are as far out: p = .0625."""
+    labels = [True] * 10 + [False] * 10
+    wrong = {0, 1, 2, 10, 11}
+    right = Side(labels, [0.5] * 20)
+    other = Side([y ^ (i in wrong) for i, y in enumerate(labels)], [0.5] * 20)
+    compared = compare(labels, right, other)
+    assert compared.balanced_accuracy.value == pytest.approx(0.25)
+    assert compared.balanced_accuracy.low > 0
+    assert compared.p_value == pytest.approx(2 / 2**5)
+    assert compared.verdict == "inconclusive"
+
+
 def test_difference_worked_by_hand():
     c = compare(LABELS, A, B)
     assert c.balanced_accuracy.value == pytest.approx(
