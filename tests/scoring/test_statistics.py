@@ -6,6 +6,7 @@ import pytest
 from faith_dspy.errors import MissingExtraError, need
 from faith_dspy.scoring.statistics import (
     Estimate,
+    by_source,
     from_draws,
     weighted_auroc,
     weighted_kappa,
@@ -50,6 +51,24 @@ def test_weighted_kappa_by_hand():
                 one, other, weights="linear", labels=[0, 1, 2]
             )
             assert weighted_kappa(w[None], a, b, 3)[0] == pytest.approx(expected)
+
+
+def test_the_rarer_label_has_the_degrees_of_freedom():
+    """Of six sources one answer each; leaving each out moves the mean of 0 0 0 1 1 1 by .1: s² = 5/6 · 6 · .01 = .05.
+    Three sources of the rarer label leave two degrees of freedom, t = 4.3027; all six, without labels, five, 2.5706."""
+    right = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+
+    def share(w):
+        return {"share": (w @ right) / w.sum(axis=1)}
+
+    labels = [True, True, True, False, False, False]
+    sources = [str(i) for i in range(6)]
+    by_label = by_source(share, 6, sources, labels)["share"]
+    assert (by_label.value, by_label.df) == (0.5, 2)
+    assert by_label.half == pytest.approx(4.3027 * math.sqrt(0.05), rel=1e-4)
+    assert by_source(share, 6, sources)["share"].half == pytest.approx(
+        2.5706 * math.sqrt(0.05), rel=1e-4
+    )
 
 
 def test_a_share_of_nothing_is_undefined():
