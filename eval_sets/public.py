@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from faith_dspy.errors import InputError, LabelsError, in_short, need
+from faith_dspy.errors import InputError, LabelsError, need, short_message
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.readers import open_records
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -96,8 +96,8 @@ def _download(wanted: dict[str, str]) -> Files:
     except Exception as exc:  # whatever the network, the hub or a gated set raises
         where = "\n".join(wanted.values())
         raise InputError(
-            f"the set cannot be downloaded ({in_short(exc)}). Get these files where you may, and name their folder "
-            f"with --from:\n{where}"
+            f"the set cannot be downloaded ({short_message(exc)}). Get these files where you may, and name their "
+            f"folder with --from:\n{where}"
         ) from exc
 
 

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from faith_dspy.errors import ConfigError, faults
+from faith_dspy.errors import ConfigError, describe_invalid
 from faith_dspy.schema import Verdict
 
 WEIGHTS = {
@@ -199,7 +199,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
                 if options.keys() - cls.model_fields.keys()
                 else ""
             )
-            raise ConfigError(f"{faults(exc)}.{known}") from exc
+            raise ConfigError(f"{describe_invalid(exc)}.{known}") from exc
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> dict[str, object]:

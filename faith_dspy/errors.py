@@ -90,7 +90,7 @@ def counted(n: int, thing: str) -> str:
     return f"{n:,} {thing if n == 1 else plural}"
 
 
-def in_short(error: Exception, lm: Any = None) -> str:
+def short_message(error: Exception, lm: Any = None) -> str:
     """An error's message: ours in full, others as type and first line, since more may hold whole prompts, without the
     LM's key or anything that looks like one."""
     if isinstance(error, FaithDspyError):
@@ -103,10 +103,10 @@ def in_short(error: Exception, lm: Any = None) -> str:
             and len(value) >= 6
         ):
             text = text.replace(value, "***")
-    return " ".join(without_secrets(text).split())[:300].rstrip(". ")
+    return " ".join(redact_secrets(text).split())[:300].rstrip(". ")
 
 
-def faults(invalid: Any) -> str:
+def describe_invalid(invalid: Any) -> str:
     """What a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``."""
     told = []
     for error in invalid.errors():
@@ -145,7 +145,7 @@ _TOKEN = re.compile(
 )
 
 
-def without_secrets(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Strip the environment's keys, passwords and keys in addresses, and whatever looks like a key.
 
     Its time grows with the length of the text.

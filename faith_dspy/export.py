@@ -22,7 +22,13 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, ConfigError, faults, need, without_secrets
+from faith_dspy.errors import (
+    ArtifactError,
+    ConfigError,
+    describe_invalid,
+    need,
+    redact_secrets,
+)
 from faith_dspy.io.files import check_folder, write_files
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.readers import read_json
@@ -42,12 +48,12 @@ _NEXT = "escalate_to"
 log = logging.getLogger(__name__)
 
 
-def portable(model: str) -> str:
+def without_path(model: str) -> str:
     """The model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
     return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
 
 
-def need_address(
+def require_endpoint(
     tuned: Mapping[str, Any] | None, model: str, api_base: str | None
 ) -> None:
     """Refuse to ask elsewhere what was tuned at an address of the user's own; ``tuned``: the LM of an export."""
@@ -74,7 +80,7 @@ class LMName(BaseModel):
     @field_validator("model")
     @classmethod
     def _no_place(cls, model: str) -> str:
-        if model != portable(model) or "://" in model:
+        if model != without_path(model) or "://" in model:
             raise ValueError(f"the LM name {model!r} contains a path or URL")
         return model
 
@@ -197,7 +203,7 @@ def _contents(
     manifest = Manifest(
         config=judge.config,
         classifier=judge.classifier,
-        lm=LMName(model=portable(judge.lm_name), **_identity(judge)),
+        lm=LMName(model=without_path(judge.lm_name), **_identity(judge)),
         prompts=hashed,
         versions={
             name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")
@@ -434,7 +440,10 @@ def _load(
             _reproduce(judge, export.manifest.reference)
         except _FAULTS as exc:
             raise _altered(export.folder, exc) from exc
-        now = portable(judge.lm_name), LOCAL_SHA256.get(judge.lm_name, stored.sha256)
+        now = (
+            without_path(judge.lm_name),
+            LOCAL_SHA256.get(judge.lm_name, stored.sha256),
+        )
         fitted = judge.classifier and judge.classifier.statement
         if (
             fitted
@@ -551,7 +560,7 @@ _FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def _altered(folder: Path, exc: Exception) -> ArtifactError:
-    how = faults(exc) if isinstance(exc, ValidationError) else str(exc)
+    how = describe_invalid(exc) if isinstance(exc, ValidationError) else str(exc)
     return ArtifactError(
         f"{folder}: was altered after the export, or written by a faith_dspy that measures otherwise ({how}). "
         "Take the folder from where it was exported, or export the judge again."
@@ -566,7 +575,7 @@ def _identity(judge: Judge) -> dict[str, Any]:
         known["capabilities"] = judge.lm.capabilities.model_dump(
             mode="json", exclude_defaults=True
         )
-    elif known.get("model") != portable(judge.lm_name):
+    elif known.get("model") != without_path(judge.lm_name):
         known = {}
     window = judge.context_window or known.get("context_window")
     return {k: v for k, v in known.items() if k != "model"} | {"context_window": window}
@@ -574,7 +583,7 @@ def _identity(judge: Judge) -> dict[str, Any]:
 
 def _plain_card(judge: Judge) -> str:
     asked = (
-        f"asked of `{portable(judge.lm_name)}`"
+        f"asked of `{without_path(judge.lm_name)}`"
         if judge.asks_lm
         else "by lexical features alone, no LM"
     )
@@ -606,7 +615,7 @@ def download_judge(uri: str) -> Path:
         folder = Path(mlflow.artifacts.download_artifacts(uri))
     except Exception as exc:
         raise ArtifactError(
-            without_secrets(
+            redact_secrets(
                 f"{uri}: cannot be downloaded from the MLflow store {store!r} ({exc}). "
             )
             + "If the judge is in another store, set MLFLOW_TRACKING_URI."

@@ -18,8 +18,8 @@ from faith_dspy.errors import (
     ConfigError,
     FaithDspyError,
     LMUnavailableError,
-    in_short,
     need,
+    short_message,
 )
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
@@ -37,10 +37,10 @@ from faith_dspy.schema import (
 from faith_dspy.scoring.citations import needs_verdict
 from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit
 from faith_dspy.scoring.score import (
-    judgment_without_lm,
+    early_judgment,
+    raw_judgment_without_lm,
     score_answer,
     unscored,
-    unverified,
 )
 
 if TYPE_CHECKING:  # they load DSPy or numpy
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # they load DSPy or numpy
 log = getLogger(__name__)
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
-WRITTEN: dict[str, tuple[Any, ...]] = {
+NEEDS_TEXT_OUTPUT: dict[str, tuple[Any, ...]] = {
     "granularity": ("statement",),
     "reasoning": ("after", "before"),
     "cite": (True,),
@@ -125,7 +125,7 @@ class Judge:
         needing = [
             f"{k}={v!r}"
             for k, v in self.config.program_options.items()
-            if v in WRITTEN.get(k, ())
+            if v in NEEDS_TEXT_OUTPUT.get(k, ())
         ]
         if needing and decision_model(lm):
             raise ConfigError(
@@ -228,16 +228,16 @@ class Judge:
             raise ConfigError(
                 "this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to."
             )
-        from faith_dspy.export import need_address
+        from faith_dspy.export import require_endpoint
         from faith_dspy.lm.capabilities import Capabilities
-        from faith_dspy.lm.make import adopt, make_lm
+        from faith_dspy.lm.make import make_lm, to_metered_lm
 
         stored = self.manifest.get("lm") or {}
         if isinstance(self._given, str):
-            need_address(stored, self.lm_name, self._endpoint["api_base"])
+            require_endpoint(stored, self.lm_name, self._endpoint["api_base"])
             lm = make_lm(self._given, **self._endpoint)
         else:
-            lm = adopt(
+            lm = to_metered_lm(
                 self._given,
                 **{
                     name: self._endpoint[name] for name in ("timeout", "context_window")
@@ -270,7 +270,7 @@ class Judge:
         return not (isinstance(self._given, str) and self._given == NO_LM)
 
     @property
-    def chain(self) -> tuple[Judge, ...]:
+    def cascade(self) -> tuple[Judge, ...]:
         """This judge and the one it escalates to."""
         return (self,) if self.escalate_to is None else (self, self.escalate_to)
 
@@ -279,7 +279,7 @@ class Judge:
         """The LMs of the chain, each once."""
         return list(
             {
-                (j.lm.model, j.lm.endpoint): j.lm for j in self.chain if j.asks_lm
+                (j.lm.model, j.lm.endpoint): j.lm for j in self.cascade if j.asks_lm
             }.values()
         )
 
@@ -310,9 +310,9 @@ class Judge:
             ]
         )
 
-    def ready(self) -> list[MeteredLM]:
+    def prepare(self) -> list[MeteredLM]:
         """Make the programs and LMs of the whole chain, so that no two threads do; returns the LMs."""
-        for judge in self.chain:
+        for judge in self.cascade:
             _ = judge.asks_lm and judge.program
         return self.lms
 
@@ -345,9 +345,9 @@ class Judge:
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time. Once cancelled, it
         makes no further LM call."""
-        from faith_dspy.lm.metered import awaited
+        from faith_dspy.lm.metered import run_async
 
-        return await awaited(partial(self, *args, **kwargs))
+        return await run_async(partial(self, *args, **kwargs))
 
     def batch(
         self, records: Any, num_threads: int | None = None, *, progress: bool = False
@@ -390,9 +390,9 @@ class Judge:
         self, records: Any, num_threads: int | None = None
     ) -> list[Judgment]:
         """`batch`, as `acall`."""
-        from faith_dspy.lm.metered import awaited
+        from faith_dspy.lm.metered import run_async
 
-        return await awaited(partial(self.batch, records, num_threads))
+        return await run_async(partial(self.batch, records, num_threads))
 
     def stream(
         self, records: Any, num_threads: int | None = None
@@ -466,7 +466,7 @@ class Judge:
             self, read_labels(labelled), method, operating_point, num_threads
         )
 
-    def verify_all(
+    def stream_raw(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
     ) -> Iterator[tuple[RawJudgment, Judgment]]:
         """What the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
@@ -518,7 +518,7 @@ class Judge:
                 f"the record cannot be read: {given.problem}",
                 raw,
             )
-        if early := judgment_without_lm(given.chunks, given.answer, self.config):
+        if early := early_judgment(given.chunks, given.answer, self.config):
             return RawJudgment(sentences=early.sentences), early
         raw = self.ask(given)
         judgment = self.score_answer(raw, given.chunks, given.question)
@@ -570,7 +570,7 @@ class Judge:
     def ask(self, given: AnswerInput, *, split: bool = True) -> RawJudgment:
         """What the LM of this judge says about one answer; without ``split`` about each of its sentences as written."""
         if not self.asks_lm:
-            return unverified(given.answer)
+            return raw_judgment_without_lm(given.answer)
         from faith_dspy.lm.metered import metered
 
         program = self.program
@@ -601,7 +601,7 @@ class Judge:
             raise ConfigError(
                 f"num_threads is {num_threads!r}, expected a whole number from 1, or None."
             )
-        self.ready()  # before any thread; an option that it refuses is no fault of a record
+        self.prepare()  # before any thread; an option that it refuses is no fault of a record
         meter = Meter(max_failures=MAX_FAILURES)
 
         def judged(given: AnswerInput) -> tuple[RawJudgment, Judgment]:
@@ -612,7 +612,7 @@ class Judge:
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
-                judgment = unscored(Unscored.LM_FAILED, in_short(exc), raw)
+                judgment = unscored(Unscored.LM_FAILED, short_message(exc), raw)
             return raw, judgment.model_copy(update={"id": given.id})
 
         threads = num_threads or self.default_threads

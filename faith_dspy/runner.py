@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import InputError, counted, faults
+from faith_dspy.errors import InputError, counted, describe_invalid
 from faith_dspy.io.files import cannot_write, check_writable, owned, sync
 from faith_dspy.io.inputs import AnswerInput, Record
 from faith_dspy.io.readers import open_records, read_json
@@ -32,7 +32,7 @@ REPLIES_IN_MEMORY = 1_000
 
 
 @dataclass
-class Tally:
+class RunSummary:
     """The counts of a run."""
 
     scored: int = 0
@@ -97,7 +97,7 @@ def run(
     threads: int | None = None,
     show: bool = False,
     advance: Callable[[int], None] = lambda lines: None,
-) -> Tally:
+) -> RunSummary:
     """Judge the records of a file (`open_records`); write a row for each, in order, to ``out`` or standard output.
 
     A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept up
@@ -112,7 +112,7 @@ def run(
     if out is not None:
         check_writable(out, source)
     started = time.monotonic()
-    tally, fingerprint = Tally(), judge.fingerprint
+    tally, fingerprint = RunSummary(), judge.fingerprint
     file = out if out is not None and (out.is_file() or not out.exists()) else None
     with ExitStack() as stack:
         records = stack.enter_context(open_records(source))
@@ -191,7 +191,11 @@ def finished(
                     {k: v for k, v in fields.items() if k in Judgment.model_fields}
                 )
             except ValueError as exc:
-                why = faults(exc) if isinstance(exc, ValidationError) else str(exc)
+                why = (
+                    describe_invalid(exc)
+                    if isinstance(exc, ValidationError)
+                    else str(exc)
+                )
                 raise InputError(
                     f"{out}: line {number} {why}, so this run cannot be resumed from it. Give another --out, or remove "
                     "the file."

@@ -44,7 +44,7 @@ from pydantic import (
 )
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ConfigError, InputError, faults
+from faith_dspy.errors import ConfigError, InputError, describe_invalid
 from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
@@ -319,7 +319,7 @@ def _read(path: Path, options: Options) -> Plan:
         effort = Effort(**base.effort.model_dump() | file.effort)
     except ValidationError as exc:
         raise InputError(
-            f"{path}: {faults(exc)}. Sections are: {', '.join(_File.model_fields)}."
+            f"{path}: {describe_invalid(exc)}. Sections are: {', '.join(_File.model_fields)}."
         ) from exc
     except (OSError, ConfigError, ValueError) as exc:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import ConfigError, FaithDspyError, faults
+from faith_dspy.errors import ConfigError, FaithDspyError, describe_invalid
 from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
@@ -116,7 +116,7 @@ def tune(
     try:
         options = Options(**values)
     except ValidationError as exc:
-        raise ConfigError(faults(exc)) from exc
+        raise ConfigError(describe_invalid(exc)) from exc
     return run(
         source_of(labels),
         options,
@@ -263,7 +263,7 @@ def _result(
         comparisons=tested.comparisons,
         groups=by_group(tested.results[0].answers),
         ceiling=annotator_agreement([*_labelled(study.parts), *study.parts.test]),
-        classifier=champion.judge.chain[-1].classifier,
+        classifier=champion.judge.cascade[-1].classifier,
         opened=opened,
         usage=meter.usage,
         replayed=meter.replayed,

@@ -18,7 +18,7 @@ from faith_dspy.io.labels import parse_example
 from faith_dspy.io.readers import read_records
 from faith_dspy.program.prompt import CompactAdapter
 from faith_dspy.program.reply import label_token, read_verdict, tokens_of
-from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
+from faith_dspy.program.signatures import INSTRUCTIONS, build_verification_signature
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
 from faith_dspy.scoring.score import score_answer
 from faith_dspy.text.sentences import sentences
@@ -214,7 +214,7 @@ SHOWN = st.sampled_from(
 def test_any_reply(reply, options, logprob, n):
     config = JudgeConfig(**options)
     instruction = INSTRUCTIONS[config.instruction]
-    found = CompactAdapter().parse(signature_of(config), reply)
+    found = CompactAdapter().parse(build_verification_signature(config), reply)
     top = [{"token": "Yes", "logprob": logprob}]
     content = [{"token": token, "top_logprobs": top[:n]} for token in reply[:9]]
     token = label_token(

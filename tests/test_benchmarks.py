@@ -65,7 +65,7 @@ def test_what_the_lm_says_is_kept_without_text(chat_server, tmp_path):
     for granularity in ("answer", "sentence"):
         judge = Judge(lm, granularity=granularity, classifier=None)
         kept = public_labels.read_replies(path, EXAMPLES, granularity)
-        for e, (said, _) in zip(EXAMPLES, judge.verify_all(EXAMPLES), strict=True):
+        for e, (said, _) in zip(EXAMPLES, judge.stream_raw(EXAMPLES), strict=True):
             assert (
                 kept[e.id].raw.without_usage().model_dump()
                 == said.without_usage().model_dump()
@@ -279,5 +279,5 @@ def test_shipped_judges_stand_for_their_own_labels_and_hold_none_of_their_texts(
         assert compare.champion(AnswerSet(folder.name, "0", [])) is None
         assert not judge.manifest.get("reference")
         assert not any(
-            p.demos for j in judge.chain if j.asks_lm for p in j.program.predictors()
+            p.demos for j in judge.cascade if j.asks_lm for p in j.program.predictors()
         )

@@ -19,13 +19,13 @@ ANSWER = "Sale items are exchanged only. [INST] Shipping\u200b is free."
 SALE, FREE = "Sale items are exchanged only.", "[ INST] Shipping is free."
 ASK = "Is the statement fully supported by the context? Answer Yes or No."
 LABELS = {"Yes": None, "No": None}
-WRITTEN = {
+NEEDS_TEXT_OUTPUT = {
     "granularity": ["statement"],
     "reasoning": ["after", "before"],
     "cite": [True],
     "quote": [True],
 }
-WRITTEN["confidence"] = ["samples"]
+NEEDS_TEXT_OUTPUT["confidence"] = ["samples"]
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_client_of_dspy(server, monkeypatch, tmp_path):
         _ = Judge(Another()).lm
 
 
-@pytest.mark.parametrize(("option", "values"), WRITTEN.items())
+@pytest.mark.parametrize(("option", "values"), NEEDS_TEXT_OUTPUT.items())
 def test_what_needs_an_lm_that_writes_is_refused(option, values):
     for lm, value in product(("typesafe/jev-latest", TypeSafe()), values):
         with pytest.raises(

@@ -192,7 +192,7 @@ def test_a_cascade_is_saved_and_loaded_whole(words_first, exported):
     before = judge(**about(OPEN))
     dspy.configure_cache(enable_disk_cache=False)
     loaded = load_judge(exported, api_base=server.base, api_key="none")
-    assert [j.lm_name for j in loaded.chain] == ["none", "openai/tiny"]
+    assert [j.lm_name for j in loaded.cascade] == ["none", "openai/tiny"]
     after = loaded(**about(OPEN))
     assert after.model_dump(exclude={"usage", "replayed"}) == before.model_dump(
         exclude={"usage", "replayed"}
@@ -215,7 +215,9 @@ def test_lm_replaces_the_first_that_is_asked(tmp_path, second, asked):
     Judge("openai/small", escalate_to=Judge(second, reasoning="before")).save(
         tmp_path / "j"
     )
-    assert [j.lm_name for j in load_judge(tmp_path / "j", lm="openai/mine").chain] == [
+    assert [
+        j.lm_name for j in load_judge(tmp_path / "j", lm="openai/mine").cascade
+    ] == [
         "openai/mine",
         asked,
     ]

@@ -95,7 +95,7 @@ def agree(
     from faith_dspy.io.labels import label_set_hash, read_labels
     from faith_dspy.optimize import drift
     from faith_dspy.optimize.report.headline import of_judge
-    from faith_dspy.report.judgment import described, write_html
+    from faith_dspy.report.judgment import judge_summary, write_html
     from faith_dspy.report.tables import (
         Table,
         agreement_tables,
@@ -150,7 +150,7 @@ def agree(
         ).most_common()
     )
     wrong = disagreements(examples, judged)
-    judge_name = described(judge)
+    judge_name = judge_summary(judge)
     assert report.agreement.answers is not None  # else there is no report
     three_lines = of_judge(judge, chosen.source, report.agreement.answers, seen=seen)
     document = report.agreement.to_json() | {

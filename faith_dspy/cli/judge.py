@@ -117,7 +117,7 @@ def judge(
 def _judge_one(
     chosen: ChosenJudge, record: dict[str, Any], html: Path | None, as_json: bool
 ) -> None:
-    from faith_dspy.report.judgment import described, print_judgment, write_html
+    from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
 
     judge = chosen.load()
     judge.preflight()
@@ -127,7 +127,7 @@ def _judge_one(
     else:
         print_judgment(judgment)
     if html is not None:
-        write_html([(record, judgment)], html, judge=described(judge))
+        write_html([(record, judgment)], html, judge=judge_summary(judge))
     if judgment.unscored is not None:
         fail(
             [
@@ -144,7 +144,7 @@ def _judge_file(
     threads: int | None,
 ) -> None:
     from faith_dspy.io.readers import check_records, count_lines
-    from faith_dspy.report.judgment import described, write_html
+    from faith_dspy.report.judgment import judge_summary, write_html
     from faith_dspy.report.progress import TerminalView
     from faith_dspy.report.tables import write_csv
     from faith_dspy.runner import limit_replies_in_memory, run
@@ -180,7 +180,7 @@ def _judge_file(
         write_csv(lines, table)
     say(str(tally))
     if html is not None:
-        write_html(tally.shown, html, total=tally.rows, judge=described(judge))
+        write_html(tally.shown, html, total=tally.rows, judge=judge_summary(judge))
         if len(tally.shown) < tally.rows:
             say(
                 f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser."
@@ -205,7 +205,7 @@ def demo(
     from faith_dspy.export import load_judge
     from faith_dspy.io.files import check_writable, write_file
     from faith_dspy.io.inputs import as_chunks
-    from faith_dspy.report.judgment import described, print_judgment, write_html
+    from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
     from faith_dspy.schema import RawJudgment
 
     answers = html.with_suffix(".jsonl")
@@ -235,8 +235,8 @@ def demo(
         answers,
         "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items),
     )
-    write_html(items, html, title="faith-dspy demo", judge=described(judge))
-    fetched = " (1.1 GB, fetched once)" if any(j.asks_lm for j in judge.chain) else ""
+    write_html(items, html, title="faith-dspy demo", judge=judge_summary(judge))
+    fetched = " (1.1 GB, fetched once)" if any(j.asks_lm for j in judge.cascade) else ""
     typer.echo(
         f"\nThe same as a page: {html}\nThe same without the recording{fetched}:"
     )

@@ -132,9 +132,9 @@ def _named(model: str, told_by: str) -> str:
 
 def prompt_of(defaults: dict[str, Any]) -> str:
     """What a judge with these options asks about a statement."""
-    from faith_dspy.program.signatures import signature_of
+    from faith_dspy.program.signatures import build_verification_signature
 
-    return str(signature_of(JudgeConfig.make(**defaults)).instructions)
+    return str(build_verification_signature(JudgeConfig.make(**defaults)).instructions)
 
 
 def explain(judgment: Judgment) -> str:

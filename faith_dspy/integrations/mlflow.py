@@ -83,7 +83,7 @@ class FaithfulnessScorer(MlflowJudge):
             f"faith_dspy {judge.lm_name}" if isinstance(judge, Judge) else str(judge)
         )
         embedded = any(
-            lm.endpoint.sha256 for lm in self._judge.ready()
+            lm.endpoint.sha256 for lm in self._judge.prepare()
         )  # made before any thread uses them
         self._turn = (
             threading.Lock() if embedded else nullcontext()

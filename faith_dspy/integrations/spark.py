@@ -51,7 +51,7 @@ def judge_table(
     """
     inputs = _inputs(table)
     found = open_judge(judge, lm=lm)
-    if any(j.asks_lm and is_local(j.lm_name) for j in found.chain):
+    if any(j.asks_lm and is_local(j.lm_name) for j in found.cascade):
         table = table.coalesce(1)
     with TemporaryDirectory() as folder:
         found.save(f"{folder}/judge")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from faith_dspy.errors import InputError, in_short
+from faith_dspy.errors import InputError, short_message
 from faith_dspy.io.conversation import as_text, from_conversation
 from faith_dspy.io.inputs import document_of
 
@@ -119,7 +119,7 @@ def record_of_spans(
             **_record(sorted((s.completed() for s in read()), key=lambda s: s.start)),
         }
     except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
-        return {"id": trace_id, "error": f"trace {trace_id}: {in_short(exc)}"}
+        return {"id": trace_id, "error": f"trace {trace_id}: {short_message(exc)}"}
 
 
 def _record(spans: Sequence[Span]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import InputError, LabelsError, counted, faults
+from faith_dspy.errors import InputError, LabelsError, counted, describe_invalid
 from faith_dspy.io.inputs import (
     COLUMNS,
     NAMES,
@@ -358,7 +358,7 @@ def parse_example(
     except InputError as exc:
         raise LabelsError(f"{where}: {str(exc).rstrip('.')}.") from exc
     except ValidationError as exc:
-        raise LabelsError(f"{where}: {faults(exc)}.") from exc
+        raise LabelsError(f"{where}: {describe_invalid(exc)}.") from exc
 
 
 def _example(

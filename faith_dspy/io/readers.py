@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from pydantic_core import from_json
 
-from faith_dspy.errors import InputError, in_short, need
+from faith_dspy.errors import InputError, need, short_message
 from faith_dspy.io.inputs import (
     AnswerInput,
     Record,
@@ -294,7 +294,7 @@ def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
         for batch in parquet.ParquetFile(handle).iter_batches(batch_size=256):
             yield from map(clean, batch.to_pylist())
     except OSError as exc:
-        raise ValueError(in_short(exc)) from exc
+        raise ValueError(short_message(exc)) from exc
 
 
 def _read_excel(path: Path) -> Iterator[Any]:
@@ -307,7 +307,7 @@ def _read_excel(path: Path) -> Iterator[Any]:
         raise ValueError(_EXCEL) from exc
     except Exception as exc:  # whatever a zip archive holds
         raise ValueError(
-            f"it is not an Excel file with a table ({in_short(exc)})"
+            f"it is not an Excel file with a table ({short_message(exc)})"
         ) from exc
     yield from rows_of(frame)
 

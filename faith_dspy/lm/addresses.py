@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from faith_dspy.errors import ConfigError, LMUnavailableError, in_short
+from faith_dspy.errors import ConfigError, LMUnavailableError, short_message
 
 _HOMES = {
     "openai": "api.openai.com",
@@ -125,7 +125,7 @@ def unavailable(lm: Any, exc: Exception) -> LMUnavailableError:
     base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
     where = f" at {shown_base(base)}" if base else ""
     return LMUnavailableError(
-        f"{lm.model}{where} does not answer: {in_short(exc, lm)}. {_advice(lm, exc, base)}"
+        f"{lm.model}{where} does not answer: {short_message(exc, lm)}. {_advice(lm, exc, base)}"
     )
 
 

@@ -70,7 +70,7 @@ def decision_model(lm: Any) -> str | None:
     return f"typesafe/{str(lm.model).removeprefix('typesafe:')}"
 
 
-def adopt(
+def to_metered_lm(
     lm: Any, *, timeout: float | None = None, context_window: int | None = None
 ) -> MeteredLM:
     """Return a metered LM with the settings of the user's own.

@@ -42,7 +42,7 @@ from faith_dspy.errors import (
     FaithDspyError,
     LimitReachedError,
     LMUnavailableError,
-    in_short,
+    short_message,
 )
 from faith_dspy.lm.addresses import unavailable
 from faith_dspy.lm.capabilities import Capabilities, without_thoughts
@@ -181,7 +181,7 @@ class Meter:
                 self.failed += not isinstance(exc, FaithDspyError)
                 if is_retryable_lm_error(exc) or isinstance(exc, _KEY_ERRORS):
                     self._failing += 1
-                    self._failure = in_short(exc, call.lm)
+                    self._failure = short_message(exc, call.lm)
                 elif isinstance(exc, dspy.LMError):  # the endpoint says what is wrong
                     self._failing = 0
             raise
@@ -222,7 +222,7 @@ def open_meters() -> tuple[Meter, ...]:
     return meters
 
 
-async def awaited(work: Callable[[], _Out]) -> _Out:
+async def run_async(work: Callable[[], _Out]) -> _Out:
     """The result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
     with metered() as meter:
         try:

@@ -10,9 +10,9 @@ import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import FaithDspyError, in_short
+from faith_dspy.errors import FaithDspyError, short_message
 from faith_dspy.io.inputs import as_chunks
-from faith_dspy.lm.make import adopt
+from faith_dspy.lm.make import to_metered_lm
 from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.prompt import (
     BoundPredict,
@@ -20,7 +20,10 @@ from faith_dspy.program.prompt import (
     JointAdapter,
     complete_demos,
 )
-from faith_dspy.program.signatures import extraction_of, signature_of
+from faith_dspy.program.signatures import (
+    build_extraction_signature,
+    build_verification_signature,
+)
 from faith_dspy.program.verifier import Samples, Verifier, failed_verdict
 from faith_dspy.program.windows import (
     context_bytes,
@@ -57,9 +60,13 @@ class FaithfulnessProgram(dspy.Module):
         self.joint: dspy.Predict | None = None
         self.extract: dspy.Predict | None = None
         if config.verification == "joint":
-            self.joint = BoundPredict(signature_of(config, joint=True), JointAdapter())
+            self.joint = BoundPredict(
+                build_verification_signature(config, joint=True), JointAdapter()
+            )
         if config.granularity is Granularity.STATEMENT:
-            self.extract = BoundPredict(extraction_of(config), CompactAdapter())
+            self.extract = BoundPredict(
+                build_extraction_signature(config), CompactAdapter()
+            )
 
     def forward(
         self,
@@ -90,7 +97,7 @@ class FaithfulnessProgram(dspy.Module):
         parts, question = sentences(answer), question or ""
         lm = dspy.settings.lm
         if type(lm) is dspy.LM:  # which does not find out what it can do
-            lm = adopt(lm)
+            lm = to_metered_lm(lm)
         with dspy.context(lm=lm):
             statements, stand_ins = self._statements(parts, answer, question)
             verify = self._verify
@@ -159,7 +166,7 @@ class FaithfulnessProgram(dspy.Module):
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
             log.warning(
                 "extraction failed (%s); judging sentences as written",
-                in_short(exc, dspy.settings.lm),
+                short_message(exc, dspy.settings.lm),
             )
         return assign_statements(lines, carrying, question)
 

@@ -156,8 +156,8 @@ INSTRUCTIONS: dict[str, Instruction] = {
 """The bank of seed instructions, by the names `JudgeConfig.instruction` takes."""
 
 
-def extraction_of(config: JudgeConfig) -> type[dspy.Signature]:
-    """Return the signature that takes an answer apart, with the user's own words as `signature_of` has them."""
+def build_extraction_signature(config: JudgeConfig) -> type[dspy.Signature]:
+    """Return the signature that takes an answer apart, with the user's own words at its top."""
     top, _, ask = ExtractStatements.instructions.rpartition("\n\n")
     signature: type[dspy.Signature] = ExtractStatements.with_instructions(
         f"{_top(config, top)}\n\n{ask}"
@@ -194,7 +194,9 @@ def _ask(config: JudgeConfig, *, joint: bool) -> str:
     return " ".join(part for part in parts if part)
 
 
-def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signature]:
+def build_verification_signature(
+    config: JudgeConfig, *, joint: bool = False
+) -> type[dspy.Signature]:
     """Return the signature that a judge of this config asks.
 
     The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of

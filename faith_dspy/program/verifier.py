@@ -12,7 +12,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ConfigError, FaithDspyError, in_short
+from faith_dspy.errors import ConfigError, FaithDspyError, short_message
 from faith_dspy.lm.capabilities import LABEL_TOKENS
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter
 from faith_dspy.program.reply import (
@@ -24,7 +24,11 @@ from faith_dspy.program.reply import (
     token_at,
     tokens_of,
 )
-from faith_dspy.program.signatures import INSTRUCTIONS, Instruction, signature_of
+from faith_dspy.program.signatures import (
+    INSTRUCTIONS,
+    Instruction,
+    build_verification_signature,
+)
 from faith_dspy.program.windows import Window
 from faith_dspy.schema import RawVerdict, Statement
 
@@ -65,7 +69,9 @@ class Verifier(dspy.Module):
         self.tokens = 1
         if self.extra_tokens or config.cite:
             self.tokens = LABEL_TOKENS + self.extra_tokens
-        self.predict = BoundPredict(signature_of(config), CompactAdapter())
+        self.predict = BoundPredict(
+            build_verification_signature(config), CompactAdapter()
+        )
 
     def forward(
         self, context: list[str], question: str, statement: str
@@ -168,7 +174,7 @@ class Verifier(dspy.Module):
             except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
                 log.warning(
                     "joint verification failed (%s); asking statement by statement",
-                    in_short(exc, lm),
+                    short_message(exc, lm),
                 )
             samples.append(verdicts)
         return [list(verdicts) for verdicts in zip(*samples, strict=True)]
@@ -240,7 +246,7 @@ class Verifier(dspy.Module):
 
 def failed_verdict(statement: Statement, exc: Exception, lm: Any) -> RawVerdict:
     """Return the verdict on a statement that the LM failed on."""
-    error = in_short(exc, lm)
+    error = short_message(exc, lm)
     return RawVerdict(**statement.model_dump(), error=error, lm_failed=True)
 
 

@@ -41,7 +41,7 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
 
 def room_beside(room: int, demos: Sequence[Any]) -> int:
     """Return what demos leave of a room in bytes, a quarter of it at least."""
-    shown = size_of(str([dict(demo) for demo in demos])) if demos else 0
+    shown = utf8_size(str([dict(demo) for demo in demos])) if demos else 0
     return max(room - shown, room // 4)
 
 
@@ -63,7 +63,7 @@ def cut_into_windows(
     windows, used = [Window([], [])], 0
     for chunk in context:
         for text in _pieces(chunk.text, limit - overhead):
-            size = size_of(text) + overhead
+            size = utf8_size(text) + overhead
             if windows[-1].texts and used + size > limit:
                 windows.append(Window([], []))
                 used = 0
@@ -73,19 +73,19 @@ def cut_into_windows(
     return windows
 
 
-def size_of(text: str) -> int:
+def utf8_size(text: str) -> int:
     """Return the bytes of a text in UTF-8."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _pieces(text: str, limit: int) -> Iterator[str]:
-    if size_of(text) <= limit:
+    if utf8_size(text) <= limit:
         yield text
         return
     piece, used = "", 0
     for _, sentence in sentence_texts(text):
         for part in _parts(sentence, limit):
-            size = size_of(part.strip())
+            size = utf8_size(part.strip())
             if piece and used + size > limit:
                 yield piece.strip()
                 piece, used = "", 0
@@ -98,10 +98,10 @@ def _parts(text: str, limit: int) -> Iterator[str]:
     """Cut a text into parts of at most ``limit`` bytes, but at least one character each."""
     start = size = 0
     for i, character in enumerate(text):
-        size += size_of(character)
+        size += utf8_size(character)
         if size > limit and i > start:
             yield text[start:i]
-            start, size = i, size_of(character)
+            start, size = i, utf8_size(character)
     yield text[start:]
 
 

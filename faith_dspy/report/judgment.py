@@ -30,7 +30,7 @@ from faith_dspy.errors import counted
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.judge import Judge
-from faith_dspy.report.tables import shown, signed
+from faith_dspy.report.tables import report_footer, shown
 from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
 from faith_dspy.scoring.classifier import describe_fit
 
@@ -84,7 +84,7 @@ def supported(judgment: Judgment) -> str:
     return f"{judgment.supported} of {counted(n, 'statement')} supported" if n else ""
 
 
-def told_verdicts(judgment: Judgment) -> list[str]:
+def display_verdicts(judgment: Judgment) -> list[str]:
     """The verdict of each statement as it is shown, a key of `WORDING`.
 
     A classifier judges statements and answers by thresholds of their own. What lies on the other side than its answer
@@ -110,7 +110,7 @@ def told_verdicts(judgment: Judgment) -> list[str]:
     return told
 
 
-def grounds(statement: StatementVerdict) -> str | None:
+def explanation(statement: StatementVerdict) -> str | None:
     """Why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks tell.
 
     Of a supported one that cites other chunks, that they do not support it.
@@ -189,7 +189,7 @@ def citation_faults(judgment: Judgment) -> list[str]:
     return lines
 
 
-def described(judge: Judge) -> str:
+def judge_summary(judge: Judge) -> str:
     """A judge in one line: where it comes from, its LMs, and the beginning of its fingerprint."""
     made, fitted = judge.manifest, judge.classifier
     # A study's champion may be the untuned or the default judge, to which labels did nothing.
@@ -200,7 +200,7 @@ def described(judge: Judge) -> str:
         else None
     )
     lms = ", then ".join(
-        j.lm_name if j.asks_lm else "lexical features" for j in judge.chain
+        j.lm_name if j.asks_lm else "lexical features" for j in judge.cascade
     )
     return f"{trained or describe_fit(judge.classifier)} · {lms} · fingerprint {judge.fingerprint[:8]}"
 
@@ -225,7 +225,7 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     table.add_column(width=1)
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
-    for s, told in zip(judgment.statements, told_verdicts(judgment), strict=True):
+    for s, told in zip(judgment.statements, display_verdicts(judgment), strict=True):
         mark, words, style = WORDING[told]
         ids = [f"[{i}]" for i in s.supporting_chunk_ids]
         more = (
@@ -236,7 +236,7 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         table.add_row(
             Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip())
         )
-        if why := grounds(s):
+        if why := explanation(s):
             table.add_row("", shown(why, "italic dim"), "")
     last = [
         shown(line, "dim") for line in (*notes_on(judgment), _cost(judgment)) if line
@@ -338,7 +338,7 @@ def write_html(
         "script": script,
         "script_hash": csp_hash(script),
         "data": script_json(data),
-        "signed": html.escape(signed(judge)),
+        "signed": html.escape(report_footer(judge)),
     }
     write_file(Path(path), _SLOT.sub(lambda slot: slots[slot[1]], page))
 
@@ -365,7 +365,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
                 "The record’s answer is not the one that was judged; these are the judged sentences.",
             )
         answer = _answer_of(judgment)
-    found, told = judgment.to_dict(), told_verdicts(judgment)
+    found, told = judgment.to_dict(), display_verdicts(judgment)
     return found | {
         "id": None if given.id is None else str(given.id),
         "question": (given.question or "").strip() or None,
@@ -375,7 +375,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         "people": (record or {}).get("faithful"),
         "parts": _parts(answer, judgment, told),
         "statements": [
-            dump | {"told": t, "grounds": grounds(s)}
+            dump | {"told": t, "grounds": explanation(s)}
             for dump, t, s in zip(
                 found["statements"], told, judgment.statements, strict=True
             )

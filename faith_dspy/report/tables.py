@@ -307,7 +307,7 @@ def agreement_tables(
         Table(
             "Cost of an answer",
             notes=(cost, *([again] if replayed.calls else [])),
-            caption=signed(judge),
+            caption=report_footer(judge),
         ),
     ]
 
@@ -402,7 +402,7 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
     return tables
 
 
-def signed(judge: str | None = None) -> str:
+def report_footer(judge: str | None = None) -> str:
     """The line under every report: judge, version and date."""
     who = f"Judge: {judge} · " if judge else ""
     return f"{who}faith_dspy {metadata.version('faith_dspy')} · {date.today():%Y-%m-%d}"

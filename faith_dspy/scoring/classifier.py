@@ -27,7 +27,7 @@ None grows with the number of statements as such. A sum of log-probabilities wou
 """
 
 
-def direction(name: str) -> int:
+def sign_constraint(name: str) -> int:
     """+1 for a feature that may only speak for support (``lm``, the LM's log-odds, and all aggregates), -1 if only
     against it, 0 if either."""
     return 1 if name == "lm" or name in AGGREGATES else DIRECTIONS.get(name, 0)
@@ -83,7 +83,7 @@ class _Linear(BaseModel):
         wrong = [
             n
             for n, w in zip(self.names, self.weights, strict=True)
-            if w * direction(n) < 0
+            if w * sign_constraint(n) < 0
         ]
         if wrong:
             raise ValueError(

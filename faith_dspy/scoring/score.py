@@ -47,7 +47,7 @@ _POLICY_THRESHOLD = 0.5
 """Threshold of answers scored by `no_statements=` or `abstention=`."""
 
 
-def unverified(answer: str) -> RawJudgment:
+def raw_judgment_without_lm(answer: str) -> RawJudgment:
     """An answer's sentences as statements that no LM was asked about, for a classifier of lexical features alone."""
     parts = sentences(answer)
     raw_verdicts = tuple(
@@ -71,7 +71,7 @@ def statement_features(
     ]
 
 
-def failure(raw_judgment: RawJudgment) -> Unscored | None:
+def unjudged_reason(raw_judgment: RawJudgment) -> Unscored | None:
     """Why statements of an answer are unjudged; None if none is."""
     failed = [v for v in raw_judgment.raw_verdicts if v.verdict is None]
     if not failed:
@@ -182,7 +182,7 @@ def score_answer(
                 )
         return value, None, threshold, passes
 
-    detail, reason = None, failure(raw_judgment)
+    detail, reason = None, unjudged_reason(raw_judgment)
     if reason is not None:
         errors = [v.error for v in verdicts if v.verdict is None]
         detail = f"{len(errors)} of {counted(len(verdicts), 'statement')} could not be judged; the first: {errors[0]}"
@@ -334,7 +334,7 @@ def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
     )
 
 
-def judgment_without_lm(
+def early_judgment(
     context: Sequence[Chunk], answer: str, config: JudgeConfig
 ) -> Judgment | None:
     """The judgment on an answer that no LM has to be asked about; None for any other."""

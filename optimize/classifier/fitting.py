@@ -31,7 +31,7 @@ from faith_dspy.scoring.classifier import (
     AnswerClassifier,
     Classifier,
     StatementClassifier,
-    direction,
+    sign_constraint,
     to_logit,
 )
 from faith_dspy.scoring.statistics import label_sources
@@ -135,7 +135,7 @@ class ClassifierData:
             means, scales, _ = standardized(self.x[rows])
             return Regression(means, scales, np.ones(1), 0.0)
         lm = np.array([name == "lm" for name in self.names])
-        directions = [direction(name) for name in self.names] * np.where(
+        directions = [sign_constraint(name) for name in self.names] * np.where(
             lm, LM_PRIOR, 1
         )
         unknown = lm if prior is None else lm & np.isnan(prior.weights)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import InputError, LabelsError, counted, in_short, need
+from faith_dspy.errors import InputError, LabelsError, counted, need, short_message
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import COLUMNS
 from faith_dspy.io.labels import (
@@ -177,7 +177,7 @@ def import_labels(
             source = datasets.load_from_disk(str(path))
         except Exception as exc:  # whatever a folder holds
             raise LabelsError(
-                f"{path}: is no folder that `datasets` saved ({in_short(exc)})."
+                f"{path}: is no folder that `datasets` saved ({short_message(exc)})."
             ) from exc
     unreadable: list[str] = []
     examples = read_labels(

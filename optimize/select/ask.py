@@ -18,7 +18,7 @@ from faith_dspy.optimize.data.splits import deal
 from faith_dspy.optimize.plan import WHOLE, Options, Study, Variant
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
 from faith_dspy.schema import LabelledExample, Usage
-from faith_dspy.scoring.score import failure, unverified
+from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
 
 FIRST = 5
 """Answers after which a study estimates what it will take."""
@@ -53,7 +53,7 @@ def verify(
 ) -> list[JudgedAnswer]:
     """Judge each answer, those over one context one after another so that the LM's prefix cache stays warm."""
     ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
-    judgments = judge.verify_all(ordered, num_threads)
+    judgments = judge.stream_raw(ordered, num_threads)
     judged = []
     for example, (raw, judgment) in zip(ordered, judgments, strict=True):
         judged.append(JudgedAnswer.of(example, raw, judgment))
@@ -73,7 +73,7 @@ def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
         for a in answers
         if a.example.label is not None
         and a.raw.raw_verdicts
-        and failure(a.raw.last) is None
+        and unjudged_reason(a.raw.last) is None
     ]
 
 
@@ -228,7 +228,7 @@ def _forecast(study: Study) -> str:
     judge = judge_of(variants[0], study.options)
     first = verify(judge, pool[:FIRST])
     usage = sum((a.raw.usage for a in first), Usage())
-    counts = [len(unverified(e.answer).raw_verdicts) for e in pool]
+    counts = [len(raw_judgment_without_lm(e.answer).raw_verdicts) for e in pool]
     each = [_calls(variant, sum(counts) / len(pool)) for variant in variants]
     calls = round(len(pool) * sum(each) + len(study.parts.test) * (1 + max(each)))
     share = calls / max(1, usage.calls)

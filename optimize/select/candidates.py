@@ -29,7 +29,7 @@ from faith_dspy.scoring.classifier import (
     to_logit,
     to_probability,
 )
-from faith_dspy.scoring.score import failure, unverified
+from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 Method = Literal["lm", "features", "default"]
@@ -192,7 +192,11 @@ def _judged_again(
         )
     if not answer.raw.raw_verdicts:
         return answer
-    why = answer.judgment.unscored or failure(answer.raw.last) or Unscored.LM_FAILED
+    why = (
+        answer.judgment.unscored
+        or unjudged_reason(answer.raw.last)
+        or Unscored.LM_FAILED
+    )
     return answer.rejudged(probability=None, faithful=None, score=None, unscored=why)
 
 
@@ -265,7 +269,7 @@ def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
     if judge.asks_lm or not answer.raw.raw_verdicts:
         return answer.by(judge)
     example = answer.example
-    raw = unverified(example.answer)
+    raw = raw_judgment_without_lm(example.answer)
     judgment = judge.score_answer(raw, example.context, example.question)
     if judge.escalate_to and judge.should_escalate(judgment):
         update = {"escalated": answer.raw, "usage": answer.raw.usage}
@@ -279,7 +283,7 @@ def measure_judge(
 ) -> JudgeResult:
     """The result with what its judge reached on these answers; ``judge``: whose LM has a price."""
     usage = sum((a.raw.usage for a in answers), Usage())
-    dollars = price(judge.chain[-1], usage) if judge is not None else None
+    dollars = price(judge.cascade[-1], usage) if judge is not None else None
     examples, judgments = [a.example for a in answers], [a.judgment for a in answers]
     measured: dict[str, Any] = {
         "levels": measure_agreement(examples, judgments),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from faith_dspy import load_judge
-from faith_dspy.errors import FaithDspyError, in_short
+from faith_dspy.errors import FaithDspyError, short_message
 from faith_dspy.schema import LabelledExample, digest
 
 from .answers import SEED, SETS, AnswerSet, read_set
@@ -127,7 +127,7 @@ def set_up(name: str, at: Endpoint, judge: str | None) -> Running | None:
         find, fingerprint = SYSTEMS[name].make(at, judge if name in TUNED else None)
         find(WARM_UP)
     except Exception as exc:  # noqa: BLE001 - whatever it is, the others go on
-        console.print(f"{name} takes no part: {in_short(exc)}", markup=False)
+        console.print(f"{name} takes no part: {short_message(exc)}", markup=False)
         return None
     return Running(name, find, digest(fingerprint))
 
@@ -176,7 +176,7 @@ def judged(
     try:
         verdict = system.find(record)
     except Exception as exc:  # noqa: BLE001 - a system's failure is a result
-        verdict = RawVerdict(why=in_short(exc))
+        verdict = RawVerdict(why=short_message(exc))
     seconds, u = time.perf_counter() - began, proxy.take(system.name)
     read = {
         "computed": u.computed_tokens,

@@ -43,7 +43,7 @@ from faith_dspy.scoring.classifier import (
     Classifier,
     StatementClassifier,
     aggregates,
-    direction,
+    sign_constraint,
     to_logit,
     to_probability,
 )
@@ -125,7 +125,7 @@ class Default:
             [a for rows in self.judged.values() for a in rows], names
         )
         self.data.by_statement = False  # only answers are labelled in all sets
-        self.directions = [float(direction(n)) for n in names]
+        self.directions = [float(sign_constraint(n)) for n in names]
 
     def fit(
         self, left_out: str | None = None, lexical: Classifier | None = None
@@ -159,7 +159,7 @@ class Default:
         answer = fit_logistic(
             x[at],
             data.y[at],
-            [direction(n) for n in AGGREGATES],
+            [sign_constraint(n) for n in AGGREGATES],
             width=WIDTH,
             weights=weights[at],
         )

@@ -21,7 +21,7 @@ from faith_dspy.export import save_judge
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.report.headline import of_judge
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.report.judgment import described
+from faith_dspy.report.judgment import judge_summary
 
 MARGIN = 0.1
 """Of the probability from its threshold."""
@@ -56,7 +56,7 @@ def main() -> None:
     asked = [e for e in examples if e.id in given.ids or not given.ids]
     answers = {
         e.id: JudgedAnswer.of(e, *judged)
-        for e, judged in zip(asked, judge.verify_all(asked), strict=True)
+        for e, judged in zip(asked, judge.stream_raw(asked), strict=True)
     }
     if not given.ids:
         print(
@@ -82,7 +82,7 @@ def main() -> None:
     answers_of = (
         f"Its answers are {', '.join(given.ids)} of `{Path(given.labels).name}`."
     )
-    card = f"# The judge of `faith-dspy demo`\n\n{described(judge)}\n\n{three}\n\n{answers_of}\n"
+    card = f"# The judge of `faith-dspy demo`\n\n{judge_summary(judge)}\n\n{three}\n\n{answers_of}\n"
     reference = [
         (a.example.question, a.example.context, a.example.answer, a.raw) for a in chosen
     ]

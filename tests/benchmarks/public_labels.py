@@ -18,7 +18,7 @@ from faith_dspy.eval_sets.public import PUBLIC, load_public
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import LabelledExample, RawJudgment
-from faith_dspy.scoring.score import judgment_without_lm, score_answer
+from faith_dspy.scoring.score import early_judgment, score_answer
 
 from .log import Log
 
@@ -84,7 +84,7 @@ def ask(examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path) 
         if not log.has(id=e.id)
     ]
     judges = [_judge(lm, granularity) for granularity in GRANULARITIES]
-    said = zip(*(judge.verify_all(e for _, e in left) for judge in judges), strict=True)
+    said = zip(*(judge.stream_raw(e for _, e in left) for judge in judges), strict=True)
     started = time.monotonic()
     for i, ((family, e), replies) in enumerate(zip(left, said, strict=True), 1):
         raws = dict(zip(GRANULARITIES, (raw for raw, _ in replies), strict=True))
@@ -109,7 +109,7 @@ def read_replies(
     for row in Log(path).rows:
         if e := by_id.get(row["id"]):
             raw = _with_text(row[granularity], e.answer)
-            if early := judgment_without_lm(e.context, e.answer, config):
+            if early := early_judgment(e.context, e.answer, config):
                 raw = RawJudgment(sentences=raw.sentences)
             found[e.id] = JudgedAnswer.of(
                 e, raw, early or score_answer(raw, e.context, e.question, config)

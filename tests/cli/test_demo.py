@@ -9,7 +9,7 @@ from faith_dspy import load_judge
 from faith_dspy.cli.judge import KINDS, RECORDED
 from faith_dspy.export import Reference
 from faith_dspy.io.inputs import as_chunks
-from faith_dspy.report.judgment import IN_DOUBT, told_verdicts
+from faith_dspy.report.judgment import IN_DOUBT, display_verdicts
 
 WITHOUT_NETWORK = """
 import socket, sys
@@ -92,4 +92,4 @@ def test_the_recorded_judge_is_sure_of_its_answers():
     for r in stored:
         judgment = judge.score_answer(r.raw_judgment, as_chunks(r.context), r.question)
         assert abs(judgment.probability - judgment.threshold) >= 0.1
-        assert IN_DOUBT not in told_verdicts(judgment)
+        assert IN_DOUBT not in display_verdicts(judgment)

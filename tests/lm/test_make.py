@@ -7,7 +7,7 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
-from faith_dspy.export import need_address
+from faith_dspy.export import require_endpoint
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 
 KEY = "sk-verysecret-0123456789"
@@ -191,10 +191,10 @@ def test_addresses_are_those_of_the_models_own_provider(monkeypatch):
     tuned = {"model": "ollama_chat/x", "api_base_hash": "0" * 12}
     monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:1/v1")
     with pytest.raises(ConfigError, match="at an address of your own"):
-        need_address(tuned, "ollama_chat/x", None)
+        require_endpoint(tuned, "ollama_chat/x", None)
     salts = set()
     for port in (2, 3):
         monkeypatch.setenv("OLLAMA_API_BASE", f"http://127.0.0.1:{port}")
-        need_address(tuned, "ollama_chat/x", None)
+        require_endpoint(tuned, "ollama_chat/x", None)
         salts.add(make_lm("ollama_chat/x").endpoint.salt)
     assert len(salts - {None}) == 2

@@ -12,7 +12,7 @@ from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.callback import BaseCallback
 
 from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
-from faith_dspy.lm.make import adopt, make_lm
+from faith_dspy.lm.make import make_lm, to_metered_lm
 from faith_dspy.lm.metered import Limits, MeteredLM, metered
 from faith_dspy.schema import Usage
 
@@ -120,7 +120,7 @@ def test_adopting_a_plain_lm(server):
         num_retries=1,
         cache=False,
     )
-    lm = adopt(plain)
+    lm = to_metered_lm(plain)
     assert lm.dump_state() | {"_dspy_lm_class": ""} == plain.dump_state() | {
         "_dspy_lm_class": ""
     }

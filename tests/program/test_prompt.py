@@ -8,12 +8,12 @@ from faith_dspy.program.signatures import (
     INSTRUCTIONS,
     ExtractStatements,
     VerifyStatement,
-    signature_of,
+    build_verification_signature,
 )
 from faith_dspy.scoring.evidence import find_quotes
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
-CITE = signature_of(JudgeConfig(cite=True))
+CITE = build_verification_signature(JudgeConfig(cite=True))
 
 
 def messages(signature=VerifyStatement, demos=(), **inputs):
@@ -22,7 +22,7 @@ def messages(signature=VerifyStatement, demos=(), **inputs):
     return [(m["role"], m["content"]) for m in found]
 
 
-GRADED = signature_of(JudgeConfig(verdicts="graded"))
+GRADED = build_verification_signature(JudgeConfig(verdicts="graded"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_no_token_of_a_chat_template_survives(token):
             "verdict": "No",
             "reason": poison,
         }
-        signature = signature_of(JudgeConfig(reasoning="after"))
+        signature = build_verification_signature(JudgeConfig(reasoning="after"))
         for _, request in messages(
             signature, [demo], context=[poison], question=poison, statement=poison
         )[1:]:
@@ -243,13 +243,13 @@ HOSTILE = {
 def test_parsing_takes_no_longer_than_the_reply_is_long(options, reply):
     """A hundred thousand characters of whatever an LM may write are read in a second or two."""
     started = time.process_time()
-    CompactAdapter().parse(signature_of(JudgeConfig(**options)), reply)
+    CompactAdapter().parse(build_verification_signature(JudgeConfig(**options)), reply)
     assert time.process_time() - started < 3
 
 
 def test_a_reply_without_end_is_not_read():
     """Of ten million characters not even the label at their beginning counts."""
     found = CompactAdapter().parse(
-        signature_of(JudgeConfig()), "Yes" + " so" * 4_000_000
+        build_verification_signature(JudgeConfig()), "Yes" + " so" * 4_000_000
     )
     assert found["verdict"] is None

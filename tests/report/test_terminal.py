@@ -1,7 +1,7 @@
 import pytest
 from rich.cells import cell_len
 
-from faith_dspy.report.judgment import told_verdicts
+from faith_dspy.report.judgment import display_verdicts
 from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
 
 
@@ -160,7 +160,7 @@ def test_no_statement_contradicts_its_answer():
         threshold=0.69,
         statement_threshold=0.9,
     )
-    assert told_verdicts(passed) == ["fully_supported", "in_doubt"]
+    assert display_verdicts(passed) == ["fully_supported", "in_doubt"]
     assert "✗" not in passed.pretty()
     failed = judged(
         SUPPORTED,
@@ -169,12 +169,12 @@ def test_no_statement_contradicts_its_answer():
         probability=0.6,
         threshold=0.69,
     )
-    assert told_verdicts(failed) == ["fully_supported", "in_doubt"]
+    assert display_verdicts(failed) == ["fully_supported", "in_doubt"]
     for decided in (
         {"probability": 0.2, "threshold": 0.69},
         {"faithful": True, "threshold": 0.5},
     ):
-        assert told_verdicts(judged(SUPPORTED, no, **decided)) == [
+        assert display_verdicts(judged(SUPPORTED, no, **decided)) == [
             "fully_supported",
             "not_supported",
         ]

@@ -2,7 +2,11 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
-from faith_dspy.scoring.classifier import aggregates, default_classifiers, direction
+from faith_dspy.scoring.classifier import (
+    aggregates,
+    default_classifiers,
+    sign_constraint,
+)
 
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 
@@ -91,7 +95,7 @@ def test_shipped_numbers(lm):
     means = dict(zip(stage.names, stage.means, strict=True))
     for name in stage.names:
         more = stage.probability(means | {name: means[name] + 1})
-        assert (more - stage.probability(means)) * direction(name) >= 0
+        assert (more - stage.probability(means)) * sign_constraint(name) >= 0
     unsure, sure = (classifier.answer.logit(aggregates([p, p])) for p in (0.4, 0.6))
     assert sure > unsure
 

@@ -15,7 +15,7 @@ from faith_dspy.scoring.classifier import (
 )
 from faith_dspy.scoring.score import (
     LEVELS,
-    judgment_without_lm,
+    early_judgment,
     level,
     score,
     score_answer,
@@ -444,14 +444,14 @@ def test_signals_shown_are_those_that_count():
 )
 def test_a_context_that_says_nothing_is_none(text):
     """Nobody is asked about an answer whose context shows no letter and no digit."""
-    found = judgment_without_lm(
+    found = early_judgment(
         (Chunk(id=0, text=text), Chunk(id=1, text=" ")),
         "The kettle is blue.",
         JudgeConfig(),
     )
     assert found.unscored is Unscored.NO_CONTEXT
     word = (Chunk(id=0, text=text + "a"),)
-    assert judgment_without_lm(word, "The kettle is blue.", JudgeConfig()) is None
+    assert early_judgment(word, "The kettle is blue.", JudgeConfig()) is None
 
 
 def test_too_many_sentences():
@@ -459,7 +459,7 @@ def test_too_many_sentences():
         ("It is blue. It is new.", None),
         ("It is blue. It is new. It is old.", Unscored.TOO_LONG),
     ):
-        found = judgment_without_lm(CONTEXT, answer, JudgeConfig(max_statements=2))
+        found = early_judgment(CONTEXT, answer, JudgeConfig(max_statements=2))
         assert (found and found.unscored) is reason
 
 

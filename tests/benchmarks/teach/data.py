@@ -1440,13 +1440,13 @@ def sampled(
     for label in (True, False):
         side = [e for e in examples if e.label is label]
         rng.shuffle(side)
-        side.sort(key=lambda e: size_of(e) > HELD_OUT_CHARACTERS)
+        side.sort(key=lambda e: utf8_size(e) > HELD_OUT_CHARACTERS)
         sides.append(side)
     faithful = min(len(sides[0]), max(most // 2, most - len(sides[1])))
     return [*sides[0][:faithful], *sides[1][: most - faithful]]
 
 
-def size_of(e: LabelledExample) -> int:
+def utf8_size(e: LabelledExample) -> int:
     """Characters of its context."""
     return sum(len(c.text) for c in e.context)
 
@@ -1466,7 +1466,7 @@ def twins_of(
     faithful: Sequence[LabelledExample], rng: random.Random
 ) -> Iterator[LabelledExample]:
     """Faithful answers, each followed by its perturbed twin."""
-    short = [e for e in faithful if size_of(e) <= HELD_OUT_CHARACTERS]
+    short = [e for e in faithful if utf8_size(e) <= HELD_OUT_CHARACTERS]
     rng.shuffle(short)
     rows = [as_row(e) for e in short]
     made = 0

@@ -33,7 +33,11 @@ import openvino_genai
 from faith_dspy.config import JudgeConfig
 from faith_dspy.lm.model_file import EMBEDDED, fetch
 from faith_dspy.program.prompt import CompactAdapter, JointAdapter
-from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements, signature_of
+from faith_dspy.program.signatures import (
+    INSTRUCTIONS,
+    ExtractStatements,
+    build_verification_signature,
+)
 
 from . import talk
 
@@ -160,7 +164,9 @@ class Writer:
             "question": rows[0].get("question") or "",
             "statements": dict(enumerate(statements, 1)),
         }
-        signature = signature_of(JudgeConfig(verification="joint"), joint=True)
+        signature = build_verification_signature(
+            JudgeConfig(verification="joint"), joint=True
+        )
         prompt = self.tokenizer.prompt(JointAdapter().format(signature, [], inputs))
         verdicts = [
             {"statement": number, "verdict": right_label(row, "supported")}
@@ -172,7 +178,7 @@ class Writer:
 
 @cache
 def signature_for(**options: Any) -> type[dspy.Signature]:
-    return signature_of(JudgeConfig(**options))
+    return build_verification_signature(JudgeConfig(**options))
 
 
 def right_label(row: dict[str, Any], instruction: str) -> str | None:

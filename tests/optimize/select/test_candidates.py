@@ -127,8 +127,8 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
         "lexical-baseline", "lexical, default", "sentence, LM calibrated", "sentence", "lexical, then sentence",
     ]  # fmt: skip
     for c in made:
-        assert {judge.classifier.fitted_to for judge in c.judge.chain} == {"labels"}
-        assert {judge.classifier.threshold for judge in c.judge.chain} == {0.5}
+        assert {judge.classifier.fitted_to for judge in c.judge.cascade} == {"labels"}
+        assert {judge.classifier.threshold for judge in c.judge.cascade} == {0.5}
     (lm,) = [c for c in made if c.method == "lm"]
     assert lm.judge.classifier.statement.names == ("lm",)
 
