@@ -134,45 +134,53 @@ def test_the_rows_of_csv_are_labels(tmp_path):
 
 
 def kept(section):
-    """A table of the agreement page: row by name, each a figure by column."""
+    """A table of the agreement page: row by its first cell, each a figure by column."""
     table = (
         text_of("tests/benchmarks/AGREEMENT.md")
-        .partition(f"## Answers: {section}\n")[2]
+        .partition(f"## {section}\n")[2]
         .partition("\n## ")[0]
     )
-    names, *rows = [
-        [cell.strip(" *") for cell in line.split("|")[1:-1]]
-        for line in table.splitlines()
-        if "|" in line
-    ]
+    names, *rows = cells_of(table)
     return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
 
 
+def cells_of(table):
+    """The cells of a Markdown table, line by line, without the rule below its head."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines]
+    return [row for row in rows if not set("".join(row)) <= set("-: ")]
+
+
+FIRST_TABLE = {
+    "untuned": "untuned judge",
+    "the LM calibrated": "LM calibrated",
+    "lexical baseline": "lexical baseline",
+    "tuned": "champion",
+}
+"""The README's judges, by how their row begins, and their names on the agreement page."""
+
+
 def test_the_figures_of_agreement_are_those_kept():
-    figures, opening = kept("balanced accuracy"), README.partition("## Install")[0]
-    for shown, family in (
-        ("mean of 8", "mean of 8"),
-        ("RAGTruth QA", "ragtruth_qa"),
-        ("WiCE", "wice_oracle"),
-    ):
-        row = re.search(rf"^\| ({shown}.*) \|$", README, re.MULTILINE)[1].split(" | ")
-        of = figures[family]
-        assert row[1:] == [
-            of["untuned judge"],
-            of["lexical baseline"],
-            of["champion"],
-        ], shown
-        assert of["n"] in row[0]
-    assert all(
-        figures["mean of 8"][judge] in opening
-        for judge in ("untuned judge", "lexical baseline", "champion")
+    """Each figure of the first table is the mean of eight sets on the agreement page, calls and tokens too."""
+    table = README.partition("| judge | labels |")[2].partition("\n\n")[0]
+    accuracy, caught, passed = (
+        kept(f"Answers: {section}")["mean of 8"]
+        for section in (
+            "balanced accuracy",
+            "share of the unfaithful caught",
+            "share of the faithful passed",
+        )
     )
-    for share in ("share of the unfaithful stopped", "share of the faithful passed"):
-        for judge in ("untuned judge", "champion"):
-            assert (
-                f"{100 * float(kept(share)['mean of 8'][judge].split()[0]):.0f} %"
-                in opening
-            )
+    costs = kept("What an answer costs")
+    shown = {row[0]: row[2:] for row in cells_of(table)}
+    assert len(shown) == len(FIRST_TABLE)
+    for begins, name in FIRST_TABLE.items():
+        (row,) = (row for first, row in shown.items() if first.startswith(begins))
+        shares = [
+            f"{100 * float(of[name].split()[0]):.0f} %" for of in (caught, passed)
+        ]
+        cost = [costs[name]["LM calls"], costs[name]["prompt tokens"]]
+        assert [cell.strip("* ") for cell in row] == [accuracy[name], *shares, *cost]
 
 
 def test_every_interval_stands_on_a_page_of_evidence():

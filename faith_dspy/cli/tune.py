@@ -148,7 +148,6 @@ def tune(
     Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
     """
     from faith_dspy import optimize
-    from faith_dspy.optimize.report import headline
 
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
@@ -157,6 +156,8 @@ def tune(
         labels,
         **{name: value for name, value in vars(options).items() if value is not None},
     )
+    from faith_dspy.optimize.report import headline  # needs the extra `tune`
+
     print_study(result, details, as_json)
     if not as_json:
         stopped = (

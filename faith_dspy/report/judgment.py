@@ -227,11 +227,7 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     for s, told in zip(judgment.statements, display_verdicts(judgment), strict=True):
         mark, words, style = WORDING[told]
-        ids = [f"[{i}]" for i in s.supporting_chunk_ids]
-        more = (
-            f" +{len(ids) - 3}" if len(ids) > 3 else ""
-        )  # all of them would leave the text no room
-        evidence = f"← {', '.join(ids[:3])}{more}" if ids else ""
+        evidence = _where(s)
         words = "" if told in _PLAIN else words
         table.add_row(
             Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip())
@@ -244,6 +240,17 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     return Panel(
         Group(head, *([table] if judgment.statements else []), *last), expand=False
     )
+
+
+def _where(statement: StatementVerdict) -> str:
+    """``← [0], [3]``, what supports a statement; else ``closest [1]``, where to look."""
+    ids = [f"[{i}]" for i in statement.supporting_chunk_ids]
+    if ids:
+        more = f" +{len(ids) - 3}" if len(ids) > 3 else ""  # all would leave no room
+        return f"← {', '.join(ids[:3])}{more}"
+    if statement.is_supported is False and statement.closest_chunk_ids:
+        return f"closest [{statement.closest_chunk_ids[0]}]"
+    return ""
 
 
 def _cost(judgment: Judgment) -> str:

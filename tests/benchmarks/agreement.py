@@ -52,7 +52,7 @@ SHOWN = (
 )
 FRONT = ("untuned judge", "default judge", "lexical baseline", "champion")
 RECALLS = {
-    "share of the unfaithful stopped": "recall_unfaithful",
+    "share of the unfaithful caught": "recall_unfaithful",
     "share of the faithful passed": "recall_faithful",
 }
 STATEMENTS = ("default judge", "champion")
@@ -304,6 +304,26 @@ def answer_tables(
     ]
 
 
+def cost_table(asked: Mapping[str, Family]) -> str:
+    """Calls and tokens an answer, the mean over families with enough answers; what is cross-fitted asks by sentence."""
+    counted = [family for family in asked.values() if len(family.whole) >= ENOUGH]
+    rows = []
+    for name in SHOWN:
+        if name == "lexical baseline":
+            rows.append((name, "0", "0", "0", "0"))
+            continue
+        side = "whole" if name == "untuned judge" else "sentences"
+        usages = [[a.raw.usage for a in getattr(family, side)] for family in counted]
+        figures = [
+            np.mean([np.mean([getattr(u, kind) for u in us]) for us in usages])
+            for kind in ("calls", "prompt_tokens", "cached_tokens", "output_tokens")
+        ]
+        rows.append((name, f"{figures[0]:.1f}", *(f"{x:,.0f}" for x in figures[1:])))
+    title = "What an answer costs"
+    columns = ("judge", "LM calls", "prompt tokens", "of them cached", "completion")
+    return table(title, columns, rows)
+
+
 def level_tables(agreement: Mapping[str, Mapping[str, JudgeAgreement]]) -> list[str]:
     """Statements, then evidence, by family and judge, where people labelled them; the mean last."""
     tables = []
@@ -412,6 +432,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     tables = [
         *answer_tables(draws, n, levels),
+        cost_table(asked),
         parts_table(draws, n),
         *level_tables(levels),
     ]
