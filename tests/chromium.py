@@ -114,7 +114,8 @@ class Browser:
         self("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
         self.visit(path.as_uri())
         self.wait(
-            "document.querySelectorAll('.card').length === JSON.parse(data.textContent).items.length"
+            "document.querySelectorAll('.card').length === "
+            "Math.min(200, JSON.parse(data.textContent).items.length)"
         )
 
     def visit(self, url):

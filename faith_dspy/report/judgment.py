@@ -29,6 +29,7 @@ from rich.text import Text
 from faith_dspy.errors import counted
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import AnswerInput
+from faith_dspy.io.labels import vote
 from faith_dspy.judge import Judge
 from faith_dspy.report.tables import report_footer, shown
 from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
@@ -379,7 +380,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         "bare": record is None,
         "notes": notes,
         "decided_by": decided_by(judgment),
-        "people": (record or {}).get("faithful"),
+        "people": vote((record or {}).get("faithful")),
         "parts": _parts(answer, judgment, told),
         "statements": [
             dump | {"told": t, "grounds": explanation(s)}

@@ -22,6 +22,14 @@
   const percent = (share) => `${Math.round(100 * share)} %`;
   const words = (reason) => reason.replaceAll("_", " ").replace(/^lm\b/, "LM");
   const outcome = (i) => (i.unscored ? "unscored" : i.faithful ? "faithful" : "unfaithful");
+  const PAGE = 200; // answers
+  const labelled = (i) => typeof i.people === "boolean" && !i.unscored;
+  const miscites = (x) => x.cited_chunk_ids.length > 0 && x.citations_support === false;
+  const wrongCitation = () => el("span", { class: "mark miscites", title: "what it cites does not support it" }, "\u2060≠");
+  const KINDS = { // of answers to be shown alone, by the word in the list
+    disagree: (i) => labelled(i) && i.people !== i.faithful,
+    miscited: (i) => i.citations && i.statements.some(miscites),
+  };
 
   // The summary
   const s = data.summary;
@@ -32,6 +40,11 @@
     tile(s.scored ? percent(s.faithful / s.scored) : "–", `faithful: ${s.faithful} of ${s.scored} scored`),
     tile(s.n ? percent(s.scored / s.n) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
   );
+  const people = data.items.filter(labelled);
+  if (people.length) {
+    const agree = people.filter((i) => !KINDS.disagree(i)).length;
+    $("summary").append(tile(percent(agree / people.length), `as people judged: ${agree} of ${people.length} labelled`));
+  }
   const counts = Object.keys(VERDICTS).reverse().filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
   if (counts.length) {
     const bar = el("div", { class: "bar", "aria-hidden": "true" });
@@ -70,7 +83,10 @@
       line.append(figure);
     }
     if (item.fitted_to === "default") line.append(el("span", {}, "not fitted to your labels"));
-    if (typeof item.people === "boolean") line.append(el("span", {}, "people: ", el("b", {}, OUTCOMES[item.people ? "faithful" : "unfaithful"][1].toLowerCase())));
+    if (typeof item.people === "boolean") {
+      const said = OUTCOMES[item.people ? "faithful" : "unfaithful"][1].toLowerCase();
+      line.append(el("span", { class: KINDS.disagree(item) ? "differs" : null }, "people: ", el("b", {}, said)));
+    }
     line.append(text("span", "id", item.id == null ? `#${item.number}` : `#${item.number} · ${item.id}`));
     return line;
   };
@@ -114,7 +130,8 @@
       if (!verdict) { answer.append(piece); continue; }
       const span = el("span", { class: `s ${verdict}`, role: "button", tabindex: "-1", "aria-pressed": "false" },
         el("span", { class: "sr", dir: "ltr" }, `${VERDICTS[verdict][1]}: `), piece,
-        verdict !== "fully_supported" && mark("\u2060" + VERDICTS[verdict][0])); // joined: never alone on a line
+        verdict !== "fully_supported" && mark("\u2060" + VERDICTS[verdict][0]), // joined: never alone on a line
+        verdict === "fully_supported" && statements.some((i) => miscites(item.statements[i])) && wrongCitation());
       sentences.push({ span, verdict, statements, written: piece.trim() });
       answer.append(span);
     }
@@ -128,7 +145,8 @@
         if (quoted) marks.push([node, quoted]);
         told.append(node);
       }
-      const where = el("p", { class: "where" }, el("b", {}, `[${chunk.id}]`), chunk.source && text("span", "", chunk.source), el("span", { class: "is" }, "◂ evidence"));
+      const where = el("p", { class: "where" }, el("b", {}, `[${chunk.id}]`), chunk.source && text("span", "", chunk.source),
+        el("span", { class: "cited" }, "cited"), el("span", { class: "is" }, "◂ evidence"));
       const row = el("li", { class: "chunk", tabindex: "-1" }, where, told);
       chunks.set(chunk.id, row);
       box.append(row);
@@ -156,8 +174,12 @@
     sentence.span.classList.add("on");
     sentence.span.setAttribute("aria-describedby", state.panel.id);
     state.panel.replaceChildren(...sentence.statements.map((i) => statement(state.item, i, sentence.written)));
-    const ids = new Set(sentence.statements.flatMap((i) => state.item.statements[i].supporting_chunk_ids));
-    for (const [id, row] of state.chunks) row.classList.toggle("lit", ids.has(id));
+    const chunksOf = (name) => new Set(sentence.statements.flatMap((i) => state.item.statements[i][name]));
+    const supporting = chunksOf("supporting_chunk_ids"), cited = chunksOf("cited_chunk_ids");
+    for (const [id, row] of state.chunks) {
+      row.classList.toggle("lit", supporting.has(id));
+      row.classList.toggle("by", cited.has(id));
+    }
     for (const [node, quoted] of state.marks) node.classList.toggle("on", quoted.some((i) => sentence.statements.includes(i)));
     if (state.article.isConnected) showEvidence(state);
   };
@@ -222,12 +244,13 @@
   });
 
   // Filters. The first answers are drawn at once, the others while the page is already there to be read.
-  let shown = [], drawn = 0, timer = 0;
+  let shown = [], page = 0, drawn = 0, timer = 0;
   list.addEventListener("contentvisibilityautostatechange", (event) => { // a card comes into sight
     if (!event.skipped && states.has(event.target)) showEvidence(states.get(event.target));
   });
+  const last = () => Math.min(shown.length, (page + 1) * PAGE);
   const draw = (count) => {
-    const end = Math.min(shown.length, drawn + count);
+    const end = Math.min(last(), drawn + count);
     const some = document.createDocumentFragment();
     for (; drawn < end; drawn++) {
       const item = shown[drawn];
@@ -237,10 +260,10 @@
     list.append(some);
   };
   const goOn = () => {
-    if (drawn === shown.length) return;
+    if (drawn === last()) return;
     timer = setTimeout(() => {
       const end = performance.now() + 60;
-      do draw(25); while (drawn < shown.length && performance.now() < end);
+      do draw(25); while (drawn < last() && performance.now() < end);
       goOn();
     }, 0);
   };
@@ -250,26 +273,44 @@
   const by = (sign) => (a, b) => // what has no figure comes last
     (decides(a) == null) - (decides(b) == null) || sign * (decides(a) - decides(b)) || a.number - b.number;
   const ORDERS = { up: by(1), down: by(-1) };
-  const update = () => {
+  const turnTo = (to) => {
     clearTimeout(timer);
+    page = to;
+    drawn = page * PAGE;
+    list.replaceChildren();
+    draw(12);
+    $("pages").hidden = shown.length <= PAGE;
+    $("earlier").disabled = page === 0;
+    $("later").disabled = last() === shown.length;
+    $("where").textContent = `${number(page * PAGE + 1)}–${number(last())} of ${number(shown.length)}`;
+    goOn();
+  };
+  const update = () => {
     const query = $("search").value.trim().toLowerCase();
     const [kind, reason] = $("outcome").value.split(":");
     const wanted = [...$("verdicts").querySelectorAll(":checked")].map((x) => x.value);
-    shown = data.items.filter((i) => (!kind || outcome(i) === kind) && (!reason || i.unscored === reason)
+    const fits = KINDS[kind] || ((i) => !kind || outcome(i) === kind);
+    shown = data.items.filter((i) => fits(i) && (!reason || i.unscored === reason)
       && (!wanted.length || i.statements.some((x) => wanted.includes(x.told))) && (!query || haystack(i).includes(query)));
     const order = ORDERS[$("sort").value];
     if (order) shown.sort(order);
-    drawn = 0;
-    list.replaceChildren();
-    draw(12);
+    turnTo(0);
     if (!shown.length) list.append(el("p", { class: "empty" }, data.items.length ? "No answer matches." : "There are no answers."));
     $("count").textContent = shown.length === s.n ? `${s.n} shown` : `${shown.length} of ${s.n} shown`;
-    goOn();
   };
+  for (const [name, step] of [["earlier", -1], ["later", 1]]) {
+    $(name).addEventListener("click", () => {
+      turnTo(page + step);
+      list.scrollIntoView();
+      list.focus({ preventScroll: true });
+    });
+  }
   data.items.forEach((item, i) => { item.number = i + 1; });
   const choice = (value, label, n) => n && $("outcome").append(el("option", { value }, `${label} (${n})`));
   choice("", "all", s.n || "0");
   for (const [kind, [, name]] of Object.entries(OUTCOMES)) choice(kind, name.toLowerCase(), data.items.filter((i) => outcome(i) === kind).length);
+  choice("disagree", "people disagree", people.filter(KINDS.disagree).length);
+  choice("miscited", "citations that do not support", data.items.filter(KINDS.miscited).length);
   for (const [reason, n] of Object.entries(s.unscored)) choice(`unscored:${reason}`, `unscored: ${words(reason)}`, n);
   for (const [verdict] of counts) {
     const [symbol, name] = VERDICTS[verdict];

@@ -5,14 +5,16 @@ Texts under judgement are data: the HTML template escapes everything, and its po
 
 from __future__ import annotations
 
+import base64
 import difflib
+import io
 import json
 import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
-from faith_dspy.optimize.report.plots import has_roc
+from faith_dspy.optimize.report.plots import has_roc, judge_figures, study_figures
 from faith_dspy.report.judgment import csp_hash
 from faith_dspy.report.tables import Table, each, estimate, markdown, number
 
@@ -27,6 +29,14 @@ _MOST = 100
 """Answers shown in each list; all of them are in the run's ``predictions.csv``."""
 _CHUNK, _CHUNKS = 2_000, 10
 """Characters of a chunk, and chunks, shown with an answer."""
+_PICTURES = {
+    "differences.png": "Where judge and people differ. Crosses far from the threshold are the surest mistakes, of the "
+    "judge or of the labels.",
+    "recall.png": "What another threshold would catch and pass. To tune for one: --operating-point.",
+    "cost.png": "What agreement costs. A candidate below the dashed line costs more than one that agrees as well.",
+    "calibration.png": "Whether a probability of .80 is right eight times in ten: on the diagonal it is.",
+}
+"""Of the page of what was learned, with their captions."""
 _NAMES = {
     (True, True): "both right",
     (False, True): "now right",
@@ -150,6 +160,7 @@ def write_learned(result: StudyResult) -> str:
         three=headline.of_study(result).notes,
         flips=flips(result.tested("untuned").answers, champion),
         mistakes=wrong,
+        pictures=_pictures(result),
         most=_MOST,
         chunk=_CHUNK,
         chunks=_CHUNKS,
@@ -158,6 +169,21 @@ def write_learned(result: StudyResult) -> str:
     )
     # Lone surrogates cannot be written.
     return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def _pictures(result: StudyResult) -> list[tuple[str, str]]:
+    """Return an image as a ``data:`` address and its caption, each."""
+    champion = result.tested("champion")
+    figures = study_figures(result)
+    figures |= judge_figures(champion.rows, champion.agreement, "the champion, on test")
+    pictures = []
+    for name, caption in _PICTURES.items():
+        if name in figures:
+            png = io.BytesIO()
+            figures[name].savefig(png, format="png")
+            data = base64.b64encode(png.getvalue()).decode()
+            pictures.append((f"data:image/png;base64,{data}", caption))
+    return pictures
 
 
 def diff(before: str, after: str) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ The judgments go through a judge; what its LM says – label, probability, quote
 here. Needs Chromium.
 """
 
+import re
 import sys
 import tempfile
 import time
@@ -19,8 +20,8 @@ from faith_dspy.report.judgment import write_html
 
 IMAGES = Path(__file__).resolve().parents[2] / "notebooks" / "images"
 PICTURES = {
-    "page": ((1100, 805), {}),
-    "page-dark": ((1100, 805), {"prefers_color_scheme": "dark"}),
+    "page": ((1100, 860), {}),
+    "page-dark": ((1100, 860), {"prefers_color_scheme": "dark"}),
     "page-phone": ((390, 1100), {}),
 }
 POLICY = [
@@ -45,20 +46,23 @@ RECORDS = [
         "id": "lamp",
         "question": "How long may I return a lamp?",
         "context": POLICY,
-        "answer": "You can return a lamp within 30 days. Keep the receipt. Sale items are refunded in full. "
+        "answer": "You can return a lamp within 30 days [1]. Keep the receipt [3]. Sale items are refunded in full [2]. "
         "Can I help you with anything else?",
+        "faithful": False,
     },
     {
         "id": "shipping",
         "question": "Is shipping free?",
         "context": POLICY,
         "answer": "Orders of 50 euros or more are shipped free.",
+        "faithful": True,
     },
     {
         "id": "dose",
         "question": "How many tablets may I take?",
         "context": LEAFLET,
         "answer": "Adults take two tablets every six hours. They should be taken with food.",
+        "faithful": True,
     },
     {
         "id": "child",
@@ -86,8 +90,12 @@ def says(asked):
     """The reply to one statement, with the probabilities of its label."""
     request = asked["messages"][-1]["content"]
     label, p, quote, why = next(
-        reply for text, reply in REPLIES.items() if f"Statement: {text}\n" in request
+        reply
+        for text, reply in REPLIES.items()
+        if f"Statement: {text}\n" in re.sub(r" \[\d\]", "", request)
     )
+    if quote and quote not in request:  # asked about other chunks: those that are cited
+        label, quote, why = "nothing", None, "The chunk says nothing about it."
     rest = (f'\nQuote: "{quote}"' if quote else "") + f"\nWhy: {why}"
     other = "partly" if label == "fully" else "fully"
     return {"tokens": [(label, {label: p, other: 1 - p}), (rest, {rest: 1.0})]}

@@ -8,7 +8,7 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.report.judgment import script_json, write_html
-from faith_dspy.schema import Judgment, StatementVerdict, Unscored
+from faith_dspy.schema import Citations, Judgment, StatementVerdict, Unscored
 from faith_dspy.text.sentences import sentences
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=2><!--<script> & \u2028 {{data}}"
@@ -377,6 +377,57 @@ def test_filter_search_and_sort(show):
     assert choose(page, "#search", "chunk of FULL") == ["full"]
     assert choose(page, "#search", "nowhere") == []
     assert page.texts(".empty") == ["No answer matches."]
+
+
+def test_answers_that_people_judged_otherwise(show):
+    """The list names where judge and people differ, whatever word the label is, and where a citation is wrong."""
+    supported = {"sentence_index": 0, "verdict": "fully_supported"}
+    wrong = {"cited_chunk_ids": (1,), "citations_support": False}
+
+    def item(key, label, statement=supported, **fields):
+        record = {"id": key, "context": ["It is.", "B."], "answer": "A is B [1]."}
+        scored = {"score": 1, "faithful": True}
+        return {**record, "faithful": label}, judged(
+            "A is B [1].", statement, **scored, **fields
+        )
+
+    page = show(
+        item("same", "yes"),
+        item("differs", "no"),
+        item("nobody", "perhaps"),
+        item("miscites", True, supported | wrong, citations=Citations(precision=0)),
+    )
+    options = page.texts("#outcome option")
+    assert "people disagree (1)" in options
+    assert "citations that do not support (1)" in options
+    assert "as people judged: 2 of 3 labelled" in page.texts(".tile p")
+    assert choose(page, "#outcome", "disagree") == ["differs"]
+    assert choose(page, "#outcome", "miscited") == ["miscites"]
+    assert page.texts(".s .miscites") == ["\u2060≠"]
+    assert page.texts(".chunk.by .cited") == ["cited"]
+
+
+def test_200_answers_a_page(show):
+    """The buttons turn pages; a filter begins at the first again."""
+    rows = [
+        ({"id": str(i), "answer": "A is B."}, judged("A is B.")) for i in range(450)
+    ]
+    page = show(*rows)
+    assert page.texts("#where") == ["1–200 of 450"]
+    assert page.js("earlier.disabled && !later.disabled")
+    page.point("#later", click=True)
+    page.wait("document.querySelectorAll('.card').length === 200")
+    assert page.texts("#where") == ["201–400 of 450"]
+    page.point("#later", click=True)
+    page.wait("document.querySelectorAll('.card').length === 50")
+    assert page.js("document.querySelector('.card:last-child .id').textContent") == (
+        "#450 · 449"
+    )
+    assert page.js("!earlier.disabled && later.disabled")
+    page.js(
+        "(sort.value = 'up', sort.dispatchEvent(new Event('change', {bubbles: true})))"
+    )
+    assert page.texts("#where") == ["1–200 of 450"]
 
 
 def test_citations_are_in_the_page(written):
