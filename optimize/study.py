@@ -83,7 +83,7 @@ def tune(
             ``cost=5`` (how much worse it is to pass an unfaithful answer than to fail a faithful one).
         budget: how much is tried, and on how many answers (`faith_dspy.optimize.plan.BUDGETS`).
         out: folder for the champion (default ``judges/<name of labels>``, of labels in memory ``judges/labels``).
-        prefer: ``agreement`` exports the best candidate, or a cheaper one that is shown not to be worse; ``cheapest``
+        prefer: ``agreement`` exports the best candidate, or a cheaper one that is not inferior; ``cheapest``
             the cheapest within one standard error of the best.
         max_flips: try injections and other perturbations on the pool, as `faith-dspy stress` does; a champion whose
             verdicts a kind of injection flips in a larger share is exported, but not promoted.

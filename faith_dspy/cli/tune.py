@@ -84,7 +84,7 @@ class TuneOptions:
         Literal["agreement", "cheapest"],
         cli.option(
             "--prefer",
-            "Export the best, or a cheaper one that is shown not to be worse (agreement); or the cheapest within one "
+            "Export the best, or a cheaper one that is not inferior (agreement); or the cheapest within one "
             "standard error of the best (cheapest).",
             "agreement|cheapest",
         ),
@@ -122,7 +122,7 @@ def tune(
 
     LABELS is split by context into a pool and a testset (or keeps its own, when lines have split=test beside train or
     dev). Every candidate is cross-fitted on the pool: lexical features, the LM calibrated, both, the shipped default
-    recalibrated, a cascade. The best is exported, or a cheaper one that is shown not to be worse; the testset is opened
+    recalibrated, a cascade. The best is exported, or a cheaper one that is not inferior; the testset is opened
     once.
 
     quick takes up to 80 answers of the pool and 120 of the testset; standard 200 and 400; thorough takes all and tries

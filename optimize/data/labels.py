@@ -309,12 +309,12 @@ def _split_and_power(examples: Sequence[LabelledExample]) -> dict[str, Any]:
             f"a fair one {FEW} answers."
         )
     to_show = _power([*splits.pool, *splits.test], splits.test)
-    enough = {"to tune": "yes", "to test": to_test, "to show": f"{to_show}."}
+    enough = {"to tune": "yes", "to test": to_test, "to show a gain": f"{to_show}."}
     return {"split": by_part, "enough": enough}
 
 
 def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> str:
-    """What gain in balanced accuracy these labels would show at even odds, and how many more show two thirds of it."""
+    """The gain in balanced accuracy that these labels detect half of the time, and how many more detect two thirds."""
     n, sources = len(examples), len({e.group_key for e in examples})
     subject = f"{counted(n, 'answer')} from {counted(sources, 'source')}"
     rarer = min(count_sources(test).values())
@@ -323,11 +323,11 @@ def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample])
     points = 100 * detectable_gain(test)
     smaller = round(points * 2 / 3)
     more = roughly(math.ceil(n * ((points / smaller) ** 2 - 1)))
-    return f"{subject}: a gain of about {points:.0f} points would be seen, at even odds; {more} more for {smaller}"
+    return f"{subject}: 50 % power to detect {points:.0f} points; {more} more for {smaller}"
 
 
 def detectable_gain(test: Sequence[LabelledExample]) -> float:
-    """Return the difference in balanced accuracy that has even odds to be shown on these answers (paired, 95 %).
+    """Return the difference in balanced accuracy that these answers detect with 50 % power (paired, 95 %).
 
     Half the interval of a paired difference, 1.96 · √(d/4 · (1/n₊ + 1/n₋)), where the judges differ on a share d of the
     answers (`_DIFFER`) and answers over one context tell as much as others: an estimate on the bold side.

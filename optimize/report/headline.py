@@ -140,7 +140,7 @@ def notes_of(result: StudyResult, reason: str, point: OperatingPoint) -> list[st
     notes = [f"{_chosen_on(result)}: {reason}."]
     if not result.variant(result.champion).lm_share:
         notes.append(
-            "The champion asks no LM: on the pool nothing that does was shown to be better."
+            "The champion asks no LM: on the pool nothing that does was significantly better."
         )
     if result.split.get("cross_fitted"):
         notes.append(_FIRST_IMPRESSION.format(n=result.test[0].agreement.n))
@@ -173,11 +173,11 @@ def _operating_point_note(result: StudyResult, point: OperatingPoint) -> str:
 
 
 def not_shown(result: StudyResult) -> str:
-    """Return ``not shown better than chance``, or than its own untuned judge; nothing of a champion that is both."""
+    """Return ``not significantly better than chance``, or than its own untuned judge; nothing where it is both."""
     if not better_than_chance(result.tested("champion").agreement):
-        return "not shown better than chance"
+        return "not significantly better than chance"
     if result.comparisons[UNTUNED].verdict != "better":
-        return "not shown better than its own untuned judge"
+        return "not significantly better than its own untuned judge"
     return ""
 
 
@@ -188,7 +188,9 @@ def shortfalls(result: StudyResult) -> list[str]:
     sentences = []
     if not better_than_chance(champion.agreement):
         accuracy = estimate(champion.agreement.balanced_accuracy)
-        sentences.append(f"the champion is not shown better than chance: {accuracy}.")
+        sentences.append(
+            f"the champion is not significantly better than chance: {accuracy}."
+        )
     rivals = (UNTUNED, LEXICAL) if champion.lm_share else (UNTUNED,)
     comparisons = [result.comparisons[name] for name in rivals]
     return sentences + [c.sentence for c in comparisons if c.verdict != "better"]
@@ -270,7 +272,7 @@ def _next(m: Measured) -> str:
         half = (accuracy.high - accuracy.low) / 2
         more = round(a.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1))
         return (
-            f"label {roughly(max(1, more))} more answers to test on: it is not shown better than chance."
+            f"label {roughly(max(1, more))} more answers to test on: it is not significantly better than chance."
             f"{_until_then(m)}"
         )
     if not m.comparisons:

@@ -1,6 +1,6 @@
 """The champion: chosen among the candidates on the pool, then measured once on the testset beside its baselines.
 
-Chosen is the best estimate, or a cheaper one that is shown not to be worse. A candidate's score is one minus the Brier
+Chosen is the best estimate, or a cheaper one that is not inferior. A candidate's score is one minus the Brier
 score of its cross-fitted probabilities, both labels weighing the same. It is a proper score, so it compares a judge
 that ranks with one that only tells verdicts; it is a mean over answers, so no fold's zero can shift it; and of the
 criteria tried it chose best with few labels (optimize/LOG.md).
@@ -96,7 +96,7 @@ def choose(candidates: Sequence[Candidate], prefer: Prefer) -> Choice:
         if prefer == "cheapest" and _within_one_error(behind[name]):
             reason = f"it is the cheapest within one standard error of {top.name}"
         elif prefer == "agreement" and not_inferior(c.result.rows, top.rows):
-            reason = f"it costs less than {top.name}, and is shown not to be worse"
+            reason = f"it costs less than {top.name}, and is not inferior"
         else:
             continue
         champion = c

@@ -130,16 +130,16 @@ def decide_promotion(
     """Decide whether a study's champion takes the alias: from the champion whose study is ``present`` (None: unknown),
     or as the ``first``.
 
-    It must be shown better than chance, and not worse than what costs no labels or no LM. One that was only
-    cross-fitted replaces none that was tested, or may have been. If both were tested on the same answers, one shown
-    better replaces the present champion, and one shown worse does not. Otherwise it must be shown better than its own
-    untuned judge.
+    It must be significantly better than chance, and not worse than what costs no labels or no LM. One that was only
+    cross-fitted replaces none that was tested, or may have been. If both were tested on the same answers, one that is
+    significantly better replaces the present champion, and one that is significantly worse does not. Otherwise it
+    must be significantly better than its own untuned judge.
     """
     champion, comparisons = result.tested("champion").agreement, result.comparisons
     if result.held_back:
         return Decision(False, "it was held back under stress")
     if not better_than_chance(champion):
-        return Decision(False, "it is not shown better than chance")
+        return Decision(False, "it is not significantly better than chance")
     for name, comparison in comparisons.items():
         if name in CHEAPER and comparison.verdict == "worse":
             return Decision(False, f"it is worse than {CHEAPER[name]}")
@@ -159,9 +159,11 @@ def decide_promotion(
         if against.verdict != "inconclusive":
             reason = f"it is {against.verdict} than {facts}"
             return Decision(against.verdict == "better", reason)
-        context = f", and not shown worse than {facts}"
+        context = f", and not significantly worse than {facts}"
     if comparisons[UNTUNED].verdict != "better":
-        return Decision(False, "it is not shown better than its own untuned judge")
+        return Decision(
+            False, "it is not significantly better than its own untuned judge"
+        )
     return Decision(True, f"it is better than its own untuned judge{context}")
 
 

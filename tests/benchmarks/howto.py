@@ -1,13 +1,15 @@
 """Makes the outputs that optimize/HOWTO.md shows: python -m tests.benchmarks.howto [FOLDER]
 
 Runs its commands in a folder, on the shipped `quickstart` labels as a CSV. The LM is scripted: a server that answers
-under the name of a hosted model by comparing words. So calls, tokens and the estimate of dollars are what a hosted
-model would take, up to the length of its replies, and agreement is not.
+under the name of a hosted model, knows the labels, and is right about five statements in six; it counts four characters
+as a token. Calls are those that a hosted model would get, tokens and dollars roughly; agreement says nothing about it.
 """
 
 import csv
 import json
+import math
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -19,20 +21,48 @@ from chat_server import ChatServer
 
 from faith_dspy.eval_sets.catalog import load
 
-from .run_notebooks import compare_words
-
 LM = "openai/gpt-4o-mini"
+TUNE = f"--lm {LM} --variants answer,sentence"
 COMMANDS = (
     "faith-dspy labels audit labels.csv",
-    f"faith-dspy tune labels.csv --lm {LM} --budget quick",
+    f"faith-dspy tune labels.csv {TUNE}",
     "faith-dspy study show judges/labels --details",
     "cat judges/labels/CARD.md",
-    f"faith-dspy tune labels.csv --lm {LM} --budget quick --operating-point recall=0.9 --out judges/recall",
-    f"faith-dspy tune more.csv --test test.jsonl --lm {LM} --budget quick --out judges/more",
-    "faith-dspy study compare judges/more judges/labels",
+    f"faith-dspy tune labels.csv {TUNE} --operating-point recall=0.9 --out judges/recall",
+    f"faith-dspy tune first.csv --test test.csv {TUNE} --out judges/first",
+    f"faith-dspy tune more.csv --test test.csv {TUNE} --out judges/more",
+    "faith-dspy study compare judges/more judges/first",
     "faith-dspy judge --lm none --answer 'The kettle holds 1.7 litres [0]. It has a guarantee [0].' "
     "--context 'The kettle holds 1.7 litres.' --context 'It has a two-year guarantee.'",
 )
+
+
+class Hosted(ChatServer):
+    """A scripted server that counts tokens by the length of what is asked and said."""
+
+    def completion(self, asked):
+        """The reply, with a token for four characters; nothing comes from a cache."""
+        reply = super().completion(asked)
+        prompt = sum(len(m["content"]) for m in asked["messages"]) // 4
+        said = 1 + len(reply["choices"][0]["message"]["content"]) // 4
+        usage = {"prompt_tokens": prompt, "completion_tokens": said}
+        return reply | {"usage": usage | {"total_tokens": prompt + said}}
+
+
+def right_about_most(examples):
+    """A reply to each statement: the label's probability, on the wrong side of .5 for one in six."""
+    supported = {e.answer: e.label for e in examples}
+    for e in examples:
+        supported |= {s.text: s.verdict == "fully_supported" for s in e.statements}
+
+    def says(asked):
+        statement = ChatServer.statement(asked)
+        noise = random.Random(statement).gauss(1.5, 1.5)
+        log_odds = noise if supported.get(statement, True) else -noise
+        p = 1 / (1 + math.exp(-log_odds))
+        return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+    return says
 
 
 def write_csv(path, examples):
@@ -49,8 +79,16 @@ def write_csv(path, examples):
 def main():
     """Run them all, and print each with its output."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
-    write_csv(folder / "labels.csv", load("quickstart"))
-    server = ChatServer(says=compare_words, models=[{"id": LM.partition("/")[2]}])
+    examples = load("quickstart")
+    sources = sorted({e.group_key for e in examples})
+    parts = {"first": sources[:12], "more": sources[:26], "test": sources[26:]}
+    write_csv(folder / "labels.csv", examples)
+    for name, wanted in parts.items():
+        part = [e for e in examples if e.group_key in wanted]
+        write_csv(folder / f"{name}.csv", part)
+    server = Hosted(
+        says=right_about_most(examples), models=[{"id": LM.partition("/")[2]}]
+    )
     bin_folder = Path(sys.executable).parent
     env = os.environ | {
         "OPENAI_API_KEY": "none",

@@ -46,8 +46,8 @@ RECORDS = [
         "id": "lamp",
         "question": "How long may I return a lamp?",
         "context": POLICY,
-        "answer": "You can return a lamp within 30 days [1]. Keep the receipt [3]. Sale items are refunded in full [2]. "
-        "Can I help you with anything else?",
+        "answer": "You can return a lamp within 30 days [1]. Keep the receipt [3]. "
+        "Sale items are refunded in full [2]. Can I help you with anything else?",
         "faithful": False,
     },
     {

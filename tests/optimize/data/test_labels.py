@@ -277,7 +277,7 @@ def test_an_audit_counts_and_shows_the_split():
     assert found["enough"] == {
         "to tune": "yes",
         "to test": "hardly, 44 answers that tuning does not see. Few answers: read the interval, not the figure.",
-        "to show": "132 answers from 33 sources: a gain of about 17 points would be seen, at even odds; "
+        "to show a gain": "132 answers from 33 sources: 50 % power to detect 17 points; "
         "about 190 more for 11.",
     }
 
@@ -289,7 +289,7 @@ def test_what_labels_are_enough_for(audited):
     assert enough["to test"].startswith(
         "no: a test takes 8 answers of each label over 4 sources each"
     )
-    assert enough["to show"].endswith(
+    assert enough["to show a gain"].endswith(
         "no gain yet; it takes 10 sources in the test part, these have 0."
     )
     assert audited([{}] * 4)["enough"]["to tune"].startswith(

@@ -172,7 +172,7 @@ BETWEEN = (
         (right(7), BEHIND, "label more answers like these and tune on them"),
         # A lead that may be luck leaves the choice, with both prices.
         (right(11), BY_LUCK, BETWEEN),
-        (right(11), BETTER, "it is not shown better than chance."),
+        (right(11), BETTER, "it is not significantly better than chance."),
     ],
 )
 def test_a_deficit_or_a_lucky_lead_on_few_answers(found, comparisons, said):
@@ -234,7 +234,7 @@ def test_how_often_the_testset_was_opened_is_said(opened, said):
         # .55 ± .171, with t of the rarer label's 20 sources: 40 · ((.171 / .05)² − 1) = 428
         (
             {"agreement": agreement(right(11))},
-            "label about 430 more answers to test on: it is not shown better than",
+            "label about 430 more answers to test on: it is not significantly better than",
         ),
     ],
 )
@@ -245,16 +245,20 @@ def test_the_next_step_follows_from_what_is_shown(changes, said):
 @pytest.mark.parametrize(
     ("champion", "untuned", "said"),
     [
-        (right(8), right(0), "not shown better than chance"),
-        (right(18), right(18), "not shown better than its own untuned judge"),
+        (right(8), right(0), "not significantly better than chance"),
+        (right(18), right(18), "not significantly better than its own untuned judge"),
         (right(18), right(0), ""),
         (right(20), right(0), ""),
         (
             by_source(9),
             by_source(9),
-            "not shown better than chance",
+            "not significantly better than chance",
         ),  # whatever its interval
-        (by_source(10), by_source(10), "not shown better than its own untuned judge"),
+        (
+            by_source(10),
+            by_source(10),
+            "not significantly better than its own untuned judge",
+        ),
     ],
 )
 def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
@@ -277,7 +281,9 @@ def test_what_a_required_gain_lacks():
     assert free.startswith("the champion against lexical-baseline: inconclusive")
     assert shortfalls(study(right(20), test=(champion, untuned, lexical))) == []
     chance, tied, *_ = shortfalls(study(right(8), right(8)))
-    assert chance.startswith("the champion is not shown better than chance: .40")
+    assert chance.startswith(
+        "the champion is not significantly better than chance: .40"
+    )
     assert tied.startswith("the champion against untuned: inconclusive")
 
 

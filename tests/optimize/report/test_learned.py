@@ -101,3 +101,10 @@ def test_long_contexts_are_cut_and_say_so():
     text = page(rows([0.8, None, 0.7, 0.95], **long))
     assert "The other chunks are left out here" in text
     assert "never shown" not in text
+
+
+def test_pictures_are_in_the_page():
+    """Four charts with captions; the page fetches none of them."""
+    text = page(rows([0.8, 0.4, 0.7, 0.95]))
+    assert text.count('<img src="data:image/png;base64,') == 4
+    assert text.count("<figcaption>") == 4

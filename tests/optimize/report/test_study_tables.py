@@ -6,7 +6,13 @@ from made import rows
 from rich.console import Console
 
 from faith_dspy.optimize.report.pages import card, links, variant_markdown
-from faith_dspy.optimize.report.plots import judge_figures, study_figures
+from faith_dspy.optimize.report.plots import (
+    agreement_by_cost,
+    differences,
+    judge_figures,
+    recall_by_threshold,
+    study_figures,
+)
 from faith_dspy.optimize.report.tables import (
     by_group,
     compare_studies,
@@ -155,7 +161,8 @@ def test_figures_are_drawn_of_what_is_there(study):
     figures = study_figures(study) | judge_figures(
         champion.rows, champion.agreement, "champion"
     )
-    assert set(figures) == {"roc.png", "confusion.png", "calibration.png"}
+    of_study = {"roc.png", "cost.png", "recall.png", "differences.png"}
+    assert set(figures) == of_study | {"confusion.png", "calibration.png"}
     curves = [line.get_label() for line in figures["roc.png"].axes[0].lines]
     assert [c.partition(" ")[0] for c in curves if "hance" not in c] == [
         "champion",
@@ -169,6 +176,39 @@ def test_figures_are_drawn_of_what_is_there(study):
         for r in champion.rows
     )
     assert set(judge_figures(unscored, champion.agreement, "none")) == {"confusion.png"}
+
+
+def test_recall_over_the_threshold():
+    """Unfaithful .2 and .6, faithful .4 and .9: above .2 half are caught, above .6 all; above .4 half still pass."""
+    four = rows([0.2, 0.4, 0.6, 0.9], [False, True, False, True])
+    caught, passed, mark = recall_by_threshold([r.row for r in four], 0.5).axes[0].lines
+    assert (
+        list(caught.get_xdata()) == list(passed.get_xdata()) == [0, 0.2, 0.4, 0.6, 0.9]
+    )
+    assert list(caught.get_ydata()) == [0, 0.5, 0.5, 1, 1]
+    assert list(passed.get_ydata()) == [1, 1, 0.5, 0.5, 0]
+    assert list(mark.get_xdata()) == [0.5, 0.5]
+
+
+def test_where_judge_and_people_differ():
+    """Of five answers the judge passes an unfaithful one, .6, and fails a faithful one, .4; one is unscored."""
+    five = rows([0.2, 0.4, 0.6, 0.9, None], [False, True, False, True, True])
+    agree, differ = differences([r.row for r in five]).axes[0].lines
+    assert (agree.get_label(), list(agree.get_xdata())) == ("agree: 2", [0.2, 0.9])
+    assert (differ.get_label(), list(differ.get_xdata())) == ("differ: 2", [0.4, 0.6])
+
+
+def test_agreement_against_cost(study):
+    """Each candidate is drawn, the champion as a star, and the front only rises."""
+    lines = agreement_by_cost(study).axes[0].lines
+    names = {line.get_label(): line for line in lines if line.get_linestyle() == "None"}
+    assert set(names) == {v.name for v in study.variants if v.levels.answers}
+    assert [n for n, line in names.items() if line.get_marker() == "*"] == [
+        study.champion
+    ]
+    (front,) = (line for line in lines if line.get_linestyle() == "--")
+    heights = list(front.get_ydata())
+    assert heights == sorted(set(heights))
 
 
 def test_studies_in_eighty_columns(study):

@@ -20,7 +20,7 @@ HELD = {"held_back": ("injection: tool results: flipped 1.00 of 2 verdicts.",)}
 @pytest.mark.parametrize(
     ("champion", "untuned", "present", "promoted", "reason"),
     [
-        # Tested on other answers, under corrected labels too, it must be shown better than its own untuned judge.
+        # Tested on other answers, under corrected labels too, it must be better than its own untuned judge.
         (
             MOSTLY,
             WRONG,
@@ -47,7 +47,7 @@ HELD = {"held_back": ("injection: tool results: flipped 1.00 of 2 verdicts.",)}
             MOSTLY,
             ELSEWHERE,
             False,
-            "it is not shown better than its own untuned judge",
+            "it is not significantly better than its own untuned judge",
         ),
         # Tested on the same answers, a difference that is shown decides. All right against all wrong: 100 points.
         (
@@ -70,22 +70,22 @@ HELD = {"held_back": ("injection: tool results: flipped 1.00 of 2 verdicts.",)}
             WRONG,
             RIGHT,
             True,
-            "it is better than its own untuned judge, and not shown worse than the present",
+            "it is better than its own untuned judge, and not significantly worse than the present",
         ),
         (
             RIGHT,
             RIGHT,
             RIGHT,
             False,
-            "it is not shown better than its own untuned judge",
+            "it is not significantly better than its own untuned judge",
         ),
         # What no comparison can earn: no better than chance, or worse than what costs less.
-        (WRONG, WRONG, None, False, "it is not shown better than chance"),
+        (WRONG, WRONG, None, False, "it is not significantly better than chance"),
         (OFTEN, RIGHT, None, False, "it is worse than the untuned judge"),
     ],
 )
 def test_who_takes_the_alias(champion, untuned, present, promoted, reason):
-    """A champion is replaced by one shown better on its answers, or else by one shown better than no tuning."""
+    """A champion is replaced by one better on its answers, or else by one better than no tuning."""
     found = decide_promotion(study(champion, untuned), present and study(present))
     assert found.promoted is promoted
     assert found.reason.startswith(reason)
@@ -150,7 +150,7 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
     """
     nobody = "but not @champion: it"
     assert registered(study(WRONG, study_id="none")) == (
-        f"1, {nobody} is not shown better than chance.",
+        f"1, {nobody} is not significantly better than chance.",
         {},
     )
     assert registered(study(RIGHT, WRONG, study_id="held", **HELD)) == (
