@@ -112,6 +112,12 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """The user's own instructions, added to the top of both prompts, extraction's and verification's."""
     system_prompt: str = ""
     """The user's own words in place of the top of both prompts; of our question the form of the reply is left."""
+    nearest_demos: int = Field(default=0, ge=0)
+    """Of the labelled examples in a prompt show so many, those nearest to the statement; 0: all, the same each time.
+    Other examples before each statement leave the server's prefix cache nothing to keep."""
+    embedder: str | None = None
+    """By whose vectors they are near: an embedding model by DSPy's name, such as openai/text-embedding-3-small. None:
+    TF-IDF of the statements, which needs the ``tune`` extra."""
     cite: bool = False
     """Ask the LM for the ids of supporting chunks. Without it they are found by shared words."""
     citations_from: int | None = Field(default=None, ge=0, le=1)
@@ -143,6 +149,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         "abstention",
         "max_statements",
         "citations_from",
+        "nearest_demos",
         mode="before",
     )
     @classmethod

@@ -20,7 +20,7 @@ name = "sentence"                 # one that exists ...
 name = "careful"                  # ... or one of your own: any option of JudgeConfig, and
 granularity = "sentence"
 instruction = "every_detail"
-optimizer = "bootstrap"           # none when it is left out
+optimizer = "gepa"                # none when it is left out; yours: module:function
 lm = "openai/gpt-4o-mini"         # the study's when it is left out
 """
 
@@ -48,12 +48,15 @@ from faith_dspy.errors import ConfigError, InputError, describe_invalid
 from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
-from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
+from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
+from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort, own_optimizer
 from faith_dspy.optimize.data.splits import Parts
 
 WHOLE = "answer"
 """The variant every study includes: the whole answer, one verdict, nothing tuned."""
 
+NEAREST = 4
+"""Labelled examples that a prompt shows where they are chosen for each statement."""
 BudgetName = Literal["quick", "standard", "thorough"]
 Prefer = Literal["agreement", "cheapest"]
 _Count = Annotated[int, Field(ge=1)]
@@ -96,6 +99,10 @@ class Variant(_Model):
             return shipped.model_dump() | declared
         fields = {k: v for k, v in declared.items() if k in cls.model_fields}
         options = {k: v for k, v in declared.items() if k not in fields}
+        if fields.get("optimizer") == "knn":
+            options.setdefault("nearest_demos", NEAREST)
+        if fields.get("optimizer") == "bootstrap":
+            options.setdefault("reasoning", "before")
         try:
             config = JudgeConfig.make(**options)
         except ConfigError as exc:
@@ -110,9 +117,14 @@ class Variant(_Model):
     def _checked_optimizer(cls, name: Any) -> Any:
         if name in (None, "none"):
             return None
-        if name not in OPTIMIZERS:
+        if ":" in str(name):
+            try:
+                own_optimizer(str(name))
+            except ConfigError as exc:
+                raise ValueError(str(exc).rstrip(".")) from exc
+        elif name not in OPTIMIZERS:
             raise ValueError(
-                f"there is no optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}"
+                f"there is no optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}, or module:function"
             )
         return name
 
@@ -162,6 +174,7 @@ class Options(Spending):
     budget: BudgetName = "quick"
     out: Path | None = None
     prefer: Prefer = "agreement"
+    evidence_weight: float = Field(default=EVIDENCE_WEIGHT, ge=0, le=1)
     max_flips: float | None = Field(default=None, ge=0, le=1)
     seed: int = 0
     variants: Annotated[
@@ -240,9 +253,17 @@ _SHIPPED: dict[str, dict[str, str]] = {
         "description": "each sentence, with examples that the LM got wrong",
         "optimizer": "mistakes",
     },
+    "sentence-knn": {
+        "description": "each sentence, with the labelled examples nearest to it shown",
+        "optimizer": "knn",
+    },
     "sentence-bootstrap": {
-        "description": "each sentence, with bootstrapped examples shown",
+        "description": "each sentence, reasoning before the verdict as a teacher does",
         "optimizer": "bootstrap",
+    },
+    "sentence-guidelines": {
+        "description": "each sentence, rules made of the annotators' reasons",
+        "optimizer": "guidelines",
     },
     "sentence-mipro": {
         "description": "each sentence, instruction and examples by MIPROv2",
@@ -251,6 +272,11 @@ _SHIPPED: dict[str, dict[str, str]] = {
     "sentence-gepa": {
         "description": "each sentence, instruction rewritten from feedback by GEPA",
         "optimizer": "gepa",
+    },
+    "statement-gepa": {
+        "description": "extracted statements, both instructions rewritten by GEPA",
+        "optimizer": "gepa",
+        "granularity": "statement",
     },
     "statement-few-shot": {
         "description": "extracted statements, labelled examples shown",
@@ -303,7 +329,10 @@ def plan(options: Options) -> Plan:
     if isinstance(options.variants, Path):
         return _read(options.variants, options)
     variants = []
-    for v in options.variants or budget_variants(options.budget, options.lm):
+    names = options.variants or budget_variants(options.budget, options.lm)
+    if options.reflection_lm and "statement" in names and "statement-gepa" not in names:
+        names = (*names, "statement-gepa")
+    for v in names:
         if isinstance(v, str) and v not in VARIANTS:
             raise ConfigError(
                 f"there is no variant {v!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)."

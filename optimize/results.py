@@ -5,6 +5,8 @@ Terminal, MLflow, card and exported judge are made from it. A study.json of anot
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,7 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment, LabelledExample, RawJudgment, Usage
-from faith_dspy.scoring.agreement import Agreement, JudgeAgreement
+from faith_dspy.scoring.agreement import (
+    Agreement,
+    JudgeAgreement,
+    evidence_counts,
+)
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.scoring.score import statement_features
@@ -52,6 +58,8 @@ class Row(_Result):
     """Whether the judge passes it; None: unscored."""
     probability: float | None
     """What answers are ranked by (`Judgment.ranking`)."""
+    evidence: tuple[int, int, int] | None = None
+    """Chunk ids that judge and people both name, the judge, and people; None where people name none."""
 
 
 class JudgedAnswer(_Result):
@@ -124,6 +132,14 @@ class JudgedAnswer(_Result):
         return self.judgment.ranking
 
     @property
+    def evidence(self) -> tuple[int, int, int] | None:
+        counts = evidence_counts(self.example, self.judgment)
+        both, judge, people = (
+            (sum(n) for n in zip(*counts, strict=True)) if counts else (0, 0, 0)
+        )
+        return (both, judge, people) if people else None
+
+    @property
     def row(self) -> Row:
         """What statistics need of it."""
         return Row(**{name: getattr(self, name) for name in Row.model_fields})
@@ -154,6 +170,35 @@ class Comparison(_Result):
     sentence: str
 
 
+class PromptGain(_Result):
+    """Compiled prompts against the seed's own, on answers of the pool that neither saw, the LM calibrated."""
+
+    comparison: Comparison
+    compiled: JudgeAgreement
+    seed: JudgeAgreement
+    metric_calls: int
+    """Predictions that the optimizer compared with labels."""
+    seconds: float
+    """That compiling took."""
+
+
+def word_diff(before: str, after: str) -> list[tuple[str, str]]:
+    """Return word by word what is the ``same``, ``gone`` and ``new``, each with its text.
+
+    Joined, all but the new is ``before``, and all but the gone ``after``.
+    """
+    a, b = (re.findall(r"\s+|\S+", text) for text in (before, after))
+    pieces = []
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    for kind, a1, a2, b1, b2 in matcher.get_opcodes():
+        gone, new = "".join(a[a1:a2]), "".join(b[b1:b2])
+        if kind == "equal":
+            pieces.append(("same", new))
+        else:
+            pieces += [("gone", gone), ("new", new)]
+    return [(kind, text) for kind, text in pieces if text]
+
+
 class JudgeResult(_Result):
     """One judge on one part: on the pool to choose by, on test to believe."""
 
@@ -179,9 +224,9 @@ class JudgeResult(_Result):
     """One line: what is asked, and how replies become verdicts."""
     params: dict[str, str | int] = Field(default_factory=dict)
     """What a variant was made of: granularity, instruction, optimizer, LM and seed; empty for others."""
-    status: Literal["done", "skipped"] = "done"
+    status: Literal["done", "skipped", "failed"] = "done"
     note: str | None = None
-    """Why it was skipped."""
+    """Why it was skipped, or failed."""
     score: float | None = None
     """What the champion is chosen by (`faith_dspy.optimize.select.champion`)."""
     behind: Difference | None = None
@@ -191,6 +236,24 @@ class JudgeResult(_Result):
     """Per predictor: instructions and demos."""
     seed_prompts: dict[str, Any] = Field(default_factory=dict)
     """The same before compiling; empty where nothing was compiled."""
+
+    gain: PromptGain | None = None
+    """Of its compiled prompts over the seed's; None where nothing was compiled, or it could not be measured."""
+
+    @property
+    def changes(self) -> list[str]:
+        """What compiling changed in the prompts, a sentence for each predictor."""
+        sentences = []
+        for name, prompt in self.prompts.items():
+            seed = self.seed_prompts.get(name, prompt)
+            pieces = word_diff(seed["instructions"], prompt["instructions"])
+            parts = [f"{len(prompt['demos'])} examples"] if prompt["demos"] else []
+            for kind, what in (("new", "put in"), ("gone", "taken out")):
+                words = " … ".join(" ".join(t.split()) for k, t in pieces if k == kind)
+                if words.strip(" …"):
+                    parts.append(f"{what} “{shortened(words)}”")
+            sentences.append(f"{name}: {', '.join(parts) or 'as it was'}")
+        return sentences
 
     @property
     def agreement(self) -> Agreement:
@@ -222,6 +285,15 @@ class GroupResult(_Result):
     n: int
     agreement: Agreement | None = None
     """None with too few answers of a label."""
+
+
+MAX_WORDS = 300
+"""Characters of a change that are quoted."""
+
+
+def shortened(text: str) -> str:
+    """Return a text cut at a length that fits a table's note."""
+    return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]} …"
 
 
 class StudySetup(_Result):
@@ -258,6 +330,8 @@ class StudyResult(StudySetup):
     """One annotator against the majority of the others, where the labels hold several."""
     classifier: Classifier | None = None
     """The champion's; None for the untuned judge."""
+    evidence_weight: float | None = None
+    """Of chunk ids in the choice; None where labels name none."""
     opened: int | None = None
     """How many studies have opened this testset, this one included; None where nobody counts."""
     seconds: float = 0.0

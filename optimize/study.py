@@ -19,7 +19,7 @@ from faith_dspy.io.readers import name_of
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
 from faith_dspy.optimize.classifier.fitting import check_recall
-from faith_dspy.optimize.compile.optimizers import PROPOSING
+from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
 from faith_dspy.optimize.data.labels import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
 from faith_dspy.optimize.plan import (
@@ -56,6 +56,7 @@ def tune(
     budget: BudgetName = "quick",
     out: str | Path | None = None,
     prefer: Prefer = "agreement",
+    evidence_weight: float = EVIDENCE_WEIGHT,
     max_flips: float | None = None,
     seed: int = 0,
     minutes: float | None = None,
@@ -78,13 +79,15 @@ def tune(
         api_base: the address of your own endpoint.
         api_key: its key; else the provider's environment variable counts.
         timeout: seconds a call of any LM may take, as for `faith_dspy.Judge`.
-        reflection_lm: the LM that proposes instructions (mipro, gepa); default: the judged one.
+        reflection_lm: the LM that proposes instructions (gepa, mipro, guidelines), and the teacher (bootstrap);
+            default: the judged one. With it, a study that tries ``statement`` tries ``statement-gepa``, too.
         operating_point: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
             ``cost=5`` (how much worse it is to pass an unfaithful answer than to fail a faithful one).
         budget: how much is tried, and on how many answers (`faith_dspy.optimize.plan.BUDGETS`).
         out: folder for the champion (default ``judges/<name of labels>``, of labels in memory ``judges/labels``).
         prefer: ``agreement`` exports the best candidate, or a cheaper one that is not inferior; ``cheapest``
             the cheapest within one standard error of the best.
+        evidence_weight: of the F1 of chunk ids, in the optimizers' metric and in the choice, where labels name chunks.
         max_flips: try injections and other perturbations on the pool, as `faith-dspy stress` does; a champion whose
             verdicts a kind of injection flips in a larger share is exported, but not promoted.
         seed: of the split, the folds, and the optimizers.
@@ -161,7 +164,7 @@ def run(
         made = candidates(
             asked.replies, parts.pool, options.seed, options.operating_point
         )
-        choice = choose(made, options.prefer)
+        choice = choose(made, options.prefer, options.evidence_weight)
         opened = None
         if not parts.cross_fitted:
             opened = track.count_openings(label_set_hash(parts.test))
@@ -186,8 +189,8 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     )
     for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
         preflight(judge_of(variant, options).lm if variant.lm else lm)
-    proposes = any(v.optimizer in PROPOSING for v in planned.variants)
-    if options.reflection_lm is not None and proposes:
+    compiles = any(v.optimizer for v in planned.variants)
+    if options.reflection_lm is not None and compiles:
         preflight(make_lm(options.reflection_lm, timeout=timeout))
     all_parts = [parts.splits.pool, parts.splits.test or parts.test]
     return StudySetup(
@@ -264,6 +267,7 @@ def _result(
         groups=by_group(tested.results[0].answers),
         ceiling=annotator_agreement([*_labelled(study.parts), *study.parts.test]),
         classifier=champion.judge.cascade[-1].classifier,
+        evidence_weight=_weight(study),
         opened=opened,
         usage=meter.usage,
         replayed=meter.replayed,
@@ -276,6 +280,12 @@ def _result(
     )
     notes = notes_of(result, choice.reason, study.options.operating_point)
     return result.model_copy(update={"notes": tuple(notes)})
+
+
+def _weight(study: Study) -> float | None:
+    """Of chunk ids in the choice; None where people name none."""
+    named = [s.supporting_chunk_ids for e in study.parts.pool for s in e.statements]
+    return study.options.evidence_weight if any(named) else None
 
 
 _IN_MANIFEST = {
@@ -347,7 +357,14 @@ def study_id(
     by its numbers; variants with every option, their optimizer and order. Limits do not count: a study that ran out of
     them goes on when it is given more.
     """
-    counted = {"seed", "operating_point", "reflection_lm", "prefer", "max_flips"}
+    counted = {
+        "seed",
+        "operating_point",
+        "reflection_lm",
+        "prefer",
+        "max_flips",
+        "evidence_weight",
+    }
     packages = "faith_dspy", "dspy", "scikit-learn"
     return digest(
         [

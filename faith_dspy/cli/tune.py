@@ -89,6 +89,16 @@ class TuneOptions:
             "agreement|cheapest",
         ),
     ] = "agreement"
+    evidence_weight: Annotated[
+        float,
+        cli.option(
+            "--evidence-weight",
+            "Weight of the F1 of chunk ids, in the optimizers' metric and in the choice, where labels name chunks.",
+            "0..1",
+            min=0,
+            max=1,
+        ),
+    ] = 0.2
     seed: Annotated[
         int, cli.option("--seed", "Seed of the split, folds and optimizers.", "N")
     ] = 0

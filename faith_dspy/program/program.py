@@ -174,7 +174,7 @@ class FaithfulnessProgram(dspy.Module):
         self, statements: Sequence[Statement], question: str, chunks: Sequence[Chunk]
     ) -> tuple[list[RawVerdict], int]:
         """Return the LM's verdicts, and how many of a joint reply had to be asked for one by one."""
-        lm, demos = dspy.settings.lm, self.verify.predict.demos
+        lm, demos = dspy.settings.lm, self.verify.predict.shown_demos
         for _ in range(MAX_CUTS):
             room = context_bytes(lm, demos)
             if self.window is not None:

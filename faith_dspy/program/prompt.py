@@ -16,6 +16,7 @@ import dspy
 from dspy import Signature
 from dspy.adapters import ChatAdapter
 
+from faith_dspy.errors import need
 from faith_dspy.lm.capabilities import without_thoughts
 from faith_dspy.program.reply import find_label, read_fields
 from faith_dspy.program.signatures import JOINT, labels_of
@@ -25,9 +26,24 @@ from faith_dspy.text.words import visible
 class BoundPredict(dspy.Predict):
     """A `dspy.Predict` that asks through an adapter of its own, whatever `dspy.configure` names."""
 
-    def __init__(self, signature: type[Signature], adapter: dspy.Adapter) -> None:
+    def __init__(
+        self,
+        signature: type[Signature],
+        adapter: dspy.Adapter,
+        nearest: NearestDemos | None = None,
+    ) -> None:
         super().__init__(signature)
         self.adapter = adapter
+        self.nearest = nearest
+        """Chooses demos for each statement; None: all of them are shown."""
+
+    @property
+    def shown_demos(self) -> list[Any]:
+        """The demos that one prompt holds, at most: of those that are chosen from, the longest."""
+        demos: list[Any] = self.demos
+        if self.nearest is None:
+            return demos
+        return sorted(demos, key=lambda demo: len(str(demo)))[-self.nearest.k :]
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         """Ask as `dspy.Predict` does; a decision model answers without a text."""
@@ -38,8 +54,43 @@ class BoundPredict(dspy.Predict):
             parts = (top, ask.removesuffix(f" {JOINT}"))
             labels = labels_of(self.signature)
             return lm.decide(super().forward, parts, labels, _as_data(kwargs))
+        if self.nearest is not None and len(self.demos) > self.nearest.k:
+            kwargs["demos"] = self.nearest(self.demos, kwargs["statement"])
         with dspy.context(adapter=self.adapter):
             return super().forward(**kwargs, lm=lm)
+
+
+class NearestDemos:
+    """Chooses the demos whose statements are nearest to one, by `dspy.KNN`: the retriever of DSPy's `KNNFewShot`.
+
+    `KNNFewShot` itself puts a function in the place of the module's ``forward``, which JSON cannot hold.
+    """
+
+    def __init__(self, k: int, embedder: str | None) -> None:
+        self.k = k
+        self.embedder = embedder
+        self._index: tuple[list[Any], dspy.KNN] | None = None
+
+    def __call__(self, demos: list[Any], statement: str) -> list[Any]:
+        """Return the ``k`` nearest, the nearest last, where an LM heeds it best."""
+        if self._index is None or self._index[0] is not demos:
+            rows = [dspy.Example(**demo).with_inputs("statement") for demo in demos]
+            self._index = demos, dspy.KNN(self.k, rows, self._vectorizer(rows))
+        found: list[Any] = self._index[1](statement=statement)
+        return found[::-1]
+
+    def __deepcopy__(self, memo: Any) -> NearestDemos:
+        return NearestDemos(self.k, self.embedder)
+
+    def _vectorizer(self, rows: Sequence[Any]) -> dspy.Embedder:
+        if self.embedder is not None:
+            return dspy.Embedder(self.embedder)
+        text = need("sklearn.feature_extraction.text", "Showing the nearest examples")
+        tfidf = text.TfidfVectorizer(sublinear_tf=True)
+        tfidf.fit([f"statement: {row.statement}" for row in rows])
+        return dspy.Embedder(
+            lambda texts: tfidf.transform(texts).toarray(), caching=False
+        )
 
 
 class CompactAdapter(ChatAdapter):

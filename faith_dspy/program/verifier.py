@@ -14,7 +14,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
 from faith_dspy.lm.capabilities import LABEL_TOKENS
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter, NearestDemos
 from faith_dspy.program.reply import (
     Token,
     expected_support,
@@ -69,8 +69,11 @@ class Verifier(dspy.Module):
         self.tokens = 1
         if self.extra_tokens or config.cite:
             self.tokens = LABEL_TOKENS + self.extra_tokens
+        nearest = None
+        if config.nearest_demos:
+            nearest = NearestDemos(config.nearest_demos, config.embedder)
         self.predict = BoundPredict(
-            build_verification_signature(config), CompactAdapter()
+            build_verification_signature(config), CompactAdapter(), nearest
         )
 
     def forward(
@@ -79,15 +82,12 @@ class Verifier(dspy.Module):
         """Return what `ask` does, as DSPy's optimizers take it: ``verdict`` is the label; ``error`` alone, if the LM
         failed."""
         window = Window(list(range(len(context))), context)
-        raw = self.ask(Statement(text=statement), question, window)
-        if raw.lm_failed:
-            return dspy.Prediction(error=raw.error)
-        return dspy.Prediction(
-            verdict=raw.label,
-            supporting_chunk_ids=list(raw.chunk_ids),
-            probability=raw.probability,
-            logit=raw.logit,
-        )
+        about = Statement(text=statement)
+        try:
+            raw = self.ask(about, question, window)
+        except ContextWindowExceededError as exc:
+            raw = failed_verdict(about, exc, self.predict.lm or dspy.settings.lm)
+        return as_prediction(raw)
 
     def ask(
         self, statement: Statement, question: str, window: Window, known: Samples = ()
@@ -242,6 +242,18 @@ class Verifier(dspy.Module):
                 verdict = read_verdict(entry, *about, sampled=is_sampled(lm))
                 verdicts[place] = verdict if verdict.label else None
         return verdicts
+
+
+def as_prediction(raw: RawVerdict) -> dspy.Prediction:
+    """Return a verdict as `Verifier.forward` does."""
+    if raw.lm_failed:
+        return dspy.Prediction(error=raw.error)
+    return dspy.Prediction(
+        verdict=raw.label,
+        supporting_chunk_ids=list(raw.chunk_ids),
+        probability=raw.probability,
+        logit=raw.logit,
+    )
 
 
 def failed_verdict(statement: Statement, exc: Exception, lm: Any) -> RawVerdict:

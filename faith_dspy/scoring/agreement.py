@@ -352,6 +352,27 @@ def _same(label: Verdict, verdict: Verdict) -> bool:
     )
 
 
+def evidence_counts(
+    example: LabelledExample, judgment: Judgment
+) -> list[tuple[int, int, int]]:
+    """For each statement whose chunks people named: how many chunks both name, the judge, and people."""
+    labelled = [s for s in example.statements if s.supporting_chunk_ids is not None]
+    texts = [s.text for s in labelled]
+    matches = match_statements(texts, judgment.statements, example.answer)
+    wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
+    for i, (statement, match) in enumerate(zip(labelled, matches, strict=True)):
+        place = match or (-1 - i,)  # one that matches nothing stands alone
+        wanted[place].update(statement.supporting_chunk_ids or ())
+    counts = []
+    for place, gold in wanted.items():
+        named: set[int] = set()
+        for i in place:
+            if i >= 0:
+                named.update(judgment.statements[i].supporting_chunk_ids)
+        counts.append((len(named & gold), len(named), len(gold)))
+    return counts
+
+
 def measure_evidence(
     pairs: Sequence[tuple[LabelledExample, Judgment]],
 ) -> EvidenceAgreement | None:
@@ -362,32 +383,15 @@ def measure_evidence(
     """
     import numpy as np
 
-    n, sets, groups = 0, [], []
+    n = 0
+    sets: list[tuple[int, int, int]] = []
+    groups = []
     for example, judgment in pairs:
-        labelled = [
-            (s.text, s.supporting_chunk_ids)
-            for s in example.statements
-            if s.supporting_chunk_ids is not None
-        ]
-        matches = match_statements(
-            [text for text, _ in labelled], judgment.statements, example.answer
-        )
-        wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
-        for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
-            wanted[match or (-1 - i,)].update(
-                ids
-            )  # one that matches nothing stands alone
-        n += len(wanted)
+        counts = evidence_counts(example, judgment)
+        n += len(counts)
         if not judgment.unscored:
-            for match, gold in wanted.items():
-                named = {
-                    c
-                    for i in match
-                    if i >= 0
-                    for c in judgment.statements[i].supporting_chunk_ids
-                }
-                sets.append((len(named & gold), len(named), len(gold)))
-                groups.append(example.group_key)
+            sets += counts
+            groups += [example.group_key] * len(counts)
     if not n:
         return None
     both, by_judge, by_people = np.array(sets, dtype=np.float64).reshape(-1, 3).T

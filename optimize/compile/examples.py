@@ -1,5 +1,4 @@
-"""Labelled answers as `dspy.Example`s of a verifier, samples of them, and the metric that optimizers maximise on them:
-agreement of a verdict with a person's."""
+"""Labelled answers as `dspy.Example`s of the program and of its parts, and samples of them."""
 
 from __future__ import annotations
 
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import dspy
 
 from faith_dspy.config import Granularity
+from faith_dspy.program.program import as_statement
 from faith_dspy.program.signatures import INSTRUCTIONS
-from faith_dspy.schema import Statement, Verdict
-from faith_dspy.scoring.matching import match_statements, statement_labels
+from faith_dspy.schema import Sentence, Statement, Verdict
+from faith_dspy.scoring.matching import locate, match_statements, statement_labels
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 
 MAX_DEMO_WORDS = 450
 """Of a demo's context. Demos stand in every prompt, and long ones cost more than they teach."""
-CONFUSED = 0.1
-"""Penalty where *no evidence* and *contradictory* are confused: both are unsupported, so most of it is right."""
-EVIDENCE_SHARE = 0.2
-"""Weight of the evidence in a score where both the person and the LM name chunks; the verdict has the rest."""
-MAX_QUOTED = 300
-"""Characters of each chunk, and of two chunks at most, that feedback quotes."""
-
-_VERDICTS = {label: v for i in INSTRUCTIONS.values() for label, v in i.verdicts.items()}
-_SUPPORT = {
-    label: support for i in INSTRUCTIONS.values() for label, support in i.labels.items()
-}
-_UNSUPPORTED_KINDS = {Verdict.NO_EVIDENCE, Verdict.CONTRADICTORY}
 
 
 def labelled_texts(
@@ -50,15 +38,16 @@ def labelled_texts(
     ]
     if granularity is Granularity.STATEMENT and own:
         return list(own)
-    pieces = [
-        Statement(text=s.text, sentence_index=s.index)
-        for s in sentences(e.answer)
-        if carries_statement(s.text)
-    ]
+    pieces = [as_statement(s) for s in carrying_sentences(e.answer)]
     return [
         (s.text, label)
         for s, label in zip(pieces, statement_labels(pieces, e), strict=True)
     ]
+
+
+def carrying_sentences(answer: str) -> list[Sentence]:
+    """The sentences of an answer that can carry statements."""
+    return [s for s in sentences(answer) if carries_statement(s.text)]
 
 
 def statement_examples(
@@ -77,49 +66,89 @@ def statement_examples(
         if label is not None
     ]
     return reweighted(
-        [_statement_example(e, text, label, instruction) for e, text, label in pairs]
+        [statement_example(e, text, label, instruction) for e, text, label in pairs]
     )
 
 
-def _statement_example(
+def statement_example(
     e: LabelledExample, text: str, label: bool, instruction: str
 ) -> dspy.Example:
+    """One labelled text as `statement_examples` has it."""
     bank = INSTRUCTIONS[instruction]
-    judged = [
-        s
-        for s in e.statements
-        if s.verdict is not None and s.verdict.is_supported is label
-    ]
-    matches = match_statements(
-        [s.text for s in judged], [Statement(text=text)], e.answer
-    )
-    statement = next(
-        (s for s, match in zip(judged, matches, strict=True) if match), None
-    )
-    person = statement.verdict if statement else None
-    # The person's finer verdict where the instruction has a label for it, else the binary one.
-    verdict = next((k for k, v in bank.verdicts.items() if v is person), None) or min(
-        (k for k, v in bank.verdicts.items() if v.is_supported is label),
-        key=lambda k: bank.labels[k],
-    )
+    judged = [s for s in e.statements if s.verdict and s.verdict.is_supported is label]
+    own = [s.text for s in judged]
+    matches = match_statements(own, [Statement(text=text)], e.answer)
+    matching = [s for s, match in zip(judged, matches, strict=True) if match]
+    statement = matching[0] if matching else None
+    person = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
+    chunk_ids: tuple[int, ...] = ()
+    if statement is not None:
+        person = statement.verdict or person
+        chunk_ids = statement.supporting_chunk_ids or ()
+    # The person's finer verdict where the instruction has a label for it, else the one that claims least.
+    alike = [k for k, v in bank.verdicts.items() if v.is_supported is label]
+    verdict = min(alike, key=lambda k: (bank.verdicts[k] is not person, bank.labels[k]))
+    exact = statement is not None and bank.verdicts[verdict] is person
     return dspy.Example(
         context=[c.text for c in e.context],
         question=e.question or "",
         statement=text,
         verdict=verdict,
-        supporting_chunk_ids=list(statement.supporting_chunk_ids or ())
-        if statement
-        else [],
+        supporting_chunk_ids=list(chunk_ids),
         supported=label,
-        support=bank.labels[verdict]
-        if person is bank.verdicts[verdict]
-        else float(label),
-        person=(
-            person or (Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED)
-        ).value,
+        support=bank.labels[verdict] if exact else float(label),
+        person=person.value,
         reason=statement.reason if statement else None,
         weight=1.0,
     ).with_inputs("context", "question", "statement")
+
+
+def answer_examples(
+    examples: Sequence[LabelledExample], instruction: str = "supported"
+) -> list[dspy.Example]:
+    """Labelled answers as DSPy examples of the whole program (`faith_dspy.Judge.program`).
+
+    ``people`` are the statements that people wrote, ``labelled`` is the answer with all of its labels, ``supported``
+    whether all of it is.
+    """
+    rows = []
+    for e in examples:
+        verdicts = [s.verdict.is_supported for s in e.statements if s.verdict]
+        if e.label is None and not verdicts:
+            continue
+        row = dspy.Example(
+            context=[c.text for c in e.context],
+            question=e.question or "",
+            answer=e.answer,
+            people=[s.text for s in e.statements],
+            labelled=e,
+            instruction=instruction,
+            supported=all(verdicts) if e.label is None else e.label,
+            weight=1.0,
+        )
+        rows.append(row.with_inputs("context", "question", "answer"))
+    return reweighted(rows)
+
+
+def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Example]:
+    """Answers whose statements people wrote as DSPy examples of the extraction: ``statements`` are its reply."""
+    rows = []
+    for row in answer_examples(examples):
+        carrying = carrying_sentences(row.answer)
+        numbers: dict[int | None, int] = {}
+        for i, sentence in enumerate(carrying, 1):
+            numbers[sentence.index] = i
+        places = [p.sentence for p in locate(row.people, row.answer)]
+        if not places or any(place not in numbers for place in places):
+            continue
+        lines = [(numbers[p], text) for p, text in zip(places, row.people, strict=True)]
+        silent = numbers.keys() - set(places)
+        lines += [(numbers[place], "none") for place in silent]
+        lines.sort(key=lambda line: line[0])
+        reply = [f"{n}. {text}" for n, text in lines]
+        fields = {"sentences": [s.text for s in carrying], "statements": reply}
+        rows.append(row.copy(**fields).with_inputs("question", "sentences"))
+    return rows
 
 
 def short(rows: Sequence[Any]) -> list[Any]:
@@ -162,76 +191,3 @@ def reweighted(rows: Sequence[Any]) -> list[Any]:
     """The examples with weights by which both classes count the same in sum."""
     count = Counter(r.supported for r in rows)
     return [r.copy(weight=len(rows) / (2 * count[r.supported])) for r in rows]
-
-
-def agreement_metric(
-    gold: dspy.Example,
-    pred: dspy.Prediction,
-    trace: Any = None,
-    pred_name: str | None = None,
-    pred_trace: Any = None,
-    *,
-    cite: bool = False,
-) -> Any:
-    """Class-weighted agreement of the verdict with the person's; its mean over a set is a soft balanced accuracy.
-
-    For a yes-or-no verdict it is the probability of the person's. A graded one scores 1 - |distance| on the scale
-    fully 1, partly ½, none 0, less `CONFUSED` where *no evidence* and *contradictory* are confused. Where person and
-    LM both name chunks, `EVIDENCE_SHARE` of the score is the F1 of the LM's; where the LM is to ``cite``, it is 0 for a
-    supported statement for which it names none.
-
-    With a ``trace`` (bootstrapping), whether the verdict is right; with a ``pred_name`` (GEPA), score and feedback. A
-    reply without a label scores 0 and the feedback says so; it is never taken for a verdict: see `failed`.
-    """
-    verdict = None if failed(pred) else pred.verdict
-    right = verdict is not None and _VERDICTS[verdict].is_supported == gold.supported
-    if trace is not None:
-        return right
-    score = 0.0 if verdict is None else _verdict_score(gold, pred, cite)
-    if pred_name is not None or pred_trace is not None:
-        return dspy.Prediction(score=score, feedback=_feedback(gold, verdict, right))
-    return score * gold.weight
-
-
-def failed(pred: Any) -> bool:
-    """Whether there is no verdict to compare: the LM failed, or its reply had no label."""
-    return pred is None or pred.get("verdict") is None
-
-
-def _verdict_score(gold: dspy.Example, pred: dspy.Prediction, cite: bool) -> float:
-    probability = pred.get("probability")
-    score: float = 1 - abs(
-        gold.support - (_SUPPORT[pred.verdict] if probability is None else probability)
-    )
-    if {Verdict(gold.person), _VERDICTS[pred.verdict]} == _UNSUPPORTED_KINDS:
-        score = max(0.0, score - CONFUSED)
-    named = pred.get("supporting_chunk_ids") or []
-    expected = cite and _VERDICTS[pred.verdict].is_supported
-    if gold.supporting_chunk_ids and (named or expected):
-        said, true = set(named), set(gold.supporting_chunk_ids)
-        score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * 2 * len(said & true) / (
-            len(said) + len(true)
-        )
-    return score
-
-
-def _feedback(gold: dspy.Example, verdict: str | None, right: bool) -> str:
-    """What a reflecting LM can learn from: the verdict, the person's, their reason and the chunks they named."""
-    said = "supports all of it" if gold.supported else "does not support all of it"
-    finer = (
-        ""
-        if gold.person in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED)
-        else f" ({gold.person})"
-    )
-    outcome = "Right" if right else "Wrong"
-    given = (
-        f"{outcome}: the verdict was {verdict}"
-        if verdict
-        else "The reply did not start with a label"
-    )
-    why = f" Their reason: {gold.reason}" if gold.reason else ""
-    quoted = "".join(
-        f" Their evidence, passage {i}: {gold.context[i][:MAX_QUOTED]}"
-        for i in gold.supporting_chunk_ids[:2]
-    )
-    return f"{given}; people say the context {said}{finer}.{why}{quoted}"

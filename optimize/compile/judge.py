@@ -1,49 +1,33 @@
-"""A judge's prompts compiled: its verifier as DSPy's optimizers run it, on labelled statements."""
+"""A judge's prompts compiled: its program, or parts of it, given to DSPy's optimizers as they are."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple
 
 import dspy
 
 from faith_dspy.config import Granularity
-from faith_dspy.errors import ConfigError, FaithDspyError, counted
+from faith_dspy.errors import ConfigError, counted
 from faith_dspy.judge import Judge
-from faith_dspy.optimize.compile.examples import agreement_metric, statement_examples
+from faith_dspy.optimize.compile.examples import (
+    answer_examples,
+    carrying_sentences,
+    extraction_examples,
+    statement_examples,
+)
+from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT, agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
+    FEW_SHOT,
     MIN_LABELS,
+    OPTIMIZERS,
     Effort,
     Task,
-    compile_stage,
+    compile_student,
 )
-from faith_dspy.program.program import FaithfulnessProgram
-from faith_dspy.program.prompt import CompactAdapter
 from faith_dspy.program.windows import context_bytes
 from faith_dspy.schema import LabelledExample
-
-
-class Stage(dspy.Module):
-    """A part of the program, such as its verifier, as DSPy's optimizers run it.
-
-    It talks to the LM through the compact adapter, while whoever proposes instructions uses DSPy's own. An LM fault
-    comes back as a prediction with nothing but ``error``, which the metric counts as a failure, never as a verdict.
-    """
-
-    def __init__(self, part: dspy.Module) -> None:
-        super().__init__()
-        self.part = part
-
-    def forward(self, **inputs: Any) -> dspy.Prediction:
-        try:
-            with dspy.context(adapter=_AnswerableAdapter()):
-                return self.part(**inputs)
-        except FaithDspyError:
-            raise
-        except Exception as exc:  # noqa: BLE001 - any LM fault: counted, never mistaken for a wrong verdict
-            return dspy.Prediction(error=f"{type(exc).__name__}: {exc}"[:300])
 
 
 class CompiledJudge(NamedTuple):
@@ -51,6 +35,17 @@ class CompiledJudge(NamedTuple):
 
     judge: Judge
     notes: list[str]
+    asked: int
+    """Predictions that were compared with labels: the metric's calls."""
+
+
+class _Student(NamedTuple):
+    """What an optimizer is given: the program or a part of it, and examples of it."""
+
+    module: dspy.Module
+    train: list[dspy.Example]
+    prompts: Callable[[Any], dict[str, dspy.Predict]]
+    """The predictors of it, or of what it was compiled to, by their names in the program."""
 
 
 def compile_judge(
@@ -61,85 +56,137 @@ def compile_judge(
     seed: int,
     *,
     proposer: Any = None,
+    evidence_weight: float = EVIDENCE_WEIGHT,
     advance: Callable[[int], None] = lambda _: None,
 ) -> CompiledJudge:
-    """A new judge, its verifier compiled by ``optimizer`` on labelled answers; the judge given stays as it is.
+    """A new judge, its prompts compiled by ``optimizer`` on labelled answers; the judge given stays as it is.
 
-    It learns from people's statements where the LM extracts statements and people wrote some, else from sentences, and
-    from whole answers where that is the granularity or too few of their parts are labelled.
+    A function of the user's own is given the whole program, and so is GEPA where the LM extracts statements or judges
+    them all in one call: extraction and verification are compiled together. Few-shot and MIPROv2 compile one after the
+    other. Else verification is compiled on labelled
+    sentences, on whole answers where that is the granularity or too few of their parts are labelled.
 
-    ``proposer``: the LM that writes instructions; None: the judge's own. ``advance`` is called for each prediction.
-    Raises `ConfigError` where the optimizer cannot run on these labels or without an LM that can propose, and
-    `LMUnavailableError` when an endpoint is down.
+    Args:
+        judge: whose program is compiled.
+        optimizer: one of `OPTIMIZERS`, or ``module:function``.
+        train: labelled answers.
+        effort: what the optimizer may try.
+        seed: of its choices.
+        proposer: the LM that writes instructions, and the teacher; None: the judge's own.
+        evidence_weight: of chunk ids in the metric (`agreement_metric`).
+        advance: is called for each prediction.
+
+    Raises:
+        ConfigError: the optimizer cannot run on these labels, or without an LM that can propose, or failed.
+        LMUnavailableError: an endpoint is down.
     """
+    new = judge.copy(config=judge.config)
+    new.program = judge.program.deepcopy()
+    notes: list[str] = []
+    asked = without_verdict = 0
+    metric = partial(
+        agreement_metric, cite=judge.config.cite, evidence_weight=evidence_weight
+    )
     with dspy.context(lm=judge.lm):
-        rows, notes = _verification_rows(judge, optimizer, train)
-        metric = partial(agreement_metric, cite=judge.config.cite)
-        task = Task(
-            Stage(judge.program.verify),
-            rows,
-            effort,
-            seed,
-            metric,
-            proposer,
-            judge.default_threads,
-        )
-        compiled = compile_stage(optimizer, task, advance)
-    new = judge.copy()
-    new.program = FaithfulnessProgram(new.config)
-    for made, predictor in zip(
-        compiled.stage.part.predictors(), new.program.verify.predictors(), strict=True
-    ):
-        predictor.signature = answerable(made.signature)
-        predictor.demos = [
-            dspy.Example(**_in_prompt(predictor, demo)) for demo in made.demos
-        ]
-    if compiled.failed:
+        for student in _students(judge, optimizer, train, notes):
+            task = Task(
+                student.module,
+                student.train,
+                effort,
+                seed,
+                metric,
+                proposer,
+                judge.default_threads,
+            )
+            compiled = compile_student(optimizer, task, advance)
+            asked += compiled.asked
+            without_verdict += compiled.failed
+            for name, predictor in student.prompts(compiled.student).items():
+                prompt = new.program.prompts[name]
+                prompt.signature = predictor.signature
+                prompt.demos = [
+                    dspy.Example(**_in_prompt(prompt, demo)) for demo in predictor.demos
+                ]
+    if without_verdict:
         notes.append(
-            f"{compiled.failed} of {counted(compiled.asked, 'LM call')} failed while compiling"
+            f"{without_verdict} of {counted(asked, 'LM call')} failed while compiling"
         )
-    return CompiledJudge(new, notes)
+    return CompiledJudge(new, notes, asked)
+
+
+def _students(
+    judge: Judge, optimizer: str, train: Sequence[LabelledExample], notes: list[str]
+) -> Iterator[_Student]:
+    """What is compiled, one after the other."""
+    program, config = judge.program, judge.config
+    own = optimizer not in OPTIMIZERS
+    is_whole = program.extract is not None or program.joint is not None
+    if own or (optimizer == "gepa" and is_whole):
+        rows = answer_examples(train, config.instruction)
+        yield _Student(program, _fitting(rows, judge), lambda p: p.prompts)
+        return
+    if program.joint is not None:
+        raise ConfigError(
+            f"{optimizer} compiles one question a statement, and verification='joint' asks about all at once; leave "
+            "it out, or take gepa."
+        )
+    rows = _verification_rows(judge, optimizer, train, notes)
+    yield _Student(program.verify, rows, lambda p: {"verify.predict": p.predict})
+    if program.extract is None or optimizer not in (*FEW_SHOT, "mipro"):
+        return
+    divided = extraction_examples(train)
+    if not divided:
+        notes.append("extraction: as it was, people wrote no statements")
+        return
+    yield _Student(program.extract, divided, lambda p: {"extract": p})
 
 
 def _verification_rows(
-    judge: Judge, optimizer: str, train: Sequence[LabelledExample]
-) -> tuple[list[dspy.Example], list[str]]:
-    """The examples that verification is compiled on, the whole context at once, and notes; `ConfigError` if they are
-    too few."""
-    counts, window = [0, 0], context_bytes(judge.lm)
-    notes = [
-        "verification: compiled on whole answers, too few of their parts are labelled"
-    ]
-    for granularity in dict.fromkeys((judge.config.granularity, Granularity.ANSWER)):
-        found = statement_examples(train, granularity, judge.config.instruction)
-        found = [
-            r
-            for r in found
-            if window is None or sum(len(c.encode()) for c in r.context) <= window
-        ]
-        counts = [sum(r.supported is label for r in found) for label in (True, False)]
+    judge: Judge,
+    optimizer: str,
+    train: Sequence[LabelledExample],
+    notes: list[str],
+) -> list[dspy.Example]:
+    """The examples that verification is compiled on, the whole context at once; `ConfigError` if they are too few."""
+    own = judge.config.granularity
+    counts = [0, 0]
+    for granularity in dict.fromkeys((own, Granularity.ANSWER)):
+        rows = statement_examples(train, granularity, judge.config.instruction)
+        rows = _fitting(rows, judge)
+        counts = [sum(r.supported is label for r in rows) for label in (True, False)]
         if min(counts) >= MIN_LABELS:
-            return found, notes if granularity is not judge.config.granularity else []
+            if granularity is not own:
+                notes.append(
+                    "verification: compiled on whole answers, too few of their parts are labelled"
+                )
+            return rows
     raise ConfigError(
         f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, or "
         f"answers; got {counts[0]} and {counts[1]}"
     )
 
 
+def _fitting(rows: Sequence[Any], judge: Judge) -> list[Any]:
+    """Those whose context fits one call."""
+    window = context_bytes(judge.lm)
+    if window is None:
+        return list(rows)
+    return [r for r in rows if sum(len(c.encode()) for c in r.context) <= window]
+
+
 def demo_ids(judge: Judge, examples: Sequence[LabelledExample]) -> set[str]:
     """Ids of labelled examples that are demos in the prompt: the LM was shown their labels, so they measure nothing."""
-    demos = [
-        dict(demo)
-        for predictor in judge.program.predictors()
-        for demo in predictor.demos
-    ]
+    demos = [dict(d) for p in judge.program.prompts.values() for d in p.demos]
     verified = {
         (tuple(d["context"]), d["statement"]) for d in demos if "statement" in d
     }
+    divided = {tuple(d["sentences"]) for d in demos if "sentences" in d}
 
     def shown(e: LabelledExample) -> bool:
         context = tuple(c.text for c in e.context)
         own = {s.text for s in e.statements}
+        if tuple(s.text for s in carrying_sentences(e.answer)) in divided:
+            return True
         return any(
             context == c and (text in e.answer or text in own) for c, text in verified
         )
@@ -154,51 +201,9 @@ def prompts_of(judge: Judge) -> dict[str, Any]:
             "instructions": predictor.signature.instructions,
             "demos": [_in_prompt(predictor, demo) for demo in predictor.demos],
         }
-        for name, predictor in judge.program.named_predictors()
+        for name, predictor in judge.program.prompts.items()
     }
 
 
 def _in_prompt(predictor: Any, demo: Any) -> dict[str, Any]:
     return {k: v for k, v in dict(demo).items() if k in predictor.signature.fields}
-
-
-class _AnswerableAdapter(CompactAdapter):
-    """Asks candidates as a judge would ask them."""
-
-    def format(
-        self, signature: Any, demos: list[dict[str, Any]], inputs: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        return super().format(answerable(signature), demos, inputs)
-
-
-def answerable(signature: Any) -> Any:
-    """The signature with a last paragraph that names its labels; the adapter asks it after the statement.
-
-    A paragraph that names all labels is moved to the end; where there is none, a closing line is added.
-    """
-    literals = (
-        f.annotation
-        for f in signature.output_fields.values()
-        if get_origin(f.annotation) is Literal
-    )
-    labels = [label for literal in literals for label in get_args(literal)]
-    if not labels:
-        return signature
-    paragraphs = [
-        p for p in re.split(r"\n\s*\n", signature.instructions.strip()) if p.strip()
-    ] or [""]
-    naming = [
-        p
-        for p in paragraphs
-        if all(re.search(rf"\b{re.escape(label)}\b", p) for label in labels)
-    ]
-    if naming and naming[-1] is paragraphs[-1]:
-        return signature
-    if naming:
-        paragraphs.remove(naming[-1])
-        paragraphs.append(naming[-1])
-    else:
-        paragraphs[-1] = (
-            f"{paragraphs[-1]}\nAnswer {', '.join(labels[:-1])} or {labels[-1]}.".strip()
-        )
-    return signature.with_instructions("\n\n".join(paragraphs))

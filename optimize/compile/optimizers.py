@@ -1,49 +1,63 @@
 """Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`, and in `PROPOSING` if an LM proposes
 instructions for it; a plan file can then name it, and `optimize/plan.py` can offer it by a variant's name.
 
-It takes a `Task` and returns the stage with its new prompts. It asks verdicts of the judge's LM through
-``task.student`` only, whose predictions have ``error`` set, and nothing else, where the LM failed; the metric scores
-those 0. It raises `ConfigError` where it cannot run on these labels. Whatever else it raises is reported as the
-proposer's fault if it is in `PROPOSING`.
+It takes a `Task` and returns the student with its new prompts. It asks verdicts of the judge's LM through
+``task.student`` only, and scores them by ``task.metric``. It raises `ConfigError` where it cannot run on these labels.
+A function of the user's own, ``module:function``, takes student, trainset and metric instead.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import random
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
 from dspy.adapters import ChatAdapter
-from dspy.teleprompt.gepa import InstructionProposer
 from pydantic import BaseModel, Field
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
 from faith_dspy.lm.make import decision_model, preflight
 from faith_dspy.lm.metered import MeteredLM
-from faith_dspy.optimize.compile.examples import balanced, failed, short
+from faith_dspy.optimize.compile.examples import balanced, short
+from faith_dspy.optimize.compile.metric import (
+    Judged,
+    best_cut,
+    failed,
+    fault,
+    is_right,
+    judged_statements,
+    share_right,
+)
+from faith_dspy.optimize.compile.proposals import (
+    Guidelines,
+    Halves,
+    MoreRight,
+    Proposer,
+    with_rules,
+)
 
 MIN_LABELS = 2
 """Supported and unsupported examples that are needed each, to learn from and to compare candidates on."""
 HELD_BACK = 1 / 3
 """Share of the contexts on which an optimizer compares its candidates."""
 LEARN_FROM = 40
-"""Statements that the LM is asked about to find demos."""
+"""Examples that the LM is asked about to find demos, mistakes and the seed prompt's cut."""
 MAX_FAILED = 0.5
 """Share of the LM's answers that may fail; beyond it, the comparison would be luck."""
 MIN_PROPOSER_TOKENS = 1024
 """Output tokens a proposer needs; a lower limit is raised."""
+PERFECT = 0.5
+"""GEPA's score from which an example is wholly right; below and above it goes by probability."""
 MINIBATCH = 35
 """Examples MIPROv2 tries a candidate on before the best are tried on all."""
-REFLECT_ON = 3
-"""Statements GEPA reflects on at a time."""
-FORM = (
-    "Write the instruction in two parts with one blank line between them. The first says what to mind when statements "
-    "are checked against a context. The second, the last paragraph, is put after the statement: it asks the question "
-    "in one or two sentences and names the labels to answer with, exactly as they are now."
-)
 
 
 class Effort(BaseModel, extra="forbid", frozen=True):
@@ -52,25 +66,71 @@ class Effort(BaseModel, extra="forbid", frozen=True):
     demos: int = Field(default=4, ge=1)
     """Examples shown in the prompt; half of each class."""
     candidates: int = Field(default=3, ge=1)
-    """Instructions that are proposed, and sets of demos that random search tries besides none and the labelled ones."""
+    """Instructions that MIPROv2 proposes, and sets of demos that random search tries besides none and the labelled."""
     compare_on: int = Field(default=40, ge=4)
-    """Labelled statements that candidates are compared on."""
+    """Labelled examples that candidates are compared on."""
+    metric_calls: int | None = Field(default=None, ge=1)
+    """GEPA's; None: as many as DSPy's ``auto="light"`` takes, some 400 to 600."""
 
 
 class Task(NamedTuple):
     """What an optimizer is given. It is called inside ``dspy.context(lm=…)`` with the judge's LM."""
 
     student: dspy.Module
-    """A copy of the stage; the optimizer may change it."""
+    """A copy of the program, or of a part of it; the optimizer may change it."""
     train: Sequence[Any]
-    """Labelled `dspy.Example`s of the stage, to learn from and to compare candidates on."""
+    """Labelled `dspy.Example`s of the student, to learn from and to compare candidates on."""
     effort: Effort
     seed: int
     metric: Callable[..., Any]
     """``metric(gold, pred, trace, pred_name, pred_trace)``; more is better. See `agreement_metric`."""
     proposer: Any = None
-    """The LM that writes instructions; None: the judge's own."""
+    """The LM that writes instructions, and the teacher; None: the judge's own."""
     threads: int = 1
+
+
+class _Asked(NamedTuple):
+    """A labelled example, what the student says of it, and its score."""
+
+    gold: Any
+    pred: Any
+    score: float
+
+
+def _ask(task: Task, rows: Sequence[Any]) -> list[_Asked]:
+    evaluate = dspy.Evaluate(
+        devset=list(rows),
+        metric=task.metric,
+        num_threads=task.threads,
+        display_progress=False,
+    )
+    return [_Asked(*one) for one in evaluate(task.student).results]
+
+
+def _judged(asked: _Asked) -> list[Judged]:
+    return judged_statements(asked.gold, asked.pred)
+
+
+class _Seed(NamedTuple):
+    """What the seed prompt is right and wrong about, counted from its own best cut."""
+
+    cut: float
+    task: Task
+    """Whose metric counts from it."""
+    wrong: list[Any]
+    right: list[Any]
+
+
+def _asked_seed(task: Task, rows: Sequence[Any]) -> _Seed:
+    asked = _ask(task, rows)
+    cut = best_cut([judged for one in asked for judged in _judged(one)])
+    wrong: list[Any] = []
+    right: list[Any] = []
+    for one in asked:
+        part = right if share_right(one.gold, one.pred, cut) == 1 else wrong
+        part.append(one.gold)
+    metric = partial(task.metric, cut=cut)
+    return _Seed(cut, task._replace(metric=metric), wrong, right)
 
 
 def labelled_few_shot(task: Task) -> dspy.Module:
@@ -85,26 +145,20 @@ def _with_demos(task: Task, demos: Sequence[Any]) -> dspy.Module:
 
 
 def mistakes(task: Task) -> dspy.Module:
-    """Demos with people's own labels where the LM, asked about `LEARN_FROM` statements, was most wrong."""
-    rows = balanced(short(task.train), LEARN_FROM, task.seed)
-    evaluate = dspy.Evaluate(
-        devset=rows,
-        metric=task.metric,
-        num_threads=task.threads,
-        display_progress=False,
-    )
-    kinds: dict[Any, list[Any]] = {}
-    for row, pred, _ in sorted(evaluate(task.student).results, key=lambda one: one[2]):
-        if not failed(
-            pred
-        ):  # that the LM gave no verdict says nothing of the statement
-            kinds.setdefault(row.get("supported"), []).append(row)
-    return _with_demos(
-        task,
-        [row for rows in zip(*kinds.values(), strict=False) for row in rows][
-            : task.effort.demos
-        ],
-    )
+    """Demos with people's own labels where the LM, asked about `LEARN_FROM` examples, was most wrong."""
+    asked = _ask(task, balanced(short(task.train), LEARN_FROM, task.seed))
+    # That the LM gave no verdict says nothing of the statement.
+    worst = sorted((one for one in asked if not failed(one.pred)), key=lambda a: a[2])
+    kinds = [[a.gold for a in worst if a.gold.supported is k] for k in (True, False)]
+    turns = [row for pair in zip_longest(*kinds) for row in pair if row is not None]
+    return _with_demos(task, turns[: task.effort.demos])
+
+
+def knn(task: Task) -> dspy.Module:
+    """All labelled statements as demos, of which the prompt shows the nearest: see `JudgeConfig.nearest_demos`."""
+    if len(task.train) < 2:
+        raise ConfigError("got one labelled statement; nearest ones take at least 2.")
+    return _with_demos(task, short(task.train))
 
 
 def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
@@ -117,10 +171,8 @@ def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
         for side in (False, True)
     )
     for part in (learn, compare):
-        if (
-            min(sum(r.supported is label for r in part) for label in (True, False))
-            < MIN_LABELS
-        ):
+        of_label = [sum(r.supported is label for r in part) for label in (True, False)]
+        if min(of_label) < MIN_LABELS:
             raise ConfigError(
                 f"got {len(contexts)} contexts, a third of them to compare candidates on; expected "
                 f"{MIN_LABELS} supported and {MIN_LABELS} unsupported statements in either part: label more."
@@ -129,29 +181,38 @@ def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
 
 
 def bootstrap(task: Task) -> dspy.Module:
-    """Bootstrapped demos with random search: sets of demos that the LM itself judges right, compared on others."""
+    """Reasoning bootstrapped from a teacher, with random search: demos in which its reasons lead to people's verdicts.
+
+    Without reasoning its demos would be the labelled ones that are easy.
+    """
+    fields = [p.signature.output_fields for p in task.student.predictors()]
+    if not any("reason" in names for names in fields):
+        raise ConfigError("it shows reasoning: give reasoning='before' with it.")
     learn, valset = learn_and_compare(task)
+    trainset = balanced(short(learn), LEARN_FROM, task.seed)
+    task = _asked_seed(task, trainset).task
     optimizer = dspy.BootstrapFewShotWithRandomSearch(
         metric=task.metric,
         max_bootstrapped_demos=task.effort.demos,
-        max_labeled_demos=task.effort.demos,
+        max_labeled_demos=0,
         num_candidate_programs=task.effort.candidates,
         num_threads=task.threads,
+        teacher_settings={"lm": task.proposer},
     )
-    trainset = balanced(short(learn), LEARN_FROM, task.seed)
     return optimizer.compile(task.student, trainset=trainset, valset=valset)
 
 
 def mipro(task: Task) -> dspy.Module:
     """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE."""
     learn, valset = learn_and_compare(task)
-    candidates = (
-        task.effort.candidates + 2
-    )  # the first is the seed instruction, the first set of demos is empty
+    trainset = balanced(short(learn), task.effort.compare_on, task.seed)
+    task = _asked_seed(task, trainset).task
+    # The first candidate is the seed instruction, the first set of demos is empty.
+    candidates = task.effort.candidates + 2
     demos = 0 if decision_model(dspy.settings.lm) else task.effort.demos
     optimizer = dspy.MIPROv2(
         metric=task.metric,
-        prompt_model=_proposer(task),
+        prompt_model=_proposing_lm(task),
         task_model=dspy.settings.lm,
         max_bootstrapped_demos=demos,
         max_labeled_demos=demos,
@@ -162,7 +223,7 @@ def mipro(task: Task) -> dspy.Module:
     )
     return optimizer.compile(
         task.student,
-        trainset=balanced(short(learn), task.effort.compare_on, task.seed),
+        trainset=trainset,
         valset=valset,
         num_trials=2 * candidates,
         minibatch=len(valset) > MINIBATCH,
@@ -172,11 +233,19 @@ def mipro(task: Task) -> dspy.Module:
 
 
 def gepa(task: Task) -> dspy.Module:
-    """GEPA (Agrawal et al. 2025): instructions rewritten from feedback on single statements, Pareto-compared.
+    """GEPA (Agrawal et al. 2025): instructions rewritten from feedback on single examples, Pareto-compared.
 
-    It runs without a ``log_dir``: DSPy's cache of replies makes a second run as free as resuming one, and cannot return
-    the result of other data.
+    Half of each minibatch are examples that the seed prompt gets wrong. A proposal is accepted for verdicts that it
+    puts right, and compared with others by probability. It runs without a ``log_dir``: DSPy's cache of replies makes a
+    second run as free as resuming one, and cannot return the result of other data.
     """
+    learn, valset = learn_and_compare(task)
+    seed = _asked_seed(task, balanced(learn, LEARN_FROM, task.seed))
+    if not seed.wrong:
+        raise ConfigError(
+            f"the seed prompt is right about all of {len(seed.right)} examples: there is nothing to reflect on."
+        )
+    judging = seed.task.metric
 
     def metric(
         gold: Any,
@@ -185,102 +254,137 @@ def gepa(task: Task) -> dspy.Module:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> Any:
-        # GEPA passes a trace where it compares scores; with one the metric would say right or wrong.
-        return task.metric(gold, pred, None, pred_name, pred_trace)
+        # It passes a trace where it compares scores; with one the metric would say right or wrong.
+        found = judging(gold, pred, None, pred_name or "", pred_trace)
+        is_perfect = found.objective_scores["right"] == 1
+        found.score = (found.score + is_perfect) / 2
+        return found
 
-    learn, valset = learn_and_compare(task)
-    proposer = _RememberingProposer(adapter=ChatAdapter(), additional_instructions=FORM)
+    proposer = Proposer()
+    calls = task.effort.metric_calls
     optimizer = dspy.GEPA(
         metric=metric,
-        max_metric_calls=(task.effort.candidates + 1) * (len(valset) + 2 * REFLECT_ON),
-        reflection_minibatch_size=REFLECT_ON,
-        reflection_lm=_proposer(task),
+        auto="light" if calls is None else None,
+        max_metric_calls=calls,
+        reflection_lm=_proposing_lm(task),
+        reflection_minibatch_size=None,
         instruction_proposer=proposer,
-        skip_perfect_score=False,  # a score is weighted by its class: 1 is nothing special
+        perfect_score=PERFECT,
+        component_selector="all",
+        use_merge=False,
         warn_on_score_mismatch=False,
         num_threads=task.threads,
         seed=task.seed,
+        gepa_kwargs={
+            "batch_sampler": Halves(len(seed.wrong)),
+            "acceptance_criterion": MoreRight(),
+            "stop_callbacks": proposer.gives_up,
+        },
     )
-    compiled = optimizer.compile(task.student, trainset=learn, valset=valset)
+    trainset = [*seed.wrong, *seed.right]
+    compiled = optimizer.compile(task.student, trainset=trainset, valset=valset)
     if proposer.error and not proposer.proposed:
         raise proposer.error
     return compiled
 
 
-class _RememberingProposer(InstructionProposer):
-    """GEPA's own proposer, which remembers its last error – GEPA goes on without proposals and reports nothing – and
-    does not take its own brief for a proposal."""
+def guidelines(task: Task) -> dspy.Module:
+    """Rules that the proposer writes in one call, from all statements that people gave a reason for and that the seed
+    prompt gets wrong."""
+    explained = [row for row in task.train if row.get("reason")]
+    if not explained:
+        raise ConfigError(
+            "it makes rules of the reasons that people wrote (`reason` of a statement), and these labels have none."
+        )
+    sample = balanced(task.train, LEARN_FROM, task.seed)
+    cut = _asked_seed(task, sample).cut
+    asked = _ask(task, explained)
+    wrong = [a for a in asked if any(not is_right(j, cut) for j in _judged(a))]
+    if not wrong:
+        raise ConfigError(
+            f"the seed prompt is right about all {len(explained)} statements that people gave a reason for."
+        )
+    fields = "context", "question", "statement", "verdict", "reason"
+    disagreements = [
+        {
+            **{name: one.gold[name] for name in fields},
+            "judge": one.pred.get("verdict"),
+        }
+        for one in wrong
+    ]
+    with dspy.context(lm=_proposing_lm(task)):
+        rules = Guidelines()(disagreements)
+    student = task.student.deepcopy()
+    for predictor in student.predictors():
+        text = with_rules(predictor.signature.instructions, rules)
+        predictor.signature = predictor.signature.with_instructions(text)
+    return student
 
-    proposed = 0
-    error: Exception | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            texts = super().__call__(*args, **kwargs)
-        except Exception as exc:
-            self.error = exc
-            raise
-        if any(FORM in text for text in texts.values()):  # as small models do
-            self.error = ConfigError(
-                "it repeated what it was told about the form of an instruction"
-            )
-            raise self.error
-        self.proposed += 1
-        return texts
-
-
-def _proposer(task: Task) -> Any:
+def _proposing_lm(task: Task) -> Any:
     """The proposing LM with room for a whole instruction, and at a temperature at which proposals differ."""
-    given = task.proposer.kwargs
-    settings: dict[str, Any] = {"temperature": 1.0} if "temperature" in given else {}
-    if given.get("max_tokens"):
-        settings["max_tokens"] = max(given["max_tokens"], MIN_PROPOSER_TOKENS)
+    own = task.proposer.kwargs
+    settings: dict[str, Any] = {"temperature": 1.0} if "temperature" in own else {}
+    if own.get("max_tokens"):
+        settings["max_tokens"] = max(own["max_tokens"], MIN_PROPOSER_TOKENS)
     return task.proposer.copy(**settings)
 
 
 OPTIMIZERS: dict[str, Callable[[Task], dspy.Module]] = {
     "labelled": labelled_few_shot,
     "mistakes": mistakes,
+    "knn": knn,
     "bootstrap": bootstrap,
+    "guidelines": guidelines,
     "mipro": mipro,
     "gepa": gepa,
 }
-PROPOSING = ("mipro", "gepa")
+PROPOSING = ("guidelines", "mipro", "gepa")
 """Optimizers for which an LM writes instructions."""
-SEARCHING = ("bootstrap", *PROPOSING)
-"""Optimizers that compare prompts on labels: all they were given is what they have learned from."""
+FEW_SHOT = ("labelled", "mistakes")
+"""Optimizers that have learned from nothing but the demos that they show; the others from all they were given."""
+
+
+def own_optimizer(name: str) -> Callable[..., Any]:
+    """The user's function that ``module:function`` names, found from the working folder, too; `ConfigError` if there is
+    none."""
+    module, _, attribute = name.partition(":")
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except Exception as exc:
+        raise ConfigError(
+            f"the optimizer {name!r} cannot be imported ({type(exc).__name__}: {exc}); expected module:function, a "
+            "function of student, trainset and metric."
+        ) from exc
+    finally:
+        sys.path.remove(folder)
+    if not callable(function):
+        raise ConfigError(f"the optimizer {name!r} is {function!r}, no function.")
+    return function  # type: ignore[no-any-return]
 
 
 class Compiled(NamedTuple):
-    """A compiled stage, and how compiling went."""
+    """A compiled student, and how compiling went."""
 
-    stage: Any
+    student: Any
     asked: int
     """Predictions that were compared with labels."""
     failed: int
     """Those of them in which the LM failed or gave no label: no verdict, not a wrong one."""
 
 
-def compile_stage(
+def compile_student(
     name: str, task: Task, advance: Callable[[int], None] = lambda _: None
 ) -> Compiled:
     """Run the optimizer of that name on a copy of the task's student; ``advance`` is called for each prediction.
 
-    `ConfigError` when it cannot run on this task. `LMUnavailableError` when the proposer's endpoint is down – before
-    any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
+    `ConfigError` where it cannot run on this task, raises, or returns something else. `LMUnavailableError` when the
+    proposer's endpoint is down – before any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
     """
     proposer = task.proposer or dspy.settings.lm
-    if name not in PROPOSING and (judging := decision_model(dspy.settings.lm)):
-        raise ConfigError(
-            f"{name} shows examples in the prompt, and {judging} is only asked a question. Compile its wording with "
-            f"{' or '.join(PROPOSING)} and --reflection-lm."
-        )
-    if name in PROPOSING and (silent := decision_model(proposer)):
-        raise ConfigError(
-            f"{name} needs an LM that writes instructions, got {silent}. Name one with --reflection-lm."
-        )
-    if name in PROPOSING and isinstance(task.proposer, MeteredLM):
-        preflight(task.proposer)
+    _check_lms(name, task, proposer)
     asked = without_verdict = 0
     errors: list[str] = []
 
@@ -288,7 +392,7 @@ def compile_stage(
         nonlocal asked, without_verdict
         asked += 1
         advance(1)
-        if error := "no prediction" if pred is None else pred.get("error"):
+        if error := fault(pred):
             errors.append(error)
         without_verdict += failed(pred)
         return task.metric(gold, pred, *rest, **more)
@@ -300,9 +404,8 @@ def compile_stage(
                 "Check the endpoint and run again; what was answered is kept."
             )
 
-    given = task._replace(
-        student=task.student.deepcopy(), metric=counted_metric, proposer=proposer
-    )
+    student = task.student.deepcopy()
+    counting = task._replace(student=student, metric=counted_metric, proposer=proposer)
     try:
         # DSPy's optimizers print and log as they go; the study has its own display. Proposals are long replies in
         # several fields: DSPy's adapter, not the compact one.
@@ -311,16 +414,59 @@ def compile_stage(
             redirect_stderr(io.StringIO()),
             dspy.context(adapter=ChatAdapter()),
         ):
-            compiled = OPTIMIZERS[name](given)
+            compiled = _run(name, counting)
     except Exception as exc:
         check_lm()
-        if isinstance(exc, FaithDspyError) or name not in PROPOSING:
+        if isinstance(exc, LMUnavailableError):
             raise
-        # DSPy passes on whatever the proposer's endpoint or its reply caused.
-        why = " ".join(str(exc).split())[:200].rstrip(" .:")
+        why = " ".join(str(exc).split())[:300].rstrip(" .:")
+        if isinstance(exc, FaithDspyError):
+            raise type(exc)(f"{name}: {why}.") from exc
+        who = f"; {proposer.model} proposed" if name in PROPOSING else ""
         raise ConfigError(
-            f"{name} cannot run here. {proposer.model}, which was to propose instructions, ended it with "
-            f"{type(exc).__name__}: {why}. Give another LM for proposals."
+            f"{name} cannot run here: it ended with {type(exc).__name__}: {why}{who}."
         ) from exc
     check_lm()
+    _check_student(name, compiled, student)
     return Compiled(compiled, asked, without_verdict)
+
+
+def _run(name: str, task: Task) -> Any:
+    if name in OPTIMIZERS:
+        return OPTIMIZERS[name](task)
+    return own_optimizer(name)(task.student, list(task.train), task.metric)
+
+
+def _check_lms(name: str, task: Task, proposer: Any) -> None:
+    """Refuse LMs that cannot do what the optimizer asks of them."""
+    if name not in PROPOSING and (judging := decision_model(dspy.settings.lm)):
+        raise ConfigError(
+            f"{name} shows examples in the prompt, and {judging} is only asked a question. Compile its wording with "
+            f"{', '.join(PROPOSING)} and --reflection-lm."
+        )
+    if name in PROPOSING and (silent := decision_model(proposer)):
+        raise ConfigError(
+            f"{name} needs an LM that writes instructions, got {silent}. Name one with --reflection-lm."
+        )
+    if name in (*PROPOSING, "bootstrap") and isinstance(task.proposer, MeteredLM):
+        preflight(task.proposer)
+
+
+def _check_student(name: str, compiled: Any, student: dspy.Module) -> None:
+    """Refuse what is not the student with other prompts."""
+    problem = None
+    if not isinstance(compiled, dspy.Module):
+        problem = f"{type(compiled).__name__}, no dspy.Module"
+    else:
+        was, now = (_fields(module) for module in (student, compiled))
+        if was != now:
+            problem = f"a module with the predictors {now}"
+    if problem:
+        raise ConfigError(
+            f"{name} returned {problem}; expected the student with other prompts, its predictors {_fields(student)}."
+        )
+
+
+def _fields(module: dspy.Module) -> dict[str, list[str]]:
+    prompts = getattr(module, "prompts", None) or dict(module.named_predictors())
+    return {name: list(p.signature.fields) for name, p in prompts.items()}

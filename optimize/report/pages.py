@@ -9,12 +9,12 @@ import base64
 import difflib
 import io
 import json
-import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import has_roc, judge_figures, study_figures
+from faith_dspy.optimize.results import word_diff
 from faith_dspy.report.judgment import csp_hash
 from faith_dspy.report.tables import Table, each, estimate, markdown, number
 
@@ -32,7 +32,7 @@ _CHUNK, _CHUNKS = 2_000, 10
 _PICTURES = {
     "differences.png": "Where judge and people differ. Crosses far from the threshold are the surest mistakes, of the "
     "judge or of the labels.",
-    "recall.png": "What another threshold would catch and pass. To tune for one, give an operating point.",
+    "recall.png": "What another threshold would catch and pass. To tune for one: --operating-point.",
     "cost.png": "What agreement costs. A candidate below the dashed line costs more than one that agrees as well.",
     "calibration.png": "Whether a probability of .80 is right eight times in ten: on the diagonal it is.",
 }
@@ -71,6 +71,7 @@ def card(result: StudyResult, links: str = "") -> str:
         tables.verdict(result),
         tables.classifier_table(result, _WEIGHTS),
         tables.variants_table(result),
+        tables.prompts_table(result),
         Table("What it is not", notes=(limits,)),
     )
     three = "\n".join(f"- {line}" for line in headline.of_study(result).notes)
@@ -125,6 +126,20 @@ def prompt_markdown(prompt: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def prompts_diff(v: JudgeResult) -> str:
+    """Write the seed's prompts beside the compiled ones as a page of HTML, line by line."""
+    before, after = (
+        [line for name, prompt in prompts.items() for line in _lines(name, prompt)]
+        for prompts in (v.seed_prompts, v.prompts)
+    )
+    page = difflib.HtmlDiff(wrapcolumn=70)
+    return page.make_file(before, after, "seed prompt", f"compiled: {v.name}")
+
+
+def _lines(name: str, prompt: Mapping[str, Any]) -> list[str]:
+    return [f"# {name}", *prompt_markdown(prompt).splitlines()]
+
+
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -151,7 +166,7 @@ def write_learned(result: StudyResult) -> str:
     )
     filters: dict[str, Any] = {"number": number, "text": _as_text, "words": _as_words}
     environment.filters |= filters
-    environment.globals["diff"] = diff
+    environment.globals["diff"] = word_diff
     champion = result.tested("champion").answers
     wrong = [r for r in tables.worst_first(champion) if r.predicted != r.label]
     page = environment.from_string(template).render(
@@ -184,23 +199,6 @@ def _pictures(result: StudyResult) -> list[tuple[str, str]]:
             data = base64.b64encode(png.getvalue()).decode()
             pictures.append((f"data:image/png;base64,{data}", caption))
     return pictures
-
-
-def diff(before: str, after: str) -> list[tuple[str, str]]:
-    """Return word by word what is the ``same``, ``gone`` and ``new``, each with its text.
-
-    Joined, all but the new is ``before``, and all but the gone ``after``.
-    """
-    a, b = (re.findall(r"\s+|\S+", text) for text in (before, after))
-    pieces = []
-    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-    for kind, a1, a2, b1, b2 in matcher.get_opcodes():
-        gone, new = "".join(a[a1:a2]), "".join(b[b1:b2])
-        if kind == "equal":
-            pieces.append(("same", new))
-        else:
-            pieces += [("gone", gone), ("new", new)]
-    return [(kind, text) for kind, text in pieces if text]
 
 
 def flips(

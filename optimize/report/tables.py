@@ -30,6 +30,7 @@ from faith_dspy.report.tables import (
     estimate,
     level_tables,
     number,
+    points,
     table_of,
 )
 from faith_dspy.scoring.agreement import (
@@ -39,7 +40,7 @@ from faith_dspy.scoring.agreement import (
 from faith_dspy.text.languages import language_of
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.results import Comparison, Row, StudyResult
+    from faith_dspy.optimize.results import Comparison, PromptGain, Row, StudyResult
     from faith_dspy.optimize.stress import Miss, StressReport
 
 INTERVALS = "In brackets 95 % intervals."
@@ -61,6 +62,7 @@ def study_tables(result: StudyResult) -> list[Table]:
     """Return all tables, the most important last, as one reads a terminal."""
     tables = (
         variants_table(result),
+        prompts_table(result),
         groups_table(result),
         testset_table(result),
         *levels_tables(result),
@@ -89,11 +91,53 @@ def variants_table(result: StudyResult) -> Table:
         [v for _, v in order],
         caption="The cheapest first, all cross-fitted. Behind: the Brier score (both labels weighing the same) behind "
         "the best, and the standard error of that, in points. LM asked: share of the answers. Prompt tokens that were "
-        f"not cached, and seconds, for each answer. {INTERVALS}",
+        f"not cached, and seconds, for each answer. {_weighed(result)}{INTERVALS}",
         notes=tuple(
             f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note
         ),
     )
+
+
+def _weighed(result: StudyResult) -> str:
+    if not result.evidence_weight:
+        return ""
+    return f"The F1 of chunk ids counts {result.evidence_weight:.0%} of the score. "
+
+
+def prompts_table(result: StudyResult) -> Table | None:
+    """Show what compiled prompts gained over their own seed; None where nothing was compiled."""
+    compiled = [(v, v.gain) for v in result.variants if v.gain is not None]
+    if not compiled:
+        return None
+    columns = {
+        "prompts": lambda row: row[0].name,
+        "balanced accuracy\ngained, points": lambda row: points(
+            row[1].comparison.balanced_accuracy
+        ),
+        "statements": lambda row: _before_and_after(
+            row[1], "statements", "balanced_accuracy"
+        ),
+        "chunk ids\nF1": lambda row: _before_and_after(row[1], "evidence", "f1"),
+        "metric\ncalls": lambda row: str(row[1].metric_calls),
+        "min": lambda row: f"{row[1].seconds / 60:.1f}",
+    }
+    notes = [f"{v.name}: {'; '.join(v.changes)}." for v, _ in compiled]
+    return table_of(
+        "Compiled prompts against their own seed",
+        columns,
+        compiled,
+        caption="On answers of the pool that neither saw, paired, each with slope, offset and threshold of its own. "
+        "Statements: balanced accuracy, before → after. Calls of the metric, and minutes, that compiling took. "
+        f"{INTERVALS}",
+        notes=tuple(notes),
+    )
+
+
+def _before_and_after(gain: PromptGain, level: str, name: str) -> str:
+    pair = [getattr(levels, level) for levels in (gain.seed, gain.compiled)]
+    if None in pair:
+        return NONE
+    return " → ".join(number(getattr(one, name).value) for one in pair)
 
 
 def _cheapest_first(priced: tuple[float, JudgeResult]) -> tuple[float, float]:

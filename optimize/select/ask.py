@@ -13,7 +13,7 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import is_local, make_lm
 from faith_dspy.lm.metered import Meter, metered
 from faith_dspy.optimize.compile.judge import compile_judge, demo_ids, prompts_of
-from faith_dspy.optimize.compile.optimizers import PROPOSING, SEARCHING
+from faith_dspy.optimize.compile.optimizers import FEW_SHOT
 from faith_dspy.optimize.data.splits import deal
 from faith_dspy.optimize.plan import WHOLE, Options, Study, Variant
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
@@ -22,6 +22,16 @@ from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
 
 FIRST = 5
 """Answers after which a study estimates what it will take."""
+
+
+class CompiledBy(NamedTuple):
+    """A judge's prompts compiled: what that took, and which sources they have learned from."""
+
+    judge: Judge
+    learned: set[str]
+    usage: Usage
+    metric_calls: int
+    seconds: float
 
 
 class Replies(NamedTuple):
@@ -33,6 +43,10 @@ class Replies(NamedTuple):
     """All of them, but for those whose source its prompts have learned from."""
     variant: JudgeResult
     """Its name, parameters and prompts, nothing measured yet."""
+    seed: Sequence[JudgedAnswer] = ()
+    """The same answers by the prompts before compiling; empty where nothing was compiled."""
+    compiled: CompiledBy | None = None
+    """What compiling took."""
 
 
 class Asked(NamedTuple):
@@ -80,7 +94,7 @@ def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
 def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
     """Compile each variant and ask it about the pool, the untuned judge first; say beforehand what it will take.
 
-    A variant that cannot be compiled, or whose replies cannot be scored, is skipped, as are those that would begin
+    A variant that cannot be compiled, or whose replies cannot be scored, has failed; those are skipped that would begin
     after the budget's minutes, from the third on. Ctrl-C ends it with those that were asked.
 
     Raises `LimitReachedError` where a limit ends it, and what is wrong with the untuned judge, without which there is
@@ -95,19 +109,20 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
         for variant in variants:
             described = _described(variant, study.options, lm_name)
             late = minutes is not None and meter.seconds > 60 * minutes
-            try:
-                if late and len(replies) > 1:
-                    raise InputError(
-                        f"the {minutes:g} minutes for beginning variants were over."
-                    )
-                replies[variant.name] = _ask(variant, described, study, meter)
-            except InputError as exc:
-                if variant.name == WHOLE:
-                    raise
-                note = " ".join(str(exc).split()).rstrip(".")
-                update = {"status": "skipped", "note": note}
-                skipped.append(described.model_copy(update=update))
-                study.view.say(f"{variant.name}: skipped, {note}")
+            if late and len(replies) > 1:
+                status = "skipped"
+                note = f"the {minutes:g} minutes for beginning variants were over"
+            else:
+                try:
+                    replies[variant.name] = _ask(variant, described, study, meter)
+                    continue
+                except InputError as exc:
+                    if variant.name == WHOLE:
+                        raise
+                    status, note = "failed", " ".join(str(exc).split()).rstrip(".")
+            update = {"status": status, "note": note}
+            skipped.append(described.model_copy(update=update))
+            study.view.say(f"{variant.name}: {status}, {note}")
     except LimitReachedError as exc:
         raise LimitReachedError(
             f"{str(exc).rstrip('.')}, after {counted(len(replies), 'variant')} of {len(variants)}. What was "
@@ -130,14 +145,18 @@ def _ask(
     judge = judge_of(variant, study.options)
     update = {"prompts": prompts_of(judge)}
     pool: Sequence[LabelledExample] = study.parts.pool
+    seed: list[JudgedAnswer] = []
+    compiled = None
     if variant.optimizer is not None:
-        judge, learned, usage = _compile(variant, variant.optimizer, judge, study)
+        compiled = _compile(variant, variant.optimizer, judge, study)
         if meter.refused:  # an optimizer takes a refused call for one that failed
             raise LimitReachedError("a limit was reached")
-        pool = [e for e in pool if e.group_key not in learned]
-        seed_prompts = update["prompts"]
+        pool = [e for e in pool if e.group_key not in compiled.learned]
+        with study.view.task(f"{variant.name}: its seed prompt", len(pool)) as advance:
+            seed = verify(judge, pool, advance)
+        judge, seed_prompts = compiled.judge, update["prompts"]
         update = {"prompts": prompts_of(judge), "seed_prompts": seed_prompts}
-        described = described.model_copy(update={"compile_usage": usage})
+        described = described.model_copy(update={"compile_usage": compiled.usage})
     with study.view.task(f"{variant.name}: judging the pool", len(pool)) as advance:
         answers = verify(judge, pool, advance)
     if not usable(answers):
@@ -147,23 +166,26 @@ def _ask(
             f"{counted(len(answers), 'answer')}, none scored ({reasons or 'the LM judged none of them'}); nothing can "
             "be fitted."
         )
-    return Replies(judge, answers, described.model_copy(update=update))
+    described = described.model_copy(update=update)
+    if compiled is not None:
+        study.view.say(f"{variant.name}: {'; '.join(described.changes)}")
+    return Replies(judge, answers, described, seed, compiled)
 
 
 def _compile(
     variant: Variant, optimizer: str, judge: Judge, study: Study
-) -> tuple[Judge, set[str], Usage]:
-    """Return the compiled judge, the sources that its prompts have learned from, and what compiling took.
+) -> CompiledBy:
+    """Compile a variant's prompts.
 
-    An optimizer that searches has half of the sources, the others those of its demos: answers over one context are
-    alike.
+    Few-shot has learned from the sources of its demos, any other optimizer from the half of them that it was given:
+    answers over one context are alike.
     """
     options, effort, pool = study.options, study.plan.budget.effort, study.parts.pool
     if study.parts.cross_fitted:
         raise ConfigError("so few labels are no ground to compile prompts on.")
-    train = _half(pool, options.seed) if optimizer in SEARCHING else pool
+    train = pool if optimizer in FEW_SHOT else _half(pool, options.seed)
     proposer = None
-    if options.reflection_lm is not None and optimizer in PROPOSING:
+    if options.reflection_lm is not None:
         proposer = make_lm(options.reflection_lm, timeout=options.timeout)
     seed = _seed(variant, options)
     total = (effort.candidates + 3) * effort.compare_on
@@ -172,15 +194,24 @@ def _compile(
         study.view.task(f"{variant.name}: compiling", total) as advance,
     ):
         compiled = compile_judge(
-            judge, optimizer, train, effort, seed, proposer=proposer, advance=advance
+            judge,
+            optimizer,
+            train,
+            effort,
+            seed,
+            proposer=proposer,
+            evidence_weight=options.evidence_weight,
+            advance=advance,
         )
     for note in compiled.notes:
         study.view.say(f"{variant.name}: {note}")
     demos = demo_ids(compiled.judge, pool)
     learned = {e.group_key for e in pool if e.id in demos}
-    if optimizer in SEARCHING:
+    if optimizer not in FEW_SHOT:
         learned |= {e.group_key for e in train}
-    return compiled.judge, learned, spent.usage
+    return CompiledBy(
+        compiled.judge, learned, spent.usage, compiled.asked, spent.seconds
+    )
 
 
 def _half(pool: Sequence[LabelledExample], seed: int) -> list[LabelledExample]:

@@ -19,8 +19,14 @@ from faith_dspy.optimize.classifier.fitting import (
     recalibrate,
 )
 from faith_dspy.optimize.data.splits import with_sources
-from faith_dspy.optimize.results import LEXICAL, JudgedAnswer, JudgeResult
+from faith_dspy.optimize.results import (
+    LEXICAL,
+    JudgedAnswer,
+    JudgeResult,
+    PromptGain,
+)
 from faith_dspy.optimize.select.ask import Replies, price, usable, verify, without_lm
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.schema import LabelledExample, Unscored, Usage
 from faith_dspy.scoring.agreement import measure_agreement
 from faith_dspy.scoring.classifier import (
@@ -124,7 +130,7 @@ def _of_variant(
     fold_of: Mapping[str, int],
     point: OperatingPoint,
 ) -> list[Candidate]:
-    judge, answers, variant = asked
+    judge, answers, variant = asked.judge, asked.answers, asked.variant
     fitted = {
         "lm": fit_judge(judge, answers, "lm", fold_of, point),
         "features": fit_judge(judge, answers, "features", fold_of, point),
@@ -133,16 +139,45 @@ def _of_variant(
     as_shipped = not variant.seed_prompts and judge.config.ask_about == "all"
     if as_shipped and default_classifier(judge.lm_name, judge.config) is not None:
         fitted["default"] = fit_judge(judge, answers, "default", fold_of, point)
+    gain = _gain(asked, fitted["lm"], fold_of)
     made = []
     for method, one in fitted.items():
         texts = {"name": variant.name, "description": variant.description}
         name, description = (text.format(**texts) for text in _OF_VARIANT[method])
-        unmeasured = variant.model_copy(
-            update={"name": name, "description": description}
-        )
+        update: dict[str, Any] = {"name": name, "description": description}
+        if name == variant.name:
+            update["gain"] = gain
+        unmeasured = variant.model_copy(update=update)
         result = measure_judge(unmeasured, one.answers, one.judge)
         made.append(Candidate(result, one.judge, asked, method))
     return made
+
+
+def _gain(
+    asked: Replies, fitted: FittedJudge, fold_of: Mapping[str, int]
+) -> PromptGain | None:
+    """What compiled prompts gain over the seed's, both calibrated on the same answers; None where nothing was compiled,
+    or the seed's replies cannot be fitted."""
+    if asked.compiled is None:
+        return None
+    try:
+        seed = fit_judge(asked.judge, asked.seed, "lm", fold_of)
+    except InputError:
+        return None
+    name = asked.variant.name
+    sides = fitted.answers, seed.answers
+    rows = [[a.row for a in answers] for answers in sides]
+    levels = [
+        measure_agreement([a.example for a in side], [a.judgment for a in side])
+        for side in sides
+    ]
+    return PromptGain(
+        comparison=compare(rows[0], rows[1], (name, "its seed prompt")),
+        compiled=levels[0],
+        seed=levels[1],
+        metric_calls=asked.compiled.metric_calls,
+        seconds=asked.compiled.seconds,
+    )
 
 
 def fit_judge(

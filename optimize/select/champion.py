@@ -16,6 +16,7 @@ import numpy as np
 from faith_dspy.errors import InputError
 from faith_dspy.judge import Judge
 from faith_dspy.optimize.classifier.fitting import assign_folds
+from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
 from faith_dspy.optimize.plan import WHOLE, Prefer, Study
 from faith_dspy.optimize.results import (
     CALIBRATED,
@@ -61,17 +62,22 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(candidates: Sequence[Candidate], prefer: Prefer) -> Choice:
+def choose(
+    candidates: Sequence[Candidate],
+    prefer: Prefer,
+    evidence_weight: float = EVIDENCE_WEIGHT,
+) -> Choice:
     """Choose the candidate to export.
 
     The best by score; of those that cost less, the cheapest that is not inferior: the interval of its loss in balanced
     accuracy over sources stays below `MARGIN`. With ``prefer="cheapest"`` the cheapest within one standard error of the
     best score (Breiman et al. 1984, *CART*, §3.4.3). Candidates are compared on the answers that both may be measured
-    on. `InputError` where nothing could be measured.
+    on. Where labels name chunks, the F1 of the judge's chunk ids has ``evidence_weight`` of the score; who is behind
+    in verdicts by more than one standard error does not win by ids. `InputError` where nothing could be measured.
     """
     results = [c.result for c in candidates]
     price_of = dict(zip((r.name for r in results), costs(results), strict=True))
-    score_of = {r.name: score(r.rows) for r in results}
+    score_of = {r.name: score(r.rows, evidence_weight) for r in results}
     scored = [c for c in candidates if score_of[c.result.name] is not None]
     if not scored:
         raise InputError(
@@ -80,11 +86,13 @@ def choose(candidates: Sequence[Candidate], prefer: Prefer) -> Choice:
     scored.sort(key=lambda c: price_of[c.result.name])
     best = scored[0]
     for other in scored[1:]:
-        if (difference(other.result.rows, best.result.rows).value or 0.0) > 0:
+        rows = other.result.rows, best.result.rows
+        ahead = difference(*rows, evidence_weight).value or 0.0
+        if ahead > 0 and _within_one_error(difference(*rows, 0.0)):
             best = other
     top = best.result
     behind = {
-        c.result.name: difference(c.result.rows, top.rows)
+        c.result.name: difference(c.result.rows, top.rows, evidence_weight)
         for c in scored
         if c is not best
     }
@@ -122,18 +130,25 @@ def not_inferior(rows: Sequence[Row], best: Sequence[Row]) -> bool:
     return balanced.low is not None and balanced.low > -MARGIN
 
 
-def difference(rows: Sequence[Row], others: Sequence[Row]) -> Difference:
+def difference(
+    rows: Sequence[Row],
+    others: Sequence[Row],
+    evidence_weight: float = EVIDENCE_WEIGHT,
+) -> Difference:
     """The score of the first minus that of the second, on the answers both have, by source."""
     one, other = _on_both(rows, others)
     if not one:
         return Difference(why="no answer was judged by both")
-    (d,) = paired(_score_metric(one), _score_metric(other), one)
+    first, second = (_score_metric(side, evidence_weight) for side in (one, other))
+    (d,) = paired(first, second, one)
     return d
 
 
-def score(rows: Sequence[Row]) -> float | None:
-    """One minus the class-balanced Brier score; None where a label is missing."""
-    value = float(_score_metric(rows)(np.ones((1, len(rows))))[0][0])
+def score(
+    rows: Sequence[Row], evidence_weight: float = EVIDENCE_WEIGHT
+) -> float | None:
+    """One minus the class-balanced Brier score, with the F1 of chunk ids; None where a label is missing."""
+    value = float(_score_metric(rows, evidence_weight)(np.ones((1, len(rows))))[0][0])
     return None if np.isnan(value) else value
 
 
@@ -144,16 +159,21 @@ def _on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], lis
     return [one[i] for i in both], [other[i] for i in both]
 
 
-def _score_metric(rows: Sequence[Row]) -> Metrics:
+def _score_metric(rows: Sequence[Row], evidence_weight: float) -> Metrics:
     """Probabilities are moved to even odds; an answer that is unscored is as wrong as one can be."""
     y = np.array([r.label for r in rows], dtype=bool)
     base = to_logit(float(y.mean()))
     errors = np.array([_squared_error(r, base) for r in rows])
+    counts = np.array([r.evidence or (0, 0, 0) for r in rows], dtype=np.float64)
+    weight = evidence_weight if counts.any() else 0.0
 
     def metric(w: Floats) -> Sequence[Floats]:
         with np.errstate(invalid="ignore"):
             faithful, unfaithful = ((w @ (errors * of)) / (w @ of) for of in (y, ~y))
-        return [1 - (faithful + unfaithful) / 2]
+        verdicts = 1 - (faithful + unfaithful) / 2
+        both, judge, people = (w @ counts).T
+        f1 = 2 * both / np.maximum(judge + people, 1)
+        return [(1 - weight) * verdicts + weight * f1]
 
     return metric
 

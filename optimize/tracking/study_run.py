@@ -20,6 +20,8 @@ from faith_dspy.export import exported_files
 from faith_dspy.optimize.report.pages import (
     card,
     links,
+    prompt_markdown,
+    prompts_diff,
     variant_markdown,
     write_learned,
 )
@@ -71,7 +73,7 @@ _PARENT = "mlflow.parentRunId"
 _OPENED = "faith_dspy.test_hash"
 _YES = {True: "yes", False: "no"}
 """As MLflow's own judges write it; its table of traces shows nothing for an expectation that is False."""
-_STATUS = {"done": "FINISHED", "skipped": "KILLED"}
+_STATUS = {"done": "FINISHED", "skipped": "KILLED", "failed": "FAILED"}
 Metrics = dict[str, float | None]
 log = logging.getLogger(__name__)
 
@@ -204,8 +206,21 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         self._runs[v.name] = run_id
         metrics = agreement_metrics("dev", v.levels) | cost_metrics(v.usage, v.judged)
         log_batch(self.client, run_id, {**metrics, "dev/score": v.score}, v.params)
+        if v.gain is not None:
+            gain = v.gain.comparison.balanced_accuracy
+            log_batch(self.client, run_id, _interval("dev/gain_over_seed", gain))
+        if v.seed_prompts:
+            self._log_prompts(run_id, v)
         self._log_result(run_id, v, "", f"{v.name}, on dev")
         self.client.set_terminated(run_id, _STATUS[v.status])
+
+    def _log_prompts(self, run_id: str, v: JudgeResult) -> None:
+        """Log the seed's and the compiled prompts, and both side by side."""
+        for folder, prompts in (("seed", v.seed_prompts), ("compiled", v.prompts)):
+            for name, prompt in prompts.items():
+                text = prompt_markdown(prompt)
+                self.client.log_text(run_id, text, f"prompts/{folder}/{name}.md")
+        self.client.log_text(run_id, prompts_diff(v), "prompts/diff.html")
 
     def _log_study(self, result: StudyResult) -> None:
         client, run_id = self.client, self.run_id

@@ -165,7 +165,7 @@ def test_ten_labels_give_a_judge_and_a_first_impression(
     )
     result = run(tmp_path / "...jsonl", options, view, tracker=Record)
     assert "Too few for a test part: agreement will be cross-fitted" in view.lines[0]
-    assert result.variant("sentence-few-shot").status == "skipped"
+    assert result.variant("sentence-few-shot").status == "failed"
     assert result.split["used"] == {"pool": 12, "test": 0}
     (ids,) = {tuple(r.id for r in t.rows) for t in result.test}
     assert sorted(ids) == sorted(f"{i}-0" for i in range(12))

@@ -1,34 +1,35 @@
+import json
 import re
+import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import dspy
 import pytest
 from decision_server import KEY, DecisionServer, statement_of
+from pydantic import ValidationError
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
-from faith_dspy.optimize.compile.examples import (
-    agreement_metric,
-    balanced,
-    statement_examples,
-)
-from faith_dspy.optimize.compile.judge import Stage, answerable, compile_judge
+from faith_dspy.optimize.compile.examples import balanced, statement_examples
+from faith_dspy.optimize.compile.judge import compile_judge
+from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
-    FORM,
     OPTIMIZERS,
     PROPOSING,
     Effort,
     Task,
-    compile_stage,
+    compile_student,
     learn_and_compare,
 )
-from faith_dspy.program.signatures import VerifyStatement
+from faith_dspy.optimize.compile.proposals import FORM, RULES, Halves
+from faith_dspy.optimize.plan import Variant
 
-EFFORT = Effort(demos=2, candidates=2, compare_on=12)
+EFFORT = Effort(demos=2, candidates=2, compare_on=12, metric_calls=60)
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
 
 
@@ -66,19 +67,24 @@ def shown_demos(asked):
 
 
 def verdicts(better=told_better):
-    """An LM that says yes to everything, less surely to medals; where ``better`` says so it sees through them."""
+    """An LM that says yes to everything, and is no less sure of medals; where ``better`` says so it sees through them.
+
+    It thinks aloud where it is asked to.
+    """
 
     def say(asked):
-        statement = re.findall(r"Statement: (.*)", asked["messages"][-1]["content"])[-1]
+        text = asked["messages"][-1]["content"]
+        statement = re.findall(r"Statement: (.*)", text)[-1]
         noise = ord(statement[0]) % 10 / 100
-        p = (
-            0.7 + noise
-            if "medal" not in statement
-            else 0.1
-            if better(asked)
-            else 0.51 + noise
-        )
-        return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+        p = 0.7 + noise
+        if "medal" in statement:
+            p = 0.1 if better(asked) else 0.75 - noise
+        label = {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+        if "First think" not in text:
+            return label
+        said = [("Why: I looked.\nVerdict:", {}), (f" {label['text']}", {})]
+        said[1] = (said[1][0], {f" {k}": q for k, q in label["top"].items()})
+        return {"text": "", "tokens": said}
 
     return say
 
@@ -93,10 +99,11 @@ def proposals(instruction=BETTER):
             re.M,
         )
         assert fields
-        return (
-            "".join(f"[[ ## {k} ## ]]\n{instruction}\n\n" for k in fields)
-            + "[[ ## completed ## ]]"
-        )
+        said = dict.fromkeys(fields, instruction)
+        if "rules" in said:
+            said["rules"] = json.dumps(instruction.split("\n\n"))
+        parts = [f"[[ ## {k} ## ]]\n{text}\n\n" for k, text in said.items()]
+        return "".join(parts) + "[[ ## completed ## ]]"
 
     return say
 
@@ -105,19 +112,25 @@ def lm_at(server):
     return make_lm("openai/tiny", api_base=server.base, num_retries=0)
 
 
+def variant(name):
+    """A judge by sentence as a plan declares it for this optimizer."""
+    return Variant(name="own", granularity="sentence", optimizer=name).config
+
+
 @pytest.fixture
 def compiling(chat_server):
     """Compiles a judge by sentence: (the judge given, what was compiled, the judged server, the proposing one)."""
 
-    def run(name, *, better=told_better, train=TRAIN):
+    def run(name, *, better=told_better, train=TRAIN, said=None):
         judged, proposing = (
             chat_server(says=verdicts(better)),
-            chat_server(says=proposals()),
+            chat_server(says=said or proposals()),
         )
-        judge = Judge(lm_at(judged), granularity="sentence")
+        judge = Judge(lm_at(judged), config=variant(name))
+        teacher = lm_at(judged) if name == "bootstrap" else lm_at(proposing)
         return (
             judge,
-            compile_judge(judge, name, train, EFFORT, 0, proposer=lm_at(proposing)),
+            compile_judge(judge, name, train, EFFORT, 0, proposer=teacher),
             judged,
             proposing,
         )
@@ -129,14 +142,14 @@ def compiling(chat_server):
 def task():
     """Makes a task over the statements above; its LM is the current one until the test is over."""
 
-    def make(server, proposer=None):
-        judge = Judge(lm_at(server))
+    def make(server, proposer=None, name="mistakes"):
+        judge = Judge(lm_at(server), config=variant(name))
         dspy.configure(lm=judge.lm)
         train = statement_examples(
             TRAIN, Granularity.SENTENCE, judge.config.instruction
         )
         return Task(
-            Stage(judge.program.verify),
+            judge.program.verify,
             train,
             EFFORT,
             0,
@@ -174,12 +187,7 @@ def test_what_helps_ends_in_the_judge(name, compiling, tmp_path):
         is bool(proposing.requests)
         is (name in PROPOSING)
     )
-    assert {k for d in verify.demos for k in dict(d)} <= {
-        "context",
-        "question",
-        "statement",
-        "verdict",
-    }
+    assert {k for d in verify.demos for k in dict(d)} <= set(verify.signature.fields)
     assert verify.demos or name in PROPOSING
     assert not any(
         "[[ ##" in m["content"] for r in judged.requests for m in r["messages"]
@@ -197,17 +205,28 @@ def out_of_order(asked):
     [
         # Most calls fail: an error that says so, not a judge that lost.
         ("mistakes", out_of_order, "x", LMUnavailableError, "answers of the LM failed"),
-        (
-            "bootstrap",
-            out_of_order,
-            "x",
-            LMUnavailableError,
-            "answers of the LM failed",
-        ),
         ("gepa", out_of_order, "x", LMUnavailableError, "answers of the LM failed"),
         # A reply without the fields asked for is never taken for an instruction.
-        ("mipro", verdicts(), "?", ConfigError, "Give another LM"),
-        ("gepa", verdicts(), "?", ConfigError, "Give another LM"),
+        ("mipro", verdicts(), "?", ConfigError, "cannot run here.*tiny.* proposed"),
+        ("gepa", verdicts(), "?", ConfigError, "cannot run here.*tiny.* proposed"),
+        ("guidelines", verdicts(), "?", ConfigError, "cannot run here"),
+        # Nothing, and ten thousand words.
+        ("guidelines", verdicts(), proposals(""), ConfigError, "wrote 0 rules"),
+        (
+            "guidelines",
+            verdicts(),
+            proposals("word " * 10_000),
+            ConfigError,
+            "of 49999 characters together",
+        ),
+        ("gepa", verdicts(), proposals(""), ConfigError, "empty instruction"),
+        (
+            "gepa",
+            verdicts(),
+            proposals("word " * 10_000),
+            ConfigError,
+            "at most 2000 characters",
+        ),
         # As the embedded model did: an instruction about instructions.
         (
             "gepa",
@@ -227,16 +246,20 @@ def test_an_lm_that_is_of_no_use_ends_the_variant(
     if proposed is None:
         proposing.close()
     with pytest.raises(error, match=said):
-        compile_stage(name, task(judging, proposing))
+        compile_student(name, task(judging, proposing))
     assert (judging.requests == []) is (proposed is None)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_of_a_decision_model_the_questions_wording_is_compiled(name, chat_server):
     """It is shown no examples and writes nothing: only where another LM proposes instructions is anything asked."""
-    with closing(
-        DecisionServer(lambda *asked: 0.1 if "medal" in statement_of(*asked) else 0.7)
-    ) as server:
+
+    def probability(*asked):
+        statement = statement_of(*asked)
+        noise = ord(statement[0]) % 10 / 100
+        return 0.75 - noise if "medal" in statement else 0.7 + noise
+
+    with closing(DecisionServer(probability)) as server:
         judge = Judge(
             "typesafe/jev-latest",
             api_base=server.base,
@@ -252,16 +275,11 @@ def test_of_a_decision_model_the_questions_wording_is_compiled(name, chat_server
             compile_judge(judge, name, TRAIN, EFFORT, 0)
         assert server.requests == []
         if name in PROPOSING:
-            compile_judge(
-                judge,
-                name,
-                TRAIN,
-                EFFORT,
-                0,
-                proposer=lm_at(chat_server(says=proposals())),
-            )
+            proposer = lm_at(chat_server(says=proposals()))
+            new = compile_judge(judge, name, TRAIN, EFFORT, 0, proposer=proposer).judge
+            new(context=["Z."], answer="Z won a medal in 1990.")
             asked = {r["questions"]["verdict"]["instructions"] for r in server.requests}
-            assert BETTER.rpartition("\n\n")[2] in asked
+            assert name == "guidelines" or BETTER.rpartition("\n\n")[2] in asked
             assert not any("demos" in r["state"] for r in server.requests)
 
 
@@ -283,9 +301,9 @@ def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(
 
 @pytest.mark.parametrize("fault", [None, {"status": 400, "text": "no"}, {"text": "?"}])
 def test_mistakes_are_shown_first(task, chat_server, fault):
-    """Of the cities A to J it believes least in F's bridges, .70, and most in E's medal, .60: a demo of each.
+    """Of the cities A to J it believes least in F's bridges, .70, and most in F's medal, .75: a demo of each.
 
-    Without a verdict on E and F, in G's bridges and in D's medal: where the LM failed it made no mistake.
+    Without a verdict on E and F, in G's bridges and in G's medal: where the LM failed it made no mistake.
     """
     in_flight, most = [], []
 
@@ -299,15 +317,15 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
         )
         return fault if failing else verdicts()(asked)
 
-    compiled = compile_stage(
+    compiled = compile_student(
         "mistakes", task(chat_server(says=says))._replace(threads=2)
     )
     shown = (
-        {"F has 25 bridges.", "E won a medal."}
+        {"F has 25 bridges.", "F won a medal."}
         if fault is None
-        else {"G has 26 bridges.", "D won a medal."}
+        else {"G has 26 bridges.", "G won a medal."}
     )
-    assert {d.statement for d in compiled.stage.part.predict.demos} == shown
+    assert {d.statement for d in compiled.student.predict.demos} == shown
     assert (compiled.asked, compiled.failed) == (20, 4 if fault else 0)
     assert max(most) == 2
 
@@ -339,17 +357,193 @@ def test_a_balanced_sample_weighs_both_classes_the_same():
     assert set(drawn[0].inputs()) == {"context", "question", "statement"}
 
 
+def test_gepa_is_told_to_write_rules_and_shown_mistakes(compiling):
+    """Its brief asks for rules and forbids facts; half of each minibatch the seed gets wrong, with people's reason."""
+    _, compiled, _, proposing = compiling("gepa")
+    brief, request = (m["content"] for m in proposing.requests[0]["messages"])
+    assert RULES.splitlines()[0] in brief
+    assert FORM in request
+    assert request.count("Their reason: No medal is told of.") > 0
+    assert 60 <= compiled.asked <= 60 + 12 + 40
+
+
+def test_gepas_minibatches_are_half_mistakes():
+    """Three of the first two, and three of the other four, in turn."""
+
+    class Loader:
+        def all_ids(self):
+            return list("abcdef")
+
+    class State:
+        i = 1
+
+    batch = Halves(wrong=2).next_minibatch_ids(Loader(), State())
+    assert (batch[:2], batch[2:]) == (["a", "b"], ["f", "c", "d"])
+
+
+def test_by_default_gepa_makes_at_least_400_metric_calls(compiling, monkeypatch):
+    """As many as DSPy's light budget, whatever the study's budget is."""
+    light = Effort(demos=2, candidates=2, compare_on=12)
+    monkeypatch.setattr(f"{__name__}.EFFORT", light)
+    _, compiled, _, _ = compiling(
+        "gepa", said=proposals("Look.\n\nIs it so? Yes or No?")
+    )
+    assert compiled.asked >= 400
+
+
+def test_the_nearest_examples_are_shown(chat_server, tmp_path):
+    """Of twenty statements two medals for a medal; so does the loaded judge."""
+    server = chat_server(says=verdicts(shown_demos))
+    config = variant("knn").model_copy(update={"nearest_demos": 2})
+    judge = compile_judge(
+        Judge(lm_at(server), config=config), "knn", TRAIN, EFFORT, 0
+    ).judge
+    assert len(judge.program.verify.predict.demos) == 20
+    judge.save(tmp_path / "judge")
+    loaded = load_judge(tmp_path / "judge", lm=judge.lm)
+    for one, city in ((judge, "Z"), (loaded, "Y")):
+        server.requests.clear()
+        one(context=[f"{city}."], answer=f"{city} won a medal in 1990.")
+        shown = [m["content"] for m in server.requests[0]["messages"][1:-1:2]]
+        assert len(shown) == 2
+        assert all("medal" in text.rpartition("Statement:")[2] for text in shown)
+
+
+OWN = """
+import dspy
+
+def demos(student, trainset, metric):
+    assert metric(trainset[0], student(**trainset[0].inputs())) >= 0
+    student.verify.predict.demos = [
+        dspy.Example(context=["a"], question="", statement="A won a medal.", verdict="No")
+    ]
+    return student
+
+def raises(student, trainset, metric):
+    raise RuntimeError("no luck")
+
+def nothing(student, trainset, metric):
+    return None
+
+def other(student, trainset, metric):
+    return dspy.ChainOfThought("question -> answer")
+"""
+
+
 @pytest.mark.parametrize(
-    ("text", "last"),
+    ("function", "said"),
     [
-        ("Check it.", "Check it.\nAnswer Yes or No."),
-        ("Check.\n\nIs it so? Answer Yes or No.", "Is it so? Answer Yes or No."),
-        ("Check.\n\nIs it so? Yes or No?\n\nMind the years.", "Is it so? Yes or No?"),
-        ("Check.\n\nIt has no label.", "It has no label.\nAnswer Yes or No."),
+        ("demos", None),
+        ("raises", "own_optimizers:raises cannot run here.*RuntimeError: no luck"),
+        ("nothing", "returned NoneType, no dspy.Module; expected the student"),
+        ("other", "returned a module with the predictors"),
+        ("missing", "cannot be imported"),
     ],
 )
-def test_whatever_is_proposed_ends_in_a_paragraph_that_names_the_labels(text, last):
-    """It is asked after the statement; a rule that was added behind the question is moved before it."""
-    found = answerable(VerifyStatement.with_instructions(text)).instructions
-    assert found.rpartition("\n\n")[2] == last
-    assert answerable(VerifyStatement.with_instructions(found)).instructions == found
+def test_anyones_optimizer(function, said, compiling, tmp_path, monkeypatch):
+    """A function of student, trainset and metric, found from the working folder."""
+    (tmp_path / "own_optimizers.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_optimizers", raising=False)
+    name = f"own_optimizers:{function}"
+    if said is not None:
+        with pytest.raises((ConfigError, ValidationError), match=said):
+            compiling(name) if function != "missing" else variant(name)
+        return
+    _, compiled, judged, _ = compiling(name, better=shown_demos)
+    medal = compiled.judge(context=["Z."], answer="Z won a medal.")
+    assert medal.statements[0].confidence == pytest.approx(0.1, abs=1e-3)
+    assert judged.statements[0] == "A has 20 bridges."
+
+
+def extracting(asked):
+    """An LM that copies sentences, until it is told to divide them honestly."""
+    text = asked["messages"][-1]["content"]
+    if "Sentences:" not in text:
+        return verdicts()(asked)
+    sentences = re.findall(r"^\[(\d+)\] (.*)", text.rpartition("Sentences:")[2], re.M)
+    lines = []
+    for number, sentence in sentences:
+        parts = [sentence]
+        if told_better(asked):
+            parts = [f"{p.rstrip('.')}." for p in sentence.split(" and ")]
+        lines += [f"{number}. {part}" for part in parts]
+    return "\n".join(lines)
+
+
+def divided(cities):
+    """Answers of one sentence, in which people found two statements; every other answer is faithful."""
+    rows = []
+    for i, e in enumerate(labelled(cities)):
+        true, other = e.statements
+        if i % 2:
+            harbour = f"{true.text[0]} has a harbour."
+            other = true.model_copy(update={"text": harbour})
+        answer = f"{true.text.rstrip('.')} and {other.text}"
+        row = {"answer": answer, "faithful": bool(i % 2), "statements": (true, other)}
+        rows.append(e.model_copy(update=row))
+    return rows
+
+
+def test_extraction_is_compiled_with_verification(chat_server, tmp_path):
+    """GEPA rewrites both instructions; loaded in the same way, the judge divides as people do."""
+    judged, proposing = chat_server(says=extracting), chat_server(says=proposals())
+    judge = Judge(lm_at(judged), granularity="statement")
+    compiled = compile_judge(
+        judge, "gepa", divided("ABCDEFGHIJKLMNOP"), EFFORT, 0, proposer=lm_at(proposing)
+    ).judge
+    compiled.save(tmp_path / "judge")
+    loaded = load_judge(tmp_path / "judge", lm=judge.lm)
+    for one in (compiled, loaded):
+        found = one(
+            context=["Z has 9 bridges."], answer="Z has 9 bridges and Z won a medal."
+        )
+        assert [s.text for s in found.statements] == [
+            "Z has 9 bridges.",
+            "Z won a medal.",
+        ]
+        assert [s.is_supported for s in found.statements] == [True, False]
+    texts = {n: p.signature.instructions for n, p in compiled.program.prompts.items()}
+    assert all("honestly" in text for text in texts.values())
+
+
+def test_few_shot_takes_a_trainset_for_each_stage(chat_server):
+    """The extraction is shown answers with people's statements, the verification statements with their verdicts."""
+    server = chat_server(says=extracting)
+    judge = Judge(lm_at(server), granularity="statement")
+    compiled = compile_judge(judge, "labelled", divided("ABCDEFGHIJ"), EFFORT, 0).judge
+    (extract, verify) = (
+        compiled.program.prompts[name].demos for name in ("extract", "verify.predict")
+    )
+    assert len(extract) == len(verify) == 2
+    assert extract[0]["statements"][0].startswith("1. ")
+    assert verify[0]["verdict"] in ("Yes", "No")
+
+
+def test_the_lines_by_hand(chat_server, tmp_path, monkeypatch):
+    """The README's, as they stand there: any optimizer of DSPy, a fitted judge, and its export."""
+    server = chat_server(
+        says=lambda asked: (
+            json.dumps({"new_instruction": BETTER})
+            if asked["model"] == "gpt-4o"
+            else extracting(asked)
+        ),
+        models=[{"id": "gpt-4o"}, {"id": "gpt-4o-mini"}],
+    )
+    for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(name, server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.chdir(tmp_path)
+    for file, cities in (
+        ("labels.jsonl", "ABCDEFGH"),
+        ("other-labels.jsonl", "IJKLMNOPQR"),
+    ):
+        rows = [e.model_dump_json(exclude_none=True) for e in divided(cities)]
+        (tmp_path / file).write_text("\n".join(rows))
+    page = Path(__file__).parents[3] / "optimize" / "README.md"
+    (lines,) = re.findall(r"```python\n(import dspy\n.*?)```", page.read_text(), re.S)
+    exec(lines.replace('auto="light"', "max_metric_calls=60"), {})
+    loaded = load_judge(tmp_path / "judges/by-hand", api_base=server.base)
+    assert loaded.classifier.fitted_to == "labels"
+    prompts = loaded.program.prompts
+    assert any("honestly" in p.signature.instructions for p in prompts.values())

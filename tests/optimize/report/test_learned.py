@@ -3,7 +3,8 @@ import re
 from made import judge, rows
 from made import study as made
 
-from faith_dspy.optimize.report.pages import diff, flips, write_learned
+from faith_dspy.optimize.report.pages import flips, write_learned
+from faith_dspy.optimize.results import word_diff
 from faith_dspy.schema import Chunk, StatementVerdict, Verdict
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
@@ -60,10 +61,10 @@ def test_a_diff_joins_to_either_text():
         "Use only\n the context. Yes or No?",
         "Use the context,  nothing else.\nYes or No?",
     )
-    pieces = diff(before, after)
+    pieces = word_diff(before, after)
     assert "".join(text for kind, text in pieces if kind != "new") == before
     assert "".join(text for kind, text in pieces if kind != "gone") == after
-    assert diff("same", "same") == [("same", "same")]
+    assert word_diff("same", "same") == [("same", "same")]
 
 
 def test_the_page_shows_prompts_flips_and_mistakes():

@@ -17,11 +17,12 @@ from faith_dspy.optimize.report.tables import (
     by_group,
     compare_studies,
     predictions_table,
+    prompts_table,
     studies_tables,
     study_tables,
 )
 from faith_dspy.optimize.results import CHEAPER
-from faith_dspy.report.tables import number, terminal
+from faith_dspy.report.tables import number, points, terminal
 from faith_dspy.scoring.agreement import EvidenceAgreement
 from faith_dspy.scoring.statistics import Estimate
 
@@ -76,7 +77,7 @@ def test_a_study_in_eighty_columns(study):
         study_tables(study.model_copy(update={"finished": False, "replayed": 3}))
     )
     for told in (
-        f"sentence-gepa: skipped, {study.variant('sentence-gepa').note[:20]}",
+        f"sentence-gepa: failed, {study.variant('sentence-gepa').note[:20]}",
         f"★ {study.champion[:12]}",
         "source: [bold]a source",
         "Stopped early",
@@ -143,7 +144,7 @@ def test_the_description_on_mlflow_begins_with_the_result(study):
     assert "models:/faithfulness@champion" in text
     assert "models:/" not in links(study, None, "#/runs/1")
     assert "balanced accuracy " in variant_markdown(study.variant("sentence"))
-    assert "**skipped**: " in variant_markdown(study.variant("sentence-gepa"))
+    assert "**failed**: " in variant_markdown(study.variant("sentence-gepa"))
 
 
 def test_predictions_stand_with_the_worst_mistakes_first():
@@ -221,3 +222,15 @@ def test_studies_in_eighty_columns(study):
         "quick, seed 1;",
     ):
         assert told in words
+
+
+def test_compiled_prompts_are_shown_with_what_changed(study):
+    """Their gain over their own seed on the same answers, what compiling took, and the words; on the card, too."""
+    table = prompts_table(study)
+    (row,) = table.rows
+    gain = study.variant("sentence-few-shot").gain
+    assert row[0] == "sentence-few-shot"
+    assert row[1] == points(gain.comparison.balanced_accuracy)
+    assert row[4:] == ("0", "0.0")
+    assert table.notes == ("sentence-few-shot: verify.predict: 2 examples.",)
+    assert table.title in card(study)

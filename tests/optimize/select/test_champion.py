@@ -99,3 +99,24 @@ def test_not_inferior_needs_ten_sources_of_the_rarer_label():
         labels = [i >= unfaithful for i in range(20)]
         some = rows(judging(19, labels=labels), labels)
         assert not_inferior(some, some) is shown
+
+
+def citing(name, probabilities, f1, labels=LABELS):
+    """It names ten chunks an answer, of ten that people name; so many of them are the same."""
+    one = candidate(name, probabilities, 100, labels=labels)
+    both = (int(10 * f1), 10, 10)
+    with_ids = tuple(r.model_copy(update={"evidence": both}) for r in one.result.rows)
+    return one._replace(result=one.result.model_copy(update={"rows": with_ids}))
+
+
+def test_chunk_ids_decide_between_judges_with_equal_verdicts():
+    """Errors .04 each: 1 - .04 = .96 by verdicts; with a fifth for ids .8 · .96 + .2 · .5. Whoever loses verdicts does
+    not win by ids; where ids have no weight they decide nothing."""
+    good, bad = citing("good", judging(360), 0.9), citing("bad", judging(360), 0.5)
+    sure = citing("all", judging(400), 0.5)
+    assert score(sure.result.rows) == pytest.approx(0.8 * 0.96 + 0.2 * 0.5)
+    assert score(sure.result.rows, 0.0) == pytest.approx(0.96)
+    assert names(bad, good) == "good"
+    assert names(sure, citing("ids", judging(300), 1.0)) == "all"
+    tie = choose([bad, good], "agreement", 0.0)
+    assert tie.champion.result.name == "bad"

@@ -112,13 +112,26 @@ def test_every_variant_is_a_run_under_the_studys(logged):
         if r.data.tags.get("champion") == "true" and r.info.run_name.startswith("★ ")
     ]
     assert stars == [logged.result.champion]
-    skipped = runs["sentence-gepa"]
-    assert (skipped.info.status, skipped.data.metrics) == ("KILLED", {})
+    failed = runs["sentence-gepa"]
+    assert (failed.info.status, failed.data.metrics) == ("FAILED", {})
     assert (
         "2 supported and 2 unsupported statements in either part"
-        in skipped.data.tags["mlflow.note.content"]
+        in failed.data.tags["mlflow.note.content"]
     )
     assert not any(v != v for r in runs.values() for v in r.data.metrics.values())
+
+
+def test_compiled_prompts_lie_beside_the_seeds(logged):
+    """As they are, and side by side; their gain is a metric, of the variant alone."""
+    variant = logged.result.variant("sentence-few-shot")
+    run = children(logged.client, logged.run.info.run_id)[variant.name]
+    diff = logged.read("prompts/diff.html", run.info.run_id)
+    assert "seed prompt" in diff
+    demo = variant.prompts["verify.predict"]["demos"][0]["statement"]
+    assert demo in logged.read("prompts/compiled/verify.predict.md", run.info.run_id)
+    assert demo not in logged.read("prompts/seed/verify.predict.md", run.info.run_id)
+    gain = variant.gain.comparison.balanced_accuracy
+    assert run.data.metrics["dev/gain_over_seed"] == pytest.approx(gain.value, abs=1e-4)
 
 
 def test_the_studys_run_holds_the_test_and_the_judge(logged):

@@ -1,0 +1,330 @@
+"""What optimizers maximise on labelled examples: agreement with people's verdicts, chunk ids and statements.
+
+It reads the predictions of the program and of its parts alike: of `dspy.Example`s with a ``statement`` those of the
+verifier, with ``sentences`` those of the extraction, with an ``answer`` those of the whole program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import dspy
+
+from faith_dspy.io.inputs import as_chunks
+from faith_dspy.optimize.compile.examples import carrying_sentences, statement_example
+from faith_dspy.program.extraction import assign_statements
+from faith_dspy.program.signatures import INSTRUCTIONS
+from faith_dspy.program.verifier import as_prediction
+from faith_dspy.schema import LabelledExample, Statement, Verdict
+from faith_dspy.scoring.classifier import to_probability
+from faith_dspy.scoring.matching import match_statements, statement_labels
+from faith_dspy.text.features import (
+    Comparison,
+    closest_sentences,
+    index_context,
+    missing_words,
+)
+from faith_dspy.text.sentences import sentence_texts
+
+EVIDENCE_WEIGHT = 0.2
+"""Weight of the F1 of chunk ids, where people name some; the verdict has the rest."""
+CONFUSED = 0.1
+"""Penalty where *no evidence* and *contradictory* are confused: both are unsupported, so most of it is right."""
+BOOTSTRAPPED = 0.8
+"""Share of an example's verdicts and statements that must be right for a demo."""
+MAX_QUOTED = 300
+"""Characters of a sentence that feedback quotes."""
+
+_VERDICTS = {label: v for i in INSTRUCTIONS.values() for label, v in i.verdicts.items()}
+_SUPPORT = {
+    label: support for i in INSTRUCTIONS.values() for label, support in i.labels.items()
+}
+_UNSUPPORTED_KINDS = {Verdict.NO_EVIDENCE, Verdict.CONTRADICTORY}
+
+
+class Judged(NamedTuple):
+    """A statement as people and as the LM judged it."""
+
+    gold: dspy.Example
+    """As `statement_example` makes it."""
+    pred: dspy.Prediction
+    """As the verifier returns it."""
+
+
+def agreement_metric(
+    gold: dspy.Example,
+    pred: dspy.Prediction,
+    trace: Any = None,
+    pred_name: str | None = None,
+    pred_trace: Any = None,
+    *,
+    cut: float = 0.0,
+    evidence_weight: float = EVIDENCE_WEIGHT,
+    cite: bool = False,
+) -> Any:
+    """Agreement with people, in [0, 1]; its class-weighted mean over a set is a soft balanced accuracy.
+
+    A yes-or-no verdict scores the probability of the person's, its log-odds counted from ``cut``. A graded one scores
+    1 - |distance| on the scale fully 1, partly ½, none 0, less `CONFUSED` where *no evidence* and *contradictory* are
+    confused. Where person and LM both name chunks, ``evidence_weight`` of the score is the F1 of the LM's; where the LM
+    is to ``cite``, it is 0 for a supported statement for which it names none. An answer scores the mean over the
+    statements that people labelled, where they labelled none its weakest statement by the answer's label; where people
+    wrote statements, half of its score is the F1 of those that the LM extracts.
+
+    Args:
+        gold: a labelled example (`faith_dspy.optimize.compile.examples`).
+        pred: the prediction on it. One without a verdict scores 0, and is never taken for a verdict (`failed`).
+        trace: given while demos are bootstrapped.
+        pred_name: the predictor that GEPA asks about, or an empty text for the scores alone.
+        pred_trace: of its call.
+        cut: log-odds from which a verdict counts as supported (`best_cut`).
+        evidence_weight: in [0, 1].
+        cite: whether the LM is asked for chunk ids.
+
+    Returns:
+        With a ``trace`` whether most of it is right; with a ``pred_name`` a prediction with ``score``, ``feedback`` and
+        the share that is right in ``objective_scores``; else the score times the example's weight.
+    """
+    if trace is not None:
+        return share_right(gold, pred, cut) >= BOOTSTRAPPED
+    score = 0.0
+    if not failed(pred):
+        judged = judged_statements(gold, pred)
+        scores = [_verdict_score(one, cut, evidence_weight, cite) for one in judged]
+        score = _with_extraction(scores, gold, pred)
+    if pred_name is None and pred_trace is None:
+        return score * gold.weight
+    feedback = _feedback(gold, pred, pred_name, pred_trace, cut) if pred_name else ""
+    right = {"right": share_right(gold, pred, cut)}
+    return dspy.Prediction(score=score, feedback=feedback, objective_scores=right)
+
+
+def failed(pred: Any) -> bool:
+    """Whether there is nothing to compare: the LM failed, or its reply had no label and no statement."""
+    if pred is None or pred.get("error"):
+        return True
+    if "raw_verdicts" in pred:
+        return not any(v.label for v in pred.raw_verdicts)
+    return pred.get("verdict") is None and pred.get("statements") is None
+
+
+def fault(pred: Any) -> str | None:
+    """How the LM failed; None where it replied."""
+    if pred is None:
+        return "no prediction"
+    errors = [v.error for v in pred.get("raw_verdicts") or () if v.lm_failed]
+    error: str | None = pred.get("error") or next(iter(errors), None)
+    return error
+
+
+def judged_statements(gold: dspy.Example, pred: Any) -> list[Judged]:
+    """The statements that people labelled, with what the LM says of them; of an answer without such labels its weakest
+    statement, with the answer's."""
+    if "statement" in gold:
+        return [Judged(gold, pred)]
+    if "answer" not in gold:
+        return []
+    example, verdicts = gold.labelled, pred.get("raw_verdicts") or ()
+    labels = statement_labels(verdicts, example)
+    judged = [
+        _judged(example, v.text, label, v, gold.instruction)
+        for v, label in zip(verdicts, labels, strict=True)
+        if label is not None
+    ]
+    scored = [v for v in verdicts if v.logit is not None]
+    if judged or example.label is None or not scored:
+        return judged
+    weakest = min(scored, key=lambda v: v.logit or 0.0)
+    whole = _judged(example, example.answer, example.label, weakest, gold.instruction)
+    return [whole]
+
+
+def _judged(
+    example: LabelledExample, text: str, label: bool, raw: Any, instruction: str
+) -> Judged:
+    gold = statement_example(example, text, label, instruction)
+    return Judged(gold, as_prediction(raw))
+
+
+def best_cut(judged: Sequence[Judged]) -> float:
+    """The log-odds that divide these verdicts with the best balanced accuracy; of equals those nearest to 0.
+
+    Scores are counted from the cut of the seed prompt: a prompt that only moves Yes against No then wins nothing.
+    """
+    points: list[tuple[float, bool]] = []
+    for gold, pred in judged:
+        if not failed(pred):
+            points.append((pred.logit, gold.supported))
+    points.sort()
+    values = [logit for logit, _ in points]
+    between = [(a + b) / 2 for a, b in pairwise(values)]
+    totals = [sum(label is side for _, label in points) for side in (True, False)]
+    if not all(totals):
+        return 0.0
+
+    def accuracy(cut: float) -> float:
+        passed = sum(logit >= cut for logit, label in points if label)
+        caught = sum(logit < cut for logit, label in points if not label)
+        return passed / totals[0] + caught / totals[1]
+
+    return max([0.0, *between], key=lambda cut: (accuracy(cut), -abs(cut)))
+
+
+def is_right(judged: Judged, cut: float) -> bool:
+    """Whether a verdict is the person's, supported or not."""
+    gold, pred = judged
+    if failed(pred):
+        return False
+    supported: bool = _VERDICTS[pred.verdict].is_supported
+    if pred.get("probability") is not None:
+        supported = pred.logit >= cut
+    return supported is gold.supported
+
+
+def statement_f1(
+    labelled: Sequence[str], extracted: Sequence[Statement], answer: str
+) -> float:
+    """F1 of extracted statements against people's, one to one: what is merged, split, added or lost lowers it."""
+    matches = match_statements(labelled, extracted, answer)
+    taken: set[int] = set()
+    for match in matches:
+        free = [i for i in match if i not in taken]
+        taken.update(free[:1])
+    return 2 * len(taken) / max(1, len(labelled) + len(extracted))
+
+
+def share_right(gold: dspy.Example, pred: Any, cut: float) -> float:
+    """The share of an example's verdicts that are people's; of an answer the mean of it and of its statements' F1."""
+    if failed(pred):
+        return 0.0
+    judged = judged_statements(gold, pred)
+    return _with_extraction([float(is_right(one, cut)) for one in judged], gold, pred)
+
+
+def _with_extraction(scores: list[float], gold: dspy.Example, pred: Any) -> float:
+    """The mean of scores of verdicts, and of how the statements were extracted, where people wrote some."""
+    parts = [fmean(scores)] if scores else []
+    if gold.get("people"):
+        extracted = _extracted(gold, pred)
+        parts.append(statement_f1(gold.people, extracted, gold.answer))
+    return fmean(parts) if parts else 0.0
+
+
+def _verdict_score(
+    judged: Judged, cut: float, evidence_weight: float, cite: bool
+) -> float:
+    gold, pred = judged
+    if failed(pred):  # one of several
+        return 0.0
+    support = _SUPPORT[pred.verdict]
+    if pred.get("probability") is not None:
+        support = to_probability(pred.logit - cut)
+    score: float = 1 - abs(gold.support - support)
+    if {Verdict(gold.person), _VERDICTS[pred.verdict]} == _UNSUPPORTED_KINDS:
+        score = max(0.0, score - CONFUSED)
+    named = set(pred.get("supporting_chunk_ids") or ())
+    expected = cite and _VERDICTS[pred.verdict].is_supported
+    if gold.supporting_chunk_ids and (named or expected):
+        true = set(gold.supporting_chunk_ids)
+        f1 = 2 * len(named & true) / (len(named) + len(true))
+        score = (1 - evidence_weight) * score + evidence_weight * f1
+    return score
+
+
+def _extracted(gold: dspy.Example, pred: Any) -> Sequence[Statement]:
+    """The statements of a prediction, after those are sorted out that change what the answer says."""
+    if "raw_verdicts" in pred:
+        verdicts: Sequence[Statement] = pred.raw_verdicts
+        return verdicts
+    carrying = carrying_sentences(gold.answer)
+    return assign_statements(pred.statements, carrying, gold.question).statements
+
+
+# Feedback, for an LM that reflects on it.
+
+
+def _feedback(
+    gold: dspy.Example, pred: Any, pred_name: str | None, call: Any, cut: float
+) -> str:
+    if pred is None or pred.get("error"):
+        return "The LM gave no reply."
+    if "sentences" in gold or str(pred_name).endswith("extract"):
+        return _extraction_feedback(gold, pred)
+    judged = judged_statements(gold, pred)
+    asked = call[0][1].get("statement") if call else None
+    about = [one for one in judged if one.gold.statement == asked] or judged
+    if not about:
+        return "People did not label this statement."
+    return " ".join(_verdict_feedback(one, cut) for one in about)
+
+
+def _verdict_feedback(judged: Judged, cut: float) -> str:
+    """The verdict and how sure it was, people's and their reason, what the context lacks, and what comes closest."""
+    gold, pred = judged
+    parts = ["The reply did not start with a label;"]
+    if not failed(pred):
+        outcome = "Right" if is_right(judged, cut) else "Wrong"
+        sure = ""
+        if pred.get("probability") is not None:
+            share = to_probability(pred.logit - cut)
+            sure = f", support {share:.2f} (supported from .50)"
+        parts = [f"{outcome}: the verdict was {pred.verdict}{sure};"]
+    said = "supports all of it" if gold.supported else "does not support all of it"
+    finer = ""
+    if gold.person not in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED):
+        finer = f" ({gold.person})"
+    parts.append(f"people say the context {said}{finer}.")
+    if gold.reason:
+        parts.append(f"Their reason: {gold.reason}")
+    indexed = index_context(as_chunks(gold.context), gold.question)
+    missing = missing_words(gold.statement, indexed)
+    if missing:
+        parts.append(f"Words that the context lacks: {', '.join(missing)}.")
+    chunk, sentence = _closest(gold, gold.supporting_chunk_ids)
+    if sentence:
+        whose = "Their evidence" if gold.supporting_chunk_ids else "What comes closest"
+        parts.append(f"{whose}, passage {chunk}: {sentence[:MAX_QUOTED]}")
+    return " ".join(parts)
+
+
+def _closest(gold: dspy.Example, ids: Sequence[int]) -> tuple[int, str]:
+    """The sentence of the context most like the statement, and its chunk; among chunks of these ids, if any."""
+    chunks = [c for c in as_chunks(gold.context) if not ids or c.id in ids]
+    places = [(c.id, text) for c in chunks for _, text in sentence_texts(c.text)]
+    indexed = index_context(chunks, gold.question)
+    closest = closest_sentences(Comparison(gold.statement, indexed))
+    if closest and closest[0] < len(places):
+        return places[closest[0]]
+    return places[0] if ids and places else (0, "")
+
+
+def _extraction_feedback(gold: dspy.Example, pred: Any) -> str:
+    extracted = _extracted(gold, pred)
+    if not gold.get("people"):
+        judged = judged_statements(gold, pred)
+        wrong = [one.gold.statement for one in judged if not is_right(one, 0.0)]
+        verdict = "a wrong verdict followed" if wrong else "the right verdict followed"
+        return (
+            f"People labelled the answer as a whole: {verdict} from these statements."
+        )
+    matches = match_statements(gold.people, extracted, gold.answer)
+    lost = [text for text, match in zip(gold.people, matches, strict=True) if not match]
+    matched = [i for match in matches for i in match]
+    added = [s.text for i, s in enumerate(extracted) if i not in matched]
+    merged = [s.text for i, s in enumerate(extracted) if matched.count(i) > 1]
+    split = [
+        text for text, match in zip(gold.people, matches, strict=True) if len(match) > 1
+    ]
+    faults = {
+        "Not extracted": lost,
+        "Extracted, but no statement of theirs": added,
+        "Several of theirs in one": merged,
+        "Divided, one of theirs": split,
+    }
+    said = [f"{what}: {'; '.join(texts)}." for what, texts in faults.items() if texts]
+    if not said:
+        return "Right: these are the statements that people wrote."
+    return f"People wrote: {'; '.join(gold.people)}. {' '.join(said)}"
