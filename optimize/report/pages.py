@@ -84,7 +84,7 @@ def links(result: StudyResult, model: str | None, here: str) -> str:
     """Link what opens in place on MLflow's pages. ``model``: its name in the registry; ``here``: the run's address."""
     places = {
         "all tables": "artifacts/details.md",
-        "prompts, flips and mistakes": "artifacts/learned.html",
+        "charts, prompts and mistakes": "artifacts/learned.html",
         "ROC curves": "artifacts/roc.png",
         "every test answer": "artifacts/test/champion/predictions.csv",
         "the judge": "artifacts/judge/CARD.md",
