@@ -290,8 +290,8 @@ def pull(
 ) -> None:
     """Write what the reviewers of a queue said into a labels file, or, without --queue, people's assessments of traces.
 
-    The label is the majority's; each person's own is kept in 'annotators', and an answer on which people are evenly
-    split has no label. Unfinished reviews are counted.
+    The label is the majority's; each person's own is kept in 'annotators', and a tie has no label. Unfinished reviews
+    are counted.
 
     Without --queue the label of a trace is the majority of the assessments called --name.
     """
@@ -354,8 +354,9 @@ def push(
 ) -> None:
     """Put answers into a review queue on MLflow's pages, for people to label; `labels pull` brings their labels back.
 
-    Labels in the file are not shown to reviewers, nor are a judge's verdicts, which sway people, unless --verdicts asks
-    for them. Pushing again adds only what is new. The order is random, so that what is labelled first is a fair sample.
+    Labels in the file are hidden from reviewers, and so are a judge's verdicts, which bias them, unless --verdicts
+    asks for them. Pushing again adds only what is new. The order is random, so that the first labels are a random
+    sample.
 
     Example: faith-dspy labels push answers.csv --queue november
     """

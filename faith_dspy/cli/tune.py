@@ -136,7 +136,7 @@ def tune(
     once.
 
     quick takes up to 80 answers of the pool and 120 of the testset; standard 200 and 400; thorough takes all and tries
-    every variant. What the study will take is said before it goes on.
+    every variant. An estimate of calls, tokens and dollars comes first.
 
     A limit (--minutes, --calls, --tokens, --dollars) stops the study. Every reply is kept: run it again with a higher
     limit, and it goes on where it stopped. Without one, quick starts no third variant after 4 minutes, standard after
