@@ -30,36 +30,28 @@ WEIGHTS = {
 }
 """What each verdict adds to an answer's score."""
 
-_VERDICTS_OF = {
+_ALLOWED_VERDICTS = {
     "graded": ("graded",),
     "true_false_unknown": ("binary", "graded"),
     "five_level": ("five_level",),
 }
 """The `JudgeConfig.verdicts` that go with an instruction; ``binary`` with any other."""
-_SCORING = {
-    "ask_about",
-    "strict_mode",
-    "verdict_scores",
-    "threshold",
-    "review_range",
-    "citations_from",
-}
-_SCORING |= {"no_statements", "abstention", "max_statements"}
+_SCORING_OPTIONS = {
+    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "citations_from", "no_statements",
+    "abstention", "max_statements",
+}  # fmt: skip
+"""Options that change how replies are scored, and not what the LM is asked."""
 
 
-def _completed(given: Any, options: ValidationInfo) -> Any:
-    """The weights given, by the verdicts' names in lower case, and the defaults of the others."""
-    if not isinstance(given, Mapping):
-        return given
-    named = {
-        "_".join(str(name).lower().split()): weight for name, weight in given.items()
-    }
-    strict = (
-        {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
-        if options.data.get("strict_mode")
-        else {}
-    )
-    return WEIGHTS | strict | named
+def _fill_in_default_weights(weights: Any, options: ValidationInfo) -> Any:
+    """Return the weights by the verdicts' names in lower case, with the defaults of those that have none."""
+    if not isinstance(weights, Mapping):
+        return weights
+    defaults = dict(WEIGHTS)
+    if options.data.get("strict_mode"):
+        defaults |= {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
+    named = {"_".join(str(k).lower().split()): weight for k, weight in weights.items()}
+    return defaults | named
 
 
 class Granularity(StrEnum):
@@ -74,7 +66,17 @@ class Granularity(StrEnum):
 
 
 class JudgeConfig(BaseModel, extra="forbid", frozen=True):
-    """Options of a judge. They combine freely unless a message says otherwise; this folder's README says more."""
+    """Options of a judge. They combine freely except where validation says otherwise; this folder's README says more.
+
+        >>> JudgeConfig(granularity="answer", verdicts="graded").instruction
+        'graded'
+
+    Args:
+        options: Each field below. `JudgeConfig.make` takes the same, and raises `ConfigError` in our words.
+
+    Raises:
+        pydantic.ValidationError: An option, a value or a combination does not exist.
+    """
 
     granularity: Granularity = Granularity.SENTENCE
     verification: Literal["each", "joint"] = "each"
@@ -126,9 +128,9 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Ask the LM for the shortest verbatim passage that shows it. Quotes that are in no chunk are dropped."""
     strict_mode: bool = False
     """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` names them."""
-    verdict_scores: Annotated[dict[Verdict, float], BeforeValidator(_completed)] = (
-        Field(default_factory=dict, validate_default=True)
-    )
+    verdict_scores: Annotated[
+        dict[Verdict, float], BeforeValidator(_fill_in_default_weights)
+    ] = Field(default_factory=dict, validate_default=True)
     """Weight of each verdict, named in any case; the mean over all statements, clamped to [0, 1], is the score."""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Score from which an answer passes an untuned judge; a tuned one decides by its probability. None: every statement
@@ -153,30 +155,28 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         mode="before",
     )
     @classmethod
-    def _number(cls, given: Any) -> Any:
-        if isinstance(given, bool):  # which pydantic takes for 0 and 1
-            raise ValueError(f"expected a number, got {given}")
-        return given
+    def _number(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # which pydantic takes for 0 and 1
+            raise ValueError(f"expected a number, got {value}")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> JudgeConfig:
-        full, part, *none = map(self.verdict_scores.__getitem__, WEIGHTS)
-        if not (
-            math.isfinite(sum(map(abs, (full, part, *none))))
-            and full >= part >= max(none)
-        ):
+        full, part, *other = (self.verdict_scores[verdict] for verdict in WEIGHTS)
+        is_ordered = full >= part >= max(other)
+        if not (is_ordered and all(map(math.isfinite, (full, part, *other)))):
             raise ValueError(
-                "verdict_scores are finite, and full support weighs at least as much as a part, a part as none"
+                "verdict_scores must be finite, with fully_supported ≥ partially_supported ≥ every other verdict"
             )
         if self.verdicts == "five_level" and self.granularity is not Granularity.ANSWER:
             raise ValueError(
                 "verdicts='five_level' judges whole answers: set granularity='answer' with it, or verdicts='graded'"
             )
-        fitting = _VERDICTS_OF.get(self.instruction, ("binary",))
-        if self.verdicts not in fitting:
+        allowed = _ALLOWED_VERDICTS.get(self.instruction, ("binary",))
+        if self.verdicts not in allowed:
             raise ValueError(
-                f"instruction={self.instruction!r} has other labels than verdicts={self.verdicts!r}: give "
-                f"verdicts={fitting[0]!r} with it, or leave the instruction out"
+                f"instruction={self.instruction!r} cannot be used with verdicts={self.verdicts!r}: give "
+                f"verdicts={allowed[0]!r} with it, or leave the instruction out"
             )
         low, high = self.review_range
         if not 0 <= low <= high <= 1:
@@ -188,29 +188,31 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     @property
     def program_options(self) -> dict[str, Any]:
         """The options that the program is built from: judges that differ in none of them can share one."""
-        return self.model_dump(mode="json", exclude=_SCORING)
+        return self.model_dump(mode="json", exclude=_SCORING_OPTIONS)
 
     @property
     def scoring_options(self) -> dict[str, Any]:
         """The other options, as far as they were given."""
-        return self.model_dump(include=_SCORING, exclude_unset=True)
+        return self.model_dump(include=_SCORING_OPTIONS, exclude_unset=True)
 
     @classmethod
     def make(cls, **options: object) -> JudgeConfig:
-        """Build a config; `ConfigError` for unknown options and values says what exists."""
+        """Build a config.
+
+        Raises:
+            ConfigError: An option, a value or a combination does not exist; the message says what does.
+        """
         try:
             return cls.model_validate(options)
         except ValidationError as exc:
-            known = (
-                f" Options are: {', '.join(sorted(cls.model_fields))}."
-                if options.keys() - cls.model_fields.keys()
-                else ""
-            )
-            raise ConfigError(f"{describe_invalid(exc)}.{known}") from exc
+            message = f"{describe_invalid(exc)}."
+            if options.keys() - cls.model_fields.keys():
+                message += f" Options are: {', '.join(sorted(cls.model_fields))}."
+            raise ConfigError(message) from exc
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> dict[str, object]:
-        """Options written as ``name=value``, in the form that `make` takes. Lists and objects are JSON."""
+        """Return options written as ``name=value``, in the form that `make` takes. Lists and objects are JSON."""
         options: dict[str, object] = {}
         for setting in settings:
             name, equals, value = (part.strip() for part in setting.partition("="))
@@ -224,6 +226,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
                     options[name] = json.loads(value)
                 except ValueError as exc:
                     raise ConfigError(
-                        f"{name}={value[:200]!r} is no JSON ({exc})."
+                        f"{name}={value[:200]!r} is not valid JSON ({exc})."
                     ) from exc
         return options

@@ -34,7 +34,7 @@ from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import LOCAL_SHA256
-from faith_dspy.lm.addresses import base_from_environment, is_provider
+from faith_dspy.lm.addresses import is_provider
 from faith_dspy.lm.capabilities import Capabilities
 from faith_dspy.lm.make import identity
 from faith_dspy.schema import RawJudgment
@@ -45,24 +45,14 @@ FILES = ("judge.json", "program.json", "CARD.md", "study.json")
 FORMAT_VERSION = 1
 """Raise it when the meaning of a stored field changes."""
 _NEXT = "escalate_to"
+_REPRODUCED = ("score", "probability", "faithful")
+_VERSIONED = ("faith_dspy", "dspy", "pydantic")
 log = logging.getLogger(__name__)
 
 
 def without_path(model: str) -> str:
     """The model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
     return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
-
-
-def require_endpoint(
-    tuned: Mapping[str, Any] | None, model: str, api_base: str | None
-) -> None:
-    """Refuse to ask elsewhere what was tuned at an address of the user's own; ``tuned``: the LM of an export."""
-    own = tuned and tuned.get("api_base_hash") and tuned.get("model") == model
-    if own and not (api_base or base_from_environment(model)):
-        raise ConfigError(
-            f"the judge was tuned on {model} at an address of your own, which exports do not hold; contexts are sent "
-            "nowhere else: give it with api_base=, on the command line --api-base."
-        )
 
 
 class LMName(BaseModel):
@@ -98,25 +88,18 @@ class Reference(BaseModel):
 
     @classmethod
     def of(
-        cls,
-        judge: Judge,
-        question: str | None,
-        context: Any,
-        answer: str,
-        raw_judgment: Any,
+        cls, judge: Judge, question: Any, context: Any, answer: str, raw_judgment: Any
     ) -> Self:
-        """The judgment of this judge, now."""
+        """Return the judgment of this judge, now, on what the LM said then."""
         chunks = as_chunks(context)
         raw = RawJudgment.model_validate(raw_judgment).without_usage()
-        found = judge.score_answer(raw, chunks, question).model_dump(
-            include={"score", "probability", "faithful"}
-        )
+        judgment = judge.score_answer(raw, chunks, question)
         return cls(
             question=question,
-            context=[c.text for c in chunks],
+            context=[chunk.text for chunk in chunks],
             answer=answer,
             raw_judgment=raw,
-            **found,
+            **judgment.model_dump(include=set(_REPRODUCED)),
         )
 
 
@@ -165,12 +148,11 @@ def save_judge(
         contents[folder / "study.json"] = study
     check_folder(folder)
     write_files(contents)
-    for older in [
-        path for path in exported_files(folder / _NEXT) if path not in contents
-    ]:
-        older.unlink()
-        with suppress(OSError):  # something else lies in it
-            older.parent.rmdir()
+    for older in list(exported_files(folder / _NEXT)):
+        if older not in contents:
+            older.unlink()
+            with suppress(OSError):  # something else lies in it
+                older.parent.rmdir()
 
 
 def exported_files(folder: Path) -> Iterator[Path]:
@@ -188,44 +170,35 @@ def _contents(
     next_sha256 = None
     if judge.escalate_to is not None:
         following, next_sha256 = _contents(judge.escalate_to, folder / _NEXT, None)
-    hashed = judge.program.prompts_hash if judge.asks_lm else None
-    said = judge.manifest
-    if said.get("prompts") not in (
-        None,
-        hashed,
-    ):  # what was measured with other prompts
-        said = {name: value for name, value in said.items() if name == "answer_keys"}
+    prompts = judge.program.prompts_hash if judge.asks_lm else None
+    stored = judge.manifest
+    if stored.get("prompts") not in (None, prompts):
+        # What was measured with other prompts goes.
+        stored = {k: v for k, v in stored.items() if k == "answer_keys"}
     # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
-    kept = [
-        (r["question"], r["context"], r["answer"], r["raw_judgment"])
-        for r in said.get("reference", [])
+    answers = reference or [
+        (one["question"], one["context"], one["answer"], one["raw_judgment"])
+        for one in stored.get("reference", [])
     ]
+    anew = Manifest.model_fields.keys() - {"card", "answer_keys"}
     manifest = Manifest(
         config=judge.config,
         classifier=judge.classifier,
         lm=LMName(model=without_path(judge.lm_name), **_identity(judge)),
-        prompts=hashed,
-        versions={
-            name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")
-        },
-        reference=[Reference.of(judge, *r) for r in reference or kept],
-        **{
-            k: v
-            for k, v in said.items()
-            if k not in Manifest.model_fields or k in ("card", "answer_keys")
-        },
+        prompts=prompts,
+        versions={name: metadata.version(name) for name in _VERSIONED},
+        reference=[Reference.of(judge, *answer) for answer in answers],
+        **{name: value for name, value in stored.items() if name not in anew},
     )
     document = manifest.model_dump(mode="json")
     program = json.loads(json.dumps(_program_state(judge), default=list))
     document["sha256"] = _sha256(document, program, next_sha256)
-    return {
-        folder / "judge.json": json.dumps(document, indent=2, ensure_ascii=False)
-        + "\n",
-        folder / "program.json": json.dumps(program, indent=2, ensure_ascii=False)
-        + "\n",
-        folder / "CARD.md": card or said.get("card") or _plain_card(judge),
-        **following,
-    }, document["sha256"]
+    contents: dict[Path, str | bytes] = {
+        folder / name: f"{json.dumps(value, indent=2, ensure_ascii=False)}\n"
+        for name, value in (("judge.json", document), ("program.json", program))
+    }
+    contents[folder / "CARD.md"] = card or stored.get("card") or _plain_card(judge)
+    return contents | following, document["sha256"]
 
 
 def _program_state(judge: Judge) -> dict[str, Any]:
@@ -237,12 +210,8 @@ def _program_state(judge: Judge) -> dict[str, Any]:
     state = {}
     for name, predict in judge.program.prompts.items():
         demos = complete_demos(predict.signature, predict.demos)
-        state[name] = predict.dump_state() | {
-            "lm": None,
-            "traces": [],
-            "train": [],
-            "demos": demos,
-        }
+        left_out: dict[str, Any] = {"lm": None, "traces": [], "train": []}
+        state[name] = predict.dump_state() | left_out | {"demos": demos}
     return state
 
 
@@ -250,22 +219,15 @@ def _sha256(
     document: Mapping[str, Any], program: Mapping[str, Any], following: str | None
 ) -> str:
     parts = [{k: v for k, v in document.items() if k != "sha256"}, program, following]
-    return hashlib.sha256(
-        json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
-    ).hexdigest()
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def open_judge(
-    source: Any,
-    *,
-    lm: Any = None,
-    api_base: str | None = None,
-    api_key: str | None = None,
-    timeout: float | None = None,
-    context_window: int | None = None,
-    **options: Any,
-) -> Judge:
+def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
     """Return the judge that something stands for: the one way from a name to a judge.
+
+        >>> open_judge("none")
+        <Judge 'none', by sentence, default judge, not fitted to your labels>
 
     Args:
         source: A `Judge`, which is returned as it is; the folder of an exported judge, or its address in MLflow
@@ -273,11 +235,11 @@ def open_judge(
             alone), ``local`` or ``default`` (the embedded model with the default classifier), ``local:FILE.gguf``, any
             DSPy model string (``openai/gpt-4o-mini``), or a `dspy.LM`: a new judge that asks it.
         lm: The LM that a loaded judge asks in place of its own.
-        api_base: The address of the LM.
-        api_key: Its key.
-        timeout: Seconds a call of the LM may take.
-        context_window: Tokens of the LM's prompt and reply together.
-        options: Of a new judge, as for `Judge`. An exported one has its own.
+        options: Keywords of `Judge`: ``api_base``, ``api_key``, ``timeout`` and ``context_window`` for any, the others
+            for a new judge alone. An exported one has its own options.
+
+    Returns:
+        The judge. No LM has been asked.
 
     Raises:
         ArtifactError: A path where no judge is.
@@ -285,26 +247,24 @@ def open_judge(
     """
     if isinstance(source, Judge):
         return source
-    endpoint: dict[str, Any] = {
-        "api_base": api_base,
-        "api_key": api_key,
-        "timeout": timeout,
-    }
-    endpoint["context_window"] = context_window
-    name = source.strip() if isinstance(source, str) else source
-    if isinstance(source, Path) or (isinstance(name, str) and not names_lm(name)):
-        if options:
+    if isinstance(source, str):
+        source = source.strip()
+    if isinstance(source, Path) or (isinstance(source, str) and not names_lm(source)):
+        own = [name for name in options if name not in _ENDPOINT]
+        if own:
             raise ConfigError(
-                f"{source} has its own options: leave out {', '.join(options)}."
+                f"{source} has its own options: leave out {', '.join(own)}."
             )
-        return _load(source if isinstance(source, Path) else name, lm=lm, **endpoint)
+        return load_judge(source, lm=lm, **options)
     if lm is not None:
         raise ConfigError(
             f"got the judge {source!r} and lm={lm!r}: one of them names the LM. Leave out the other."
         )
-    return Judge("local" if name == "default" else name, **endpoint, **options)
+    return Judge("local" if source == "default" else source, **options)
 
 
+_IN_MLFLOW = ("models:/", "runs:/")
+_ENDPOINT = ("api_base", "api_key", "timeout", "context_window")
 _BARE_MODELS = re.compile(
     r"(?:gpt|o\d|chatgpt|claude|gemini|mistral|command|deepseek|llama|qwen)[\w.:-]*"
 )
@@ -316,7 +276,7 @@ def names_lm(name: str) -> bool:
     if name in (NO_LM, "local", "default") or name.startswith(("local:", "typesafe:")):
         return True
     if (
-        name.startswith(("models:/", "runs:/"))
+        name.startswith(_IN_MLFLOW)
         or Path(name).is_dir()
         or re.match(r"[./~\\]|[A-Za-z]:\\", name)
     ):
@@ -339,153 +299,131 @@ def load_judge(
 ) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
-    ``lm`` replaces the LM it was tuned on, of a cascade the first one, wherever that is asked; ``api_base`` and
-    ``api_key`` are that LM's, too, and those of a second LM at the same address. ``escalate_to`` is the LM that the
-    second judge of a cascade asks in place of its own, such as a `dspy.LM` with an address of its own. Thresholds were
-    fitted to the LM it was tuned on, so expect less of another. ``timeout`` and ``context_window`` are as for `Judge`,
-    and hold for every LM. Names such as ``none`` and ``local`` are taken, too: see `open_judge`.
-
     Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
-    gives none; an address is only ever the caller's.
+    gives none; an address is only ever the caller's. Thresholds were fitted to the LM it was tuned on, so expect less
+    of another.
 
-    Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced; `ConfigError` for
-    ``lm="none"`` in place of an LM, or an LM for a judge that asks none. Asks no LM.
+        >>> judge = load_judge("judges/champion")  # doctest: +SKIP
+        >>> judge(context=["The kettle is blue."], answer="It is red.").faithful  # doctest: +SKIP
+        False
+
+    Args:
+        source: The folder, or the address in MLflow. Names such as ``none`` and ``local`` are taken, too: see
+            `open_judge`.
+        lm: In place of the LM it was tuned on, of a cascade the first one, wherever that is asked.
+        api_base: That LM's address, and that of a second LM at the same one.
+        api_key: Its key.
+        timeout: Seconds a call of any LM may take, its retries included.
+        context_window: Tokens of any LM's prompt and reply together.
+        escalate_to: The LM that the second judge of a cascade asks in place of its own, such as a `dspy.LM` with an
+            address of its own.
+
+    Returns:
+        The judge. No LM has been asked.
+
+    Raises:
+        ArtifactError: Files are missing or altered, or stored judgments are not reproduced.
+        ConfigError: ``lm="none"`` in place of an LM, or an LM for a judge that asks none.
     """
-    endpoint: dict[str, Any] = {
-        "api_base": api_base,
-        "api_key": api_key,
-        "timeout": timeout,
-    }
-    endpoint["context_window"] = context_window
     if isinstance(source, str) and names_lm(source.strip()):
-        return open_judge(source, lm=lm, **endpoint)
-    return _load(source, lm=lm, escalate_to=escalate_to, **endpoint)
-
-
-def _load(
-    source: str | Path,
-    *,
-    lm: Any,
-    api_base: str | None,
-    api_key: str | None,
-    timeout: float | None,
-    context_window: int | None,
-    escalate_to: Any = None,
-) -> Judge:
+        return open_judge(
+            source,
+            lm=lm,
+            api_base=api_base,
+            api_key=api_key,
+            timeout=timeout,
+            context_window=context_window,
+        )
     if not isinstance(source, str | Path):
         raise ConfigError(
             f"the judge is {source!r}; expected its folder, or models:/name@alias from MLflow."
         )
-    folder = (
-        download_judge(str(source))
-        if str(source).startswith(("models:/", "runs:/"))
-        else Path(source)
-    )
+    folder = Path(source)
+    if str(source).startswith(_IN_MLFLOW):
+        folder = download_judge(str(source))
     first = _read(folder.expanduser())
-    exports = [export for export in (first, first.following) if export is not None]
-    asking = [
-        export.manifest.lm for export in exports if export.manifest.lm.model != NO_LM
-    ]
-    asked = asking[0] if asking else None
-    if lm is not None and (lm == NO_LM) != (asked is None):
-        made_for = (
-            f"was tuned on replies of {asked.model}"
-            if asked
-            else "judges by lexical features only"
-        )
+    second = first.following
+    exports = [first] if second is None else [second, first]
+    asking = [one.manifest.lm for one in exports if one.manifest.lm.model != NO_LM]
+    tuned = asking[-1] if asking else None
+    if lm is not None and (lm == NO_LM) != (tuned is None):
+        made_for = "judges by lexical features only"
+        if tuned:
+            made_for = f"was tuned on replies of {tuned.model}"
         raise ConfigError(f"{folder}: {made_for}, got lm={lm!r}. Leave out lm= (--lm).")
-    if escalate_to is not None and first.following is None:
+    if escalate_to is not None and second is None:
         raise ConfigError(
             f"{folder}: escalates to no other judge, got escalate_to={escalate_to!r}. Leave it out."
         )
-
-    def settings_of(export: _Export) -> dict[str, Any]:
-        """LM and address that the judge of an export asks."""
+    judge = None
+    for export in exports:
         stored = export.manifest.lm
         settings: dict[str, Any] = {"lm": stored.model}
-        if export is first.following and escalate_to is not None:
-            return {"lm": escalate_to}
-        if asked and stored.model == asked.model:
-            settings = {
-                "lm": stored.model if lm is None else lm,
-                "api_base": api_base,
-                "api_key": api_key,
-            }
-        elif (
-            asked
-            and stored.api_base_hash
-            and stored.api_base_hash == asked.api_base_hash
-        ):
+        settings["context_window"] = context_window or stored.context_window
+        is_tuned = tuned is not None and stored.model == tuned.model
+        base = stored.api_base_hash
+        if export is second and escalate_to is not None:
+            settings = {"lm": escalate_to}
+        elif is_tuned or (tuned and base and base == tuned.api_base_hash):
             settings |= {"api_base": api_base, "api_key": api_key}
-        return settings | {"context_window": context_window or stored.context_window}
+            if is_tuned and lm is not None:
+                settings["lm"] = lm
+        judge = _build(export, escalate_to=judge, timeout=timeout, **settings)
+    assert judge is not None
+    return judge
 
-    def made(export: _Export) -> Judge:
-        stored = export.manifest.lm
-        following = export.following and made(export.following)
-        try:
-            judge = Judge(
-                **settings_of(export),
-                timeout=timeout,
-                config=export.manifest.config,
-                classifier=export.manifest.classifier,
-                manifest=export.document,
-                escalate_to=following,
-            )
-            _load_prompts(judge, export.program)
-            if judge.asks_lm:
-                judge.manifest["prompts"] = (
-                    export.manifest.prompts or judge.program.prompts_hash
-                )
-                judge.classifier = export.manifest.classifier
-            _reproduce(judge, export.manifest.reference)
-        except _FAULTS as exc:
-            raise _altered(export.folder, exc) from exc
-        now = (
-            without_path(judge.lm_name),
-            LOCAL_SHA256.get(judge.lm_name, stored.sha256),
+
+def _build(export: _Export, **settings: Any) -> Judge:
+    """Return the judge of an export; ``settings`` are keywords of `Judge`."""
+    manifest = export.manifest
+    try:
+        judge = Judge(
+            config=manifest.config,
+            classifier=manifest.classifier,
+            manifest=export.document,
+            **settings,
         )
-        fitted = judge.classifier and judge.classifier.statement
-        if (
-            fitted
-            and "lm" in fitted.names
-            and now != (stored.model, stored.sha256 or now[1])
-        ):
-            other = now[0] if now[0] != stored.model else "another file of it"
-            how = f"was fitted to probabilities of {stored.model}, and {other} is asked"
-            log.warning(
-                "%s: %s. Unless they are the same, measure it anew: faith-dspy agree.",
-                export.folder,
-                how,
-            )
-        return judge
-
-    return made(first)
+        _load_prompts(judge, export.program)
+        if judge.asks_lm:
+            prompts = manifest.prompts or judge.program.prompts_hash
+            judge.manifest["prompts"] = prompts
+            judge.classifier = manifest.classifier
+        _reproduce(judge, manifest.reference)
+    except _FAULTS as exc:
+        raise _altered(export.folder, exc) from exc
+    stored, model = manifest.lm, without_path(judge.lm_name)
+    sha256 = LOCAL_SHA256.get(judge.lm_name, stored.sha256)
+    is_same = model == stored.model and stored.sha256 in (None, sha256)
+    fitted = judge.classifier and judge.classifier.statement
+    if fitted and "lm" in fitted.names and not is_same:
+        log.warning(
+            "%s: was fitted to probabilities of %s, and %s is asked. Unless they are the same, measure it anew: "
+            "faith-dspy agree.",
+            export.folder,
+            stored.model,
+            "another file of it" if model == stored.model else model,
+        )
+    return judge
 
 
 def _read(folder: Path) -> _Export:
-    document, program = (
-        _object(folder / name) for name in ("judge.json", "program.json")
-    )
+    document, program = _object(folder / "judge.json"), _object(folder / "program.json")
     if (version := document.get("format_version")) != FORMAT_VERSION:
         raise ArtifactError(
             f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads "
             f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
         )
-    following = (
-        _read(folder / _NEXT) if (folder / _NEXT / "judge.json").is_file() else None
-    )
-    if document.get("sha256") != _sha256(
-        document, program, following and following.manifest.sha256
-    ):
-        raise _altered(
-            folder, ValueError("its content does not have the SHA-256 in judge.json")
-        )
+    following = None
+    if (folder / _NEXT / "judge.json").is_file():
+        following = _read(folder / _NEXT)
+    next_sha256 = following and following.manifest.sha256
     try:
-        return _Export(
-            folder, document, Manifest.model_validate(document), program, following
-        )
+        if document.get("sha256") != _sha256(document, program, next_sha256):
+            raise ValueError("its content does not have the SHA-256 in judge.json")
+        manifest = Manifest.model_validate(document)
     except _FAULTS as exc:
         raise _altered(folder, exc) from exc
+    return _Export(folder, document, manifest, program, following)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -522,36 +460,31 @@ def _load_prompts(judge: Judge, program: dict[str, Any]) -> None:
         )
     for name, predictor in predictors.items():
         prompt = _Prompt.model_validate(program[name])
-        fields = predictor.signature.fields
-        demos = [
-            {k: v for k, v in demo.items() if k in fields} for demo in prompt.demos
-        ]
-        for key, value in (pair for demo in demos for pair in demo.items()):
-            TypeAdapter(fields[key].annotation).validate_json(
-                json.dumps(value), strict=True
-            )
-        predictor.signature = predictor.signature.with_instructions(
-            prompt.signature.instructions
-        )
+        signature, demos = predictor.signature, []
+        for stored in prompt.demos:
+            demo = {k: v for k, v in stored.items() if k in signature.fields}
+            for name, value in demo.items():
+                kind = TypeAdapter(signature.fields[name].annotation)
+                kind.validate_json(json.dumps(value), strict=True)
+            demos.append(demo)
+        instructions = prompt.signature.instructions
+        predictor.signature = signature.with_instructions(instructions)
         predictor.demos = demos
 
 
 def _reproduce(judge: Judge, stored: Sequence[Reference]) -> None:
     """Score the stored `RawJudgment`s again; the same numbers must come out."""
     for i, before in enumerate(stored):
-        now = Reference.of(
-            judge, before.question, before.context, before.answer, before.raw_judgment
-        )
-        for name in ("score", "probability", "faithful"):
-            was, found = getattr(before, name), getattr(now, name)
-            near = (
-                isinstance(was, float)
-                and isinstance(found, float)
-                and math.isclose(was, found, abs_tol=1e-6)
-            )
-            if was != found and not near:
+        about = (before.question, before.context, before.answer, before.raw_judgment)
+        now = Reference.of(judge, *about)
+        for name in _REPRODUCED:
+            old, new = getattr(before, name), getattr(now, name)
+            is_same = old == new
+            if None not in (old, new):
+                is_same = math.isclose(old, new, abs_tol=1e-6)
+            if not is_same:
                 raise ValueError(
-                    f"reference {i} had {name} {was!r} when it was exported and has {found!r} now"
+                    f"reference {i} had {name} {old!r} when it was exported and has {new!r} now"
                 )
 
 
@@ -568,35 +501,33 @@ def _altered(folder: Path, exc: Exception) -> ArtifactError:
 
 
 def _identity(judge: Judge) -> dict[str, Any]:
-    """What is known of the LM beside its name; if it was not made yet, what the export it was loaded from says."""
-    known: dict[str, Any] = judge.manifest.get("lm") or {}
+    """Return what is known of the LM beside its name: by what was asked, else by the export it was loaded from."""
+    stored: dict[str, Any] = dict(judge.manifest.get("lm") or {})
     if "lm" in vars(judge):
-        known = identity(judge.lm).model_dump(mode="json")
-        known["capabilities"] = judge.lm.capabilities.model_dump(
+        stored = identity(judge.lm).model_dump(mode="json")
+        stored["capabilities"] = judge.lm.capabilities.model_dump(
             mode="json", exclude_defaults=True
         )
-    elif known.get("model") != without_path(judge.lm_name):
-        known = {}
-    window = judge.context_window or known.get("context_window")
-    return {k: v for k, v in known.items() if k != "model"} | {"context_window": window}
+    elif stored.get("model") != without_path(judge.lm_name):
+        stored = {}
+    stored.pop("model", None)
+    window = judge.context_window or stored.get("context_window")
+    return stored | {"context_window": window}
 
 
 def _plain_card(judge: Judge) -> str:
-    asked = (
-        f"asked of `{without_path(judge.lm_name)}`"
-        if judge.asks_lm
-        else "by lexical features alone, no LM"
-    )
-    then = (
-        " What it is unsure of goes to the judge in `escalate_to/`."
-        if judge.escalate_to
-        else ""
-    )
+    means = "by lexical features alone, no LM"
+    if judge.asks_lm:
+        means = f"asked of `{without_path(judge.lm_name)}`"
+    then = ""
+    if judge.escalate_to:
+        then = " What it is unsure of goes to the judge in `escalate_to/`."
     unit = judge.config.granularity.value
-    judges = (
-        f"{describe_fit(judge.classifier).capitalize()}: {unit} by {unit}, {asked}."
+    fit = describe_fit(judge.classifier).capitalize()
+    return (
+        f"# Faithfulness judge\n\n{fit}: {unit} by {unit}, {means}. Its agreement with people has not been "
+        f"measured.{then}\n"
     )
-    return f"# Faithfulness judge\n\n{judges} Its agreement with people has not been measured.{then}\n"
 
 
 def is_missing(uri: str) -> bool:
@@ -614,17 +545,13 @@ def download_judge(uri: str) -> Path:
             raise FileNotFoundError("there is no such file")
         folder = Path(mlflow.artifacts.download_artifacts(uri))
     except Exception as exc:
+        what = f"{uri}: cannot be downloaded from the MLflow store {store!r} ({exc})."
         raise ArtifactError(
-            redact_secrets(
-                f"{uri}: cannot be downloaded from the MLflow store {store!r} ({exc}). "
-            )
-            + "If the judge is in another store, set MLFLOW_TRACKING_URI."
+            f"{redact_secrets(what)} If the judge is in another store, set MLFLOW_TRACKING_URI."
         ) from exc
-    found = min(
-        folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None
-    )
-    if found is None:
+    documents = sorted(folder.rglob("judge.json"), key=lambda path: len(path.parts))
+    if not documents:
         raise ArtifactError(
             f"{uri}: holds no judge.json; it was not exported by faith_dspy."
         )
-    return found.parent
+    return documents[0].parent

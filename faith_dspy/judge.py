@@ -24,7 +24,7 @@ from faith_dspy.errors import (
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
-from faith_dspy.lm.addresses import provider_of
+from faith_dspy.lm.addresses import provider_of, require_endpoint
 from faith_dspy.lm.make import decision_model, is_local
 from faith_dspy.schema import (
     Chunk,
@@ -59,23 +59,41 @@ NEEDS_TEXT_OUTPUT: dict[str, tuple[Any, ...]] = {
     "confidence": ("samples",),
 }
 """Options, and their values, that need an LM that writes text."""
+_ESCALATED = (Unscored.PARSE_FAILED, Unscored.LM_FAILED, Unscored.LANGUAGE)
+"""Why an answer that has no score goes to the next judge."""
 
 
 class Judge:
-    """Judges whether answers say only what their context supports.
+    """Judge whether answers say only what their context supports.
 
     ``Judge(lm="local")`` has the default classifier, fitted to public labels and none of the user's; with
     ``classifier=None`` it is untuned and reports what the LM says. `load_judge` gives one tuned on the user's labels.
 
-    ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, a `dspy.LM`, or a
-    decision model: ``"typesafe/NAME"``, or a `dspy.experimental.TypeSafe`.
-    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
-    ``api_base``, ``api_key``, ``timeout`` (seconds a call may take, its retries included), ``context_window`` (tokens;
-    longer contexts are read window by window) and ``thinking_tokens`` are as for `faith_dspy.lm.make.make_lm`. Other
-    keywords are options of `JudgeConfig`.
+        >>> judge = Judge("none")  # no LM: lexical features decide
+        >>> judgment = judge(context=["The kettle holds 2 litres."], answer="It has a whistle and a lamp.")
+        >>> judgment.faithful, judgment.statements[0].missing
+        (False, ('whistle', 'lamp'))
 
-    ``escalate_to`` is the judge that is asked where this one's probability is in the review range of its classifier (or
-    options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of both.
+    Args:
+        lm: ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, a `dspy.LM`, or a
+            decision model: ``"typesafe/NAME"``, or a `dspy.experimental.TypeSafe`. It is contacted by the first
+            judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
+        api_base: The address of an endpoint of your own.
+        api_key: Its key.
+        config: All options at once, in place of ``options``.
+        classifier: Numbers fitted on labels; ``"default"``: those fitted to public labels, where there are any for the
+            LM and the options; None: what the LM says counts.
+        manifest: What an export says of its making.
+        escalate_to: The judge that is asked where this one's probability is in the review range of its classifier (or
+            options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of
+            both.
+        timeout: Seconds a call may take, its retries included.
+        context_window: Tokens of prompt and reply together; longer contexts are read window by window.
+        thinking_tokens: Tokens of a model's thoughts, as for `faith_dspy.lm.make.make_lm`.
+        options: Single options of `JudgeConfig`.
+
+    Raises:
+        ConfigError: An option, or a combination of options, does not exist or does not go with the LM.
     """
 
     def __init__(
@@ -101,18 +119,15 @@ class Judge:
             raise ConfigError(
                 f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM."
             )
-        lm = lm.strip() if isinstance(lm, str) else lm
+        self._lm = lm.strip() if isinstance(lm, str) else lm
         self.config = config or JudgeConfig.make(**options)
-        self._given = lm
         self._uses_default = classifier == "default"
-        self._classifier = (
-            default_classifier(self.lm_name, self.config)
-            if classifier == "default"
-            else classifier
-        )
+        if classifier == "default":
+            classifier = default_classifier(self.lm_name, self.config)
+        self._classifier = classifier
         self.fitted_prompts: str | None = None
         """Hash of the prompts that the classifier was fitted with; None: the seed's."""
-        self._said_unfitted = False
+        self._has_warned = False
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was not loaded from one."""
         self._endpoint: dict[str, Any] = {
@@ -122,42 +137,15 @@ class Judge:
             "context_window": context_window,
             "thinking_tokens": thinking_tokens,
         }
-        needing = [
-            f"{k}={v!r}"
-            for k, v in self.config.program_options.items()
-            if v in NEEDS_TEXT_OUTPUT.get(k, ())
-        ]
-        if needing and decision_model(lm):
-            raise ConfigError(
-                f"{self.lm_name} answers questions with probabilities and writes no text; {needing[0]} needs an LM "
-                "that writes. Leave it out, or name such an LM."
-            )
-        if not self.asks_lm:
-            usual = JudgeConfig().program_options
-            odd = [
-                f"{k}={v!r}"
-                for k, v in self.config.program_options.items()
-                if v != usual[k]
-            ]
-            if self._uses_default and self.config.threshold is not None:
-                odd.append(f"threshold={self.config.threshold}")
-            if self._classifier is None or "lm" in self._classifier.statement.names:
-                odd.append("a classifier of its own (--untuned)")
-            if odd:
-                raise ConfigError(
-                    f"lm={NO_LM!r} judges by lexical features and the default classifier; {odd[0]} needs an LM. "
-                    "Leave it out, or name an LM."
-                )
-        if not (escalate_to is None or isinstance(escalate_to, Judge)):
-            settings = {
-                "timeout": timeout,
-                "thinking_tokens": thinking_tokens,
-            } | self._shared_address(escalate_to)
+        self._check_options()
+        if escalate_to is not None and not isinstance(escalate_to, Judge):
             escalate_to = Judge(
                 escalate_to,
                 config=self.config,
-                classifier=classifier and "default",
-                **settings,
+                classifier="default" if self._uses_default or classifier else None,
+                timeout=timeout,
+                thinking_tokens=thinking_tokens,
+                **self._shared_address(escalate_to),
             )
         if escalate_to is not None and escalate_to.escalate_to is not None:
             raise ConfigError(
@@ -168,11 +156,34 @@ class Judge:
     def __repr__(self) -> str:
         return f"<Judge {self.lm_name!r}, by {self.config.granularity.value}, {describe_fit(self.classifier)}>"
 
+    def _check_options(self) -> None:
+        """Refuse options that the LM cannot have, or that mean nothing without one."""
+        options, usual = self.config.program_options, JudgeConfig().program_options
+        named = {name: f"{name}={value!r}" for name, value in options.items()}
+        if decision_model(self._lm):
+            for name, values in NEEDS_TEXT_OUTPUT.items():
+                if options[name] in values:
+                    raise ConfigError(
+                        f"{self.lm_name} answers questions with probabilities and writes no text; {named[name]} needs "
+                        "an LM that writes. Leave it out, or name such an LM."
+                    )
+        if self.asks_lm:
+            return
+        unused = [named[name] for name in options if options[name] != usual[name]]
+        if self._uses_default and self.config.threshold is not None:
+            unused.append(f"threshold={self.config.threshold}")
+        if self._classifier is None or "lm" in self._classifier.statement.names:
+            unused.append("this classifier (--untuned: classifier=None)")
+        if unused:
+            raise ConfigError(
+                f"lm={NO_LM!r} judges by lexical features and the default classifier; {unused[0]} needs an LM. "
+                "Leave it out, or name an LM."
+            )
+
     def _shared_address(self, second: Any) -> dict[str, Any]:
         """Return address and key for the second LM of a cascade: the first one's, where one provider serves both."""
-        address = {name: self._endpoint[name] for name in ("api_base", "api_key")}
-        if not isinstance(self._given, str):
-            address = {name: self._given.kwargs.get(name) for name in address}
+        settings = self._endpoint if isinstance(self._lm, str) else self._lm.kwargs
+        address = {name: settings.get(name) for name in ("api_base", "api_key")}
         if not isinstance(second, str) or is_local(second) or not any(address.values()):
             return {}
         if self.asks_lm and provider_of(second) != provider_of(self.lm_name):
@@ -190,8 +201,8 @@ class Judge:
         """
         if self._classifier is None or not self.has_changed_prompts:
             return self._classifier
-        if not self._said_unfitted:
-            self._said_unfitted = True
+        if not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "the prompts have changed since the classifier was fitted: neither it nor its thresholds and agreement "
                 "figures are used until the judge is fitted again (judge.fit(labelled), or a study)."
@@ -201,9 +212,9 @@ class Judge:
     @classifier.setter
     def classifier(self, classifier: Classifier | None) -> None:
         self._classifier, self._uses_default = classifier, False
-        self.fitted_prompts = (
-            self.program.prompts_hash if "program" in vars(self) else None
-        )
+        self.fitted_prompts = None
+        if "program" in vars(self):
+            self.fitted_prompts = self.program.prompts_hash
 
     @property
     def has_changed_prompts(self) -> bool:
@@ -228,35 +239,28 @@ class Judge:
             raise ConfigError(
                 "this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to."
             )
-        from faith_dspy.export import require_endpoint
         from faith_dspy.lm.capabilities import Capabilities
         from faith_dspy.lm.make import make_lm, to_metered_lm
 
         stored = self.manifest.get("lm") or {}
-        if isinstance(self._given, str):
+        if isinstance(self._lm, str):
             require_endpoint(stored, self.lm_name, self._endpoint["api_base"])
-            lm = make_lm(self._given, **self._endpoint)
+            lm = make_lm(self._lm, **self._endpoint)
         else:
-            lm = to_metered_lm(
-                self._given,
-                **{
-                    name: self._endpoint[name] for name in ("timeout", "context_window")
-                },
-            )
-        known = stored.get("capabilities")
-        is_same = (
-            stored.get("model") == self.lm_name
-            and stored.get("api_base_hash") == lm.endpoint.salt
-        )
-        if known and is_same and not lm.capabilities.answered:
-            lm.capabilities = Capabilities.model_validate(known)
+            window, timeout = self.context_window, self._endpoint["timeout"]
+            lm = to_metered_lm(self._lm, timeout=timeout, context_window=window)
+        capabilities = stored.get("capabilities")
+        model, base = stored.get("model"), stored.get("api_base_hash")
+        is_same = model == self.lm_name and base == lm.endpoint.salt
+        if capabilities and is_same and not lm.capabilities.answered:
+            lm.capabilities = Capabilities.model_validate(capabilities)
         return lm
 
     @property
     def lm_name(self) -> str:
         """The model string it was made with, as `make_lm` takes it."""
-        given = self._given if isinstance(self._given, str) else str(self._given.model)
-        return decision_model(self._given) or given
+        name = self._lm if isinstance(self._lm, str) else str(self._lm.model)
+        return decision_model(self._lm) or name
 
     @property
     def context_window(self) -> int | None:
@@ -267,7 +271,7 @@ class Judge:
     @property
     def asks_lm(self) -> bool:
         """Whether it asks an LM itself."""
-        return not (isinstance(self._given, str) and self._given == NO_LM)
+        return not (isinstance(self._lm, str) and self._lm == NO_LM)
 
     @property
     def cascade(self) -> tuple[Judge, ...]:
@@ -276,48 +280,38 @@ class Judge:
 
     @property
     def lms(self) -> list[MeteredLM]:
-        """The LMs of the chain, each once."""
-        return list(
-            {
-                (j.lm.model, j.lm.endpoint): j.lm for j in self.cascade if j.asks_lm
-            }.values()
-        )
+        """The LMs of the cascade, each once."""
+        asking = [judge.lm for judge in self.cascade if judge.asks_lm]
+        return list({(lm.model, lm.endpoint): lm for lm in asking}.values())
 
     @property
     def default_threads(self) -> int:
         """`THREADS`; 1 without an LM, or with an embedded one, whose prefix cache holds one context."""
-        return (
-            THREADS
-            if self.lms and not any(lm.endpoint.sha256 for lm in self.lms)
-            else 1
-        )
+        lms = self.lms
+        is_embedded = any(lm.endpoint.sha256 for lm in lms)
+        return THREADS if lms and not is_embedded else 1
 
     @property
     def fingerprint(self) -> str:
         """Hash of all that verdicts depend on: LM, options, prompts, classifier, and those of `escalate_to`."""
-        predictors = self.program.shown_prompts if self.asks_lm else []
-        classifier = (
-            self.classifier.model_dump(mode="json") if self.classifier else None
-        )
-        following = [self.escalate_to.fingerprint] if self.escalate_to else []
-        return digest(
-            [
-                self.lm_name,
-                self.config.model_dump(mode="json"),
-                predictors,
-                classifier,
-                *following,
-            ]
-        )
+        parts = [
+            self.lm_name,
+            self.config.model_dump(mode="json"),
+            self.program.shown_prompts if self.asks_lm else [],
+            self.classifier and self.classifier.model_dump(mode="json"),
+        ]
+        if self.escalate_to:
+            parts.append(self.escalate_to.fingerprint)
+        return digest(parts)
 
     def prepare(self) -> list[MeteredLM]:
-        """Make the programs and LMs of the whole chain, so that no two threads do; returns the LMs."""
+        """Build the programs and LMs of the cascade before threads start; return the LMs."""
         for judge in self.cascade:
             _ = judge.asks_lm and judge.program
         return self.lms
 
     def preflight(self) -> None:
-        """`LMUnavailableError` unless every LM of the chain answers."""
+        """`LMUnavailableError` unless every LM of the cascade answers."""
         from faith_dspy.lm.make import preflight
 
         for lm in self.lms:
@@ -332,11 +326,23 @@ class Judge:
     ) -> Judgment:
         """Judge one answer.
 
-        ``context``: texts, `Chunk` objects or mappings with ``text``. Instead of context and answer, ``conversation``
-        takes messages with ``role`` and ``content``: the last assistant message is judged against all before it.
+            >>> judge = Judge("none")
+            >>> judge("How long?", ["Lamps: 30 days."], "Kettles can be returned within 90 days.").faithful
+            False
 
-        Raises `InputError` for input of a wrong type, and `LMUnavailableError` for an LM that never answered, because
-        its address, its key or its name is wrong. Any other fault of the LM gives an unscored judgment that says why.
+        Args:
+            question: What the answer answers, if anything.
+            context: Texts, `Chunk` objects or mappings with ``text``.
+            answer: The answer.
+            conversation: Messages with ``role`` and ``content``, in place of context and answer: the last assistant
+                message is judged against all before it.
+
+        Returns:
+            The judgment. A fault of the LM gives an unscored one that says why.
+
+        Raises:
+            InputError: Input of a wrong type.
+            LMUnavailableError: The LM never answered, because its address, its key or its name is wrong.
         """
         return self.judge_input(
             AnswerInput.make(question, context, answer, conversation)
@@ -352,37 +358,50 @@ class Judge:
     def batch(
         self, records: Any, num_threads: int | None = None, *, progress: bool = False
     ) -> Any:
-        """One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with columns
-        ``judge_score`` …. ``records`` may also be a file, or a single mapping.
+        """Judge records, answers over the same context one after the other, for the LM's prefix cache.
 
-        Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
-        the endpoint dies, those not judged by then come back unscored. ``progress``: show a bar.
+            >>> records = [{"context": ["Lamps: 30 days."], "answer": "Kettles: 90 days."}]
+            >>> [judgment.faithful for judgment in Judge("none").batch(records)]
+            [False]
+
+        Args:
+            records: What `stream` takes.
+            num_threads: Answers that are judged at the same time; None: as the LM can take it.
+            progress: Whether to show a bar.
+
+        Returns:
+            One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with
+            columns ``judge_score`` …. If the endpoint dies, those not judged by then are unscored.
+
+        Raises:
+            InputError: No records, or a file that cannot be read.
+            LMUnavailableError: The endpoint never answered.
         """
         inputs = read_inputs(records)
         first: dict[tuple[Chunk, ...], int] = {}
-        order = sorted(
-            range(len(inputs)), key=lambda i: first.setdefault(inputs[i].chunks, i)
-        )
-        found: Iterable[Judgment] = (
-            j for _, j in self._judge_all((inputs[i] for i in order), num_threads)
+        for i, one in enumerate(inputs):
+            first.setdefault(one.chunks, i)
+        order = sorted(range(len(inputs)), key=lambda i: first[inputs[i].chunks])
+        judgments: Iterable[Judgment] = self.stream(
+            (inputs[i] for i in order), num_threads
         )
         if progress:
             from tqdm import tqdm
 
-            found = tqdm(found, "judging", len(inputs), leave=False, mininterval=1)
+            judgments = tqdm(
+                judgments, "judging", len(inputs), leave=False, mininterval=1
+            )
         judged: dict[int, Judgment] = {}
         try:
-            judged.update(zip(order, found, strict=True))
+            judged.update(zip(order, judgments, strict=True))
         except LMUnavailableError as exc:
             if not any(
-                judgment.usage.calls or judgment.replayed.calls
-                for judgment in judged.values()
+                one.usage.calls or one.replayed.calls for one in judged.values()
             ):
                 raise  # it never answered: a key, a name or an address is wrong
             dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
-            judged = {
-                i: dead.model_copy(update={"id": inputs[i].id}) for i in order
-            } | judged
+            for i in order:
+                judged.setdefault(i, dead.model_copy(update={"id": inputs[i].id}))
         ordered = [judged[i] for i in range(len(inputs))]
         return with_judgments(records, ordered) if is_table(records) else ordered
 
@@ -397,37 +416,46 @@ class Judge:
     def stream(
         self, records: Any, num_threads: int | None = None
     ) -> Generator[Judgment, None, None]:
-        """Judge what `batch` takes, in its order: records (mappings with ``question``, ``context``, ``answer`` or
-        ``conversation``), a file, a table. Other libraries' names and objects are understood (`AnswerInput.of`); a
-        judgment has its record's ``id``.
+        """Judge records one after the other, at most twice ``num_threads`` read ahead.
 
-        At most twice ``num_threads`` records are read ahead. A record that cannot be judged comes back unscored, as
-        does one that the LM failed on. Closing the stream, or Ctrl-C, begins no further LM call and waits for those in
-        flight. Raises `LMUnavailableError` after 20 calls in a row to which the endpoint had no answer.
+        Closing the stream, or Ctrl-C, begins no further LM call and waits for those in flight.
+
+        Args:
+            records: Mappings with ``question``, ``context``, ``answer`` or ``conversation``, other libraries' names and
+                objects (`AnswerInput.of`), a single mapping, a file, a pandas frame or a Hugging Face `Dataset`.
+            num_threads: Answers that are judged at the same time; None: as the LM can take it.
+
+        Yields:
+            The judgment of each record, with its ``id``, in their order; unscored where the record could not be judged,
+            or the LM failed on it.
+
+        Raises:
+            LMUnavailableError: To 20 calls in a row the endpoint had no answer.
         """
         if isinstance(records, str | PathLike | Mapping) or is_table(records):
             with open_records(records) as opened:
-                yield from (
-                    judgment
-                    for _, judgment in self._judge_all(
-                        map(AnswerInput.of, opened), num_threads
-                    )
-                )
-        else:
-            yield from (
-                judgment
-                for _, judgment in self._judge_all(
-                    map(AnswerInput.of, records), num_threads
-                )
-            )
+                yield from self.stream(opened, num_threads)
+            return
+        inputs = map(AnswerInput.of, records)
+        for _, judgment in self._judge_all(inputs, num_threads):
+            yield judgment
 
     def agreement(
         self, labelled: Any, num_threads: int | None = None
     ) -> JudgeAgreement:
         """Judge labelled answers and measure the agreement with people on answers, statements and evidence.
 
-        ``labelled``: labels as `faith_dspy.tune` takes them. Those that the judge was tuned on say nothing about new
-        answers. See `measure_agreement` for how each level is compared; needs the ``tune`` extra.
+        Args:
+            labelled: Labels as `faith_dspy.tune` takes them. Those that the judge was tuned on say nothing about new
+                answers.
+            num_threads: Answers that are judged at the same time.
+
+        Returns:
+            Agreement with 95 % intervals over sources; `measure_agreement` says how each level is compared.
+
+        Raises:
+            LabelsError: The labels cannot be read.
+            MissingExtraError: The ``tune`` extra is not installed.
         """
         need("numpy", "Measuring agreement")  # before anything is judged
         from faith_dspy.scoring.agreement import measure_agreement
@@ -475,120 +503,87 @@ class Judge:
     def score_answer(
         self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None
     ) -> Judgment:
-        """The judgment on what the LMs said, by the last judge that was asked."""
+        """Return the judgment on what the LMs said, by the last judge that was asked."""
         if raw.escalated is None or self.escalate_to is None:
             return score_answer(raw, chunks, question, self.config, self.classifier)
         judgment = self.escalate_to.score_answer(raw.escalated, chunks, question)
-        return judgment.model_copy(
-            update={
-                "usage": raw.usage - raw.replayed,
-                "replayed": raw.replayed,
-                "escalated": 1,
-            }
-        )
+        paid = {"usage": raw.usage - raw.replayed, "replayed": raw.replayed}
+        return judgment.model_copy(update=paid | {"escalated": 1})
 
     def should_escalate(self, judgment: Judgment) -> bool:
-        """Whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
+        """Return whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
         if judgment.unscored is not None:
-            return judgment.unscored in (
-                Unscored.PARSE_FAILED,
-                Unscored.LM_FAILED,
-                Unscored.LANGUAGE,
-            )
-        if any(
-            s.verdict is None or s.features.get("contradictions")
-            for s in judgment.statements
-        ):
-            return True
-        low, high = (
-            self.classifier and self.classifier.review_range
-        ) or self.config.review_range
+            return judgment.unscored in _ESCALATED
+        for statement in judgment.statements:
+            if statement.verdict is None or statement.features.get("contradictions"):
+                return True
+        fitted = self.classifier and self.classifier.review_range
+        low, high = fitted or self.config.review_range
+        ranking = judgment.ranking
         return (
-            judgment.ranking is not None
-            and bool(judgment.statements)
-            and low <= judgment.ranking < high
+            ranking is not None and bool(judgment.statements) and low <= ranking < high
         )
 
-    def judge_input(self, given: AnswerInput) -> tuple[RawJudgment, Judgment]:
-        """What the LMs say about one answer, and the judgment on it: every call, batch, run and study comes here."""
-        if given.problem is not None:
-            raw = RawJudgment()
-            return raw, unscored(
-                Unscored.PARSE_FAILED,
-                f"the record cannot be read: {given.problem}",
-                raw,
-            )
-        if early := early_judgment(given.chunks, given.answer, self.config):
+    def judge_input(self, input: AnswerInput) -> tuple[RawJudgment, Judgment]:
+        """Return what the LMs say about one answer, and the judgment on it: every call, batch and study comes here."""
+        raw = RawJudgment()
+        if input.problem is not None:
+            why = f"the record cannot be read: {input.problem}"
+            return raw, unscored(Unscored.PARSE_FAILED, why, raw)
+        if early := early_judgment(input.chunks, input.answer, self.config):
             return RawJudgment(sentences=early.sentences), early
-        raw = self.ask(given)
-        judgment = self.score_answer(raw, given.chunks, given.question)
+        raw = self._ask(input)
+        judgment = self.score_answer(raw, input.chunks, input.question)
         if self.asks_lm and any(map(needs_verdict, judgment.statements)):
-            raw = self._ask_about_citations(raw, judgment, given)
-            judgment = self.score_answer(raw, given.chunks, given.question)
+            raw = self._ask_about_citations(raw, judgment, input)
+            judgment = self.score_answer(raw, input.chunks, input.question)
         if self.escalate_to is not None and self.should_escalate(judgment):
-            following, _ = self.escalate_to.judge_input(given)
-            spent = {
-                "usage": raw.usage + following.usage,
-                "replayed": raw.replayed + following.replayed,
-            }
-            raw = raw.model_copy(update={"escalated": following, **spent})
-            judgment = self.score_answer(raw, given.chunks, given.question)
+            following, _ = self.escalate_to.judge_input(input)
+            raw = _add_cost(raw, following, escalated=following)
+            judgment = self.score_answer(raw, input.chunks, input.question)
         return raw, judgment
 
     def _ask_about_citations(
-        self, raw: RawJudgment, judgment: Judgment, given: AnswerInput
+        self, raw: RawJudgment, judgment: Judgment, input: AnswerInput
     ) -> RawJudgment:
         """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone."""
-        verdicts, usage, replayed = [], raw.usage, raw.replayed
-        by_id = {chunk.id: chunk for chunk in given.chunks}
-        for verdict, statement in zip(
-            raw.raw_verdicts, judgment.statements, strict=True
-        ):
-            if needs_verdict(statement):
-                cited = tuple(by_id[i] for i in statement.cited_chunk_ids)
-                alone = self.ask(
-                    AnswerInput(given.question, cited, statement.text), split=False
+        verdicts = list(raw.raw_verdicts)
+        by_id = {chunk.id: chunk for chunk in input.chunks}
+        for i, statement in enumerate(judgment.statements):
+            if not needs_verdict(statement):
+                continue
+            cited = tuple(by_id[chunk_id] for chunk_id in statement.cited_chunk_ids)
+            about = AnswerInput(input.question, cited, statement.text)
+            alone = self._ask(about, split=False)
+            raw = _add_cost(raw, alone)
+            labels = [one.verdict for one in alone.raw_verdicts]
+            if None not in labels:
+                supports = bool(labels) and all(
+                    one.is_supported for one in labels if one
                 )
-                usage, replayed = usage + alone.usage, replayed + alone.replayed
-                supported = [
-                    v.verdict is not None and v.verdict.is_supported
-                    for v in alone.raw_verdicts
-                ]
-                if not any(v.verdict is None for v in alone.raw_verdicts):
-                    verdict = verdict.model_copy(
-                        update={"cited_support": bool(supported) and all(supported)}
-                    )
-            verdicts.append(verdict)
-        return raw.model_copy(
-            update={
-                "raw_verdicts": tuple(verdicts),
-                "usage": usage,
-                "replayed": replayed,
-            }
-        )
+                verdicts[i] = verdicts[i].model_copy(update={"cited_support": supports})
+        return raw.model_copy(update={"raw_verdicts": tuple(verdicts)})
 
-    def ask(self, given: AnswerInput, *, split: bool = True) -> RawJudgment:
-        """What the LM of this judge says about one answer; without ``split`` about each of its sentences as written."""
+    def _ask(self, input: AnswerInput, *, split: bool = True) -> RawJudgment:
+        """Return what this judge's LM says about an answer; without ``split`` about its sentences as written."""
         if not self.asks_lm:
-            return raw_judgment_without_lm(given.answer)
+            return raw_judgment_without_lm(input.answer)
         from faith_dspy.lm.metered import metered
 
         program = self.program
         if not split and program.extract is not None:
             program = copy(program)
             program.extract = None
-        with metered(
-            lm=self.lm, trace=None
-        ) as meter:  # a trace would keep 10,000 contexts
+        # A trace would keep 10,000 contexts.
+        with metered(lm=self.lm, trace=None) as meter:
             prediction = program(
-                context=given.chunks,
-                answer=given.answer,
-                question=given.question,
+                context=input.chunks,
+                answer=input.answer,
+                question=input.question,
                 ask_about=self.config.ask_about,
             )
-        return RawJudgment(
-            **prediction, usage=meter.usage, replayed=meter.usage - meter.paid
-        )
+        replayed = meter.usage - meter.paid
+        return RawJudgment(**prediction, usage=meter.usage, replayed=replayed)
 
     def _judge_all(
         self, inputs: Iterable[AnswerInput], num_threads: int | None
@@ -601,26 +596,26 @@ class Judge:
             raise ConfigError(
                 f"num_threads is {num_threads!r}, expected a whole number from 1, or None."
             )
-        self.prepare()  # before any thread; an option that it refuses is no fault of a record
+        self.prepare()  # so that a refused option is not reported as a fault of the record
         meter = Meter(max_failures=MAX_FAILURES)
 
-        def judged(given: AnswerInput) -> tuple[RawJudgment, Judgment]:
+        def judge_one(input: AnswerInput) -> tuple[RawJudgment, Judgment]:
             raw = RawJudgment()
             try:
                 with metered(meter=meter):
-                    raw, judgment = self.judge_input(given)
+                    raw, judgment = self.judge_input(input)
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
                 judgment = unscored(Unscored.LM_FAILED, short_message(exc), raw)
-            return raw, judgment.model_copy(update={"id": given.id})
+            return raw, judgment.model_copy(update={"id": input.id})
 
         threads = num_threads or self.default_threads
         waiting: deque[Future[tuple[RawJudgment, Judgment]]] = deque()
         with ThreadPoolExecutor(threads) as pool:
             try:
-                for given in inputs:
-                    waiting.append(pool.submit(copy_context().run, judged, given))
+                for one in inputs:
+                    waiting.append(pool.submit(copy_context().run, judge_one, one))
                     while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
                         yield waiting.popleft().result()
                 while waiting:
@@ -636,23 +631,30 @@ class Judge:
         save_judge(self, folder)
 
     def copy(self, **changes: Any) -> Self:
-        """The same judge with another ``config``, ``classifier``, ``manifest`` or ``escalate_to``; the LM is shared.
+        """Return the same judge with another ``config``, ``classifier``, ``manifest`` or ``escalate_to``.
 
-        The program is shared, too, unless the new config asks something else: then its prompts are the seed's.
+        The LM is shared. The program is, too, unless the new config asks something else: then its prompts are the
+        seed's.
         """
         kept: dict[str, Any] = {
-            name: getattr(self, name) for name in ("config", "manifest", "escalate_to")
+            "config": self.config,
+            "manifest": self.manifest,
+            "escalate_to": self.escalate_to,
+            "classifier": "default" if self._uses_default else self._classifier,
         }
-        kept["classifier"] = "default" if self._uses_default else self._classifier
-        new = type(self)(self._given, **self._endpoint, **(kept | changes))
+        new = type(self)(self._lm, **self._endpoint, **(kept | changes))
         if "lm" in vars(self):
             new.lm = self.lm
-        if (
-            "program" in vars(self)
-            and new.config.program_options == self.config.program_options
-        ):
+        is_same = new.config.program_options == self.config.program_options
+        if "program" in vars(self) and is_same:
             new.program = self.program
             new.fitted_prompts = self.fitted_prompts
             if changes.get("classifier", "default") != "default":
                 new.fitted_prompts = self.program.prompts_hash
         return new
+
+
+def _add_cost(raw: RawJudgment, other: RawJudgment, **changes: Any) -> RawJudgment:
+    changes["usage"] = raw.usage + other.usage
+    changes["replayed"] = raw.replayed + other.replayed
+    return raw.model_copy(update=changes)

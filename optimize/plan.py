@@ -72,8 +72,19 @@ class _Model(BaseModel):
 
 
 class Variant(_Model):
-    """A program shape and how it is compiled. Options of `JudgeConfig` may be given in place of ``config``; of one of
-    `VARIANTS` nothing but its LM, address and seed may be another."""
+    """Describe a program shape and how it is compiled.
+
+        >>> Variant(name="strict", granularity="answer", criteria="Dates count.").description
+        'granularity answer, criteria Dates count.'
+
+    Args:
+        name: Its name; one of `VARIANTS` stands for that, of which nothing but LM, address and seed may be another.
+        config: The judge's options; or give these themselves in its place.
+        optimizer: One of `faith_dspy.optimize.compile.optimizers.OPTIMIZERS`, or none.
+
+    Raises:
+        pydantic.ValidationError: An option or an optimizer does not exist.
+    """
 
     name: str
     config: JudgeConfig

@@ -71,6 +71,10 @@ def tune(
 ) -> StudyResult:
     """Tune a judge on human labels, as ``faith-dspy tune`` does.
 
+        >>> result = tune("labels.jsonl", lm="openai/gpt-4o-mini", out="judges/mine")  # doctest: +SKIP
+        >>> load_judge(result.judge_dir)  # doctest: +SKIP
+        <Judge 'openai/gpt-4o-mini', by sentence, tuned judge>
+
     Args:
         labels: a file (JSON lines, CSV, TSV, Parquet), the name of a shipped set, a pandas frame, a Hugging Face
             `Dataset` or `DatasetDict`, or a list of rows or examples.

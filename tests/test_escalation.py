@@ -145,7 +145,7 @@ def test_a_judge_without_an_lm_needs_a_lexical_classifier():
     """One that reads an LM is refused; its own takes a threshold."""
     reads_lm = WORDS.statement.model_copy(update={"names": ("lm",), "weights": (1.0,)})
     with pytest.raises(
-        ConfigError, match=r"a classifier of its own \(--untuned\) needs an LM"
+        ConfigError, match=r"this classifier \(--untuned: classifier=None\) needs an LM"
     ):
         Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
     assert (

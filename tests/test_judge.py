@@ -182,12 +182,12 @@ def test_input_of_a_wrong_type(judge_at, given, message):
         (
             "openai/tiny",
             {"instruction": "graded"},
-            "has other labels than verdicts='binary': give verdicts='graded'",
+            "cannot be used with verdicts='binary': give verdicts='graded'",
         ),
         (
             "openai/tiny",
             {"instruction": "grounded", "verdicts": "graded"},
-            "has other labels .* give verdicts='binary'",
+            "cannot be used with .* give verdicts='binary'",
         ),
         (
             "openai/tiny",
@@ -197,7 +197,7 @@ def test_input_of_a_wrong_type(judge_at, given, message):
         (
             "none",
             {"classifier": None},
-            r"a classifier of its own \(--untuned\) needs an LM",
+            r"this classifier \(--untuned: classifier=None\) needs an LM",
         ),
         ("none", {"verdicts": "graded"}, "verdicts='graded' needs an LM. Leave it out"),
         ("none", {"quote": True}, "quote=True needs an LM. Leave it out"),

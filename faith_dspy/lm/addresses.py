@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from faith_dspy.errors import ConfigError, LMUnavailableError, short_message
 
@@ -25,30 +26,15 @@ _ROUTES = re.compile(
 
 def provider_of(model: str) -> str:
     """Return the provider in a model string, ``openai`` where it names none; Ollama's two routes are one provider."""
-    name = (
-        re.split(r"[/:]", model, maxsplit=1)[0]
-        if re.search(r"[/:]", model)
-        else "openai"
-    )
-    return name.lower().removesuffix("_chat")
-
-
-_PROVIDERS = frozenset([
-    "openai", "anthropic", "azure", "bedrock", "cohere", "databricks", "deepseek", "gemini", "groq", "hosted_vllm",
-    "mistral", "ollama", "ollama_chat", "openrouter", "together_ai", "typesafe", "vertex_ai", "xai",
-])  # fmt: skip
-"""The providers that most people name, known without an import."""
+    provider, separator, _ = model.replace(":", "/").partition("/")
+    return (provider if separator else "openai").lower().removesuffix("_chat")
 
 
 def is_provider(name: str) -> bool:
     """Whether the part of a model string before its slash names a provider that DSPy or LiteLLM knows."""
-    if name in _PROVIDERS:
-        return True
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    providers = {
-        str(provider.value) for provider in import_module("litellm").LlmProviders
-    }
-    return name in providers
+    providers = import_module("litellm").LlmProviders
+    return name == "typesafe" or name in {str(one.value) for one in providers}
 
 
 def from_environment(model: str, name: str) -> str | None:
@@ -75,6 +61,24 @@ def key_for(model: str, api_base: str | None) -> str | None:
     return key if is_own or is_home else None
 
 
+def require_endpoint(
+    tuned: Mapping[str, Any], model: str, api_base: str | None
+) -> None:
+    """Refuse to ask elsewhere what was tuned at an address of the user's own.
+
+    Args:
+        tuned: The LM of an export; empty for a judge that was not loaded.
+        model: The LM that is asked.
+        api_base: The caller's address.
+    """
+    is_own = tuned.get("api_base_hash") and tuned.get("model") == model
+    if is_own and not (api_base or base_from_environment(model)):
+        raise ConfigError(
+            f"the judge was tuned on {model} at an address of your own, which exports do not hold; contexts are sent "
+            "nowhere else: give it with api_base=, on the command line --api-base."
+        )
+
+
 def route_base(model: str, api_base: str, *, own_api: bool = False) -> str:
     """Return the address that the model's provider is asked at.
 
@@ -98,11 +102,8 @@ def shown_base(api_base: str) -> str:
     """
     try:
         parts = urlsplit(api_base.strip())
-        is_complete = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and parts.port != 0
-        )
+        is_http = parts.scheme in ("http", "https")
+        is_complete = is_http and parts.hostname and parts.port != 0
     except ValueError:
         is_complete = False
     if not is_complete:
@@ -110,9 +111,8 @@ def shown_base(api_base: str) -> str:
         raise ConfigError(
             f"{shown!r} is not an address; expected one like http://127.0.0.1:8080/v1."
         )
-    return urlunsplit(
-        (parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", "")
-    )
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
 
 
 def base_hash(api_base: str) -> str:
@@ -139,13 +139,12 @@ def _advice(lm: Any, exc: Exception, base: str | None) -> str:
         )
     if kind in ("LMAuthError", "LMBillingError"):
         return f"Check its key ({variable} or api_key=)."
-    if base and status == 404 and model_route_is_unusual(lm.model, base):
+    # An OpenAI-compatible address ends with a version.
+    is_bare = lm.model.startswith("openai/") and not re.search(
+        r"/v\d+\w*/?$", base or ""
+    )
+    if base and status == 404 and is_bare:
         return f"Check the address ({shown_base(base)}/v1 is likely right) and the model's name."
     if status == 404 or kind == "LMUnsupportedModelError":
         return "Check the model's name."
     return "Check the model's name, its key and the address."
-
-
-def model_route_is_unusual(model: str, base: str) -> bool:
-    """Whether an OpenAI-compatible address lacks the version that such addresses end with."""
-    return model.startswith("openai/") and not re.search(r"/v\d+\w*/?$", base)

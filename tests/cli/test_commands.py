@@ -548,7 +548,7 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
             "{at} --set cite=true --set cite=false",
             "'cite=false': expected .*, each option once",
         ),
-        ("{at} --set verdict_scores={{1", "is no JSON"),
+        ("{at} --set verdict_scores={{1", "is not valid JSON"),
         ("{at} --out no/such/folder/out.jsonl", "no/such/folder"),
         ("{at} --out .", "cannot be written"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
-from faith_dspy.export import require_endpoint
+from faith_dspy.lm.addresses import require_endpoint
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 
 KEY = "sk-verysecret-0123456789"

@@ -193,7 +193,7 @@ def test_weights_are_finite_and_in_order(weights):
     """A weight that is no number would make a score out of nothing, less support that weighs more a wrong one."""
     with pytest.raises(
         ConfigError,
-        match="verdict_scores are finite, and full support weighs at least as much",
+        match="verdict_scores must be finite, with fully_supported",
     ):
         JudgeConfig.make(verdict_scores=weights)
 

@@ -5,9 +5,7 @@ import pytest
 
 from faith_dspy.errors import MissingExtraError, need
 from faith_dspy.scoring.statistics import (
-    Estimate,
     by_source,
-    from_draws,
     weighted_auroc,
     weighted_kappa,
     wilson,
@@ -74,5 +72,4 @@ def test_the_rarer_label_has_the_degrees_of_freedom():
 def test_a_share_of_nothing_is_undefined():
     """A Wilson interval of 2 in 4 by hand is tested with prediction-powered shares; of 0 in 0 there is none."""
     assert wilson(0, 0).value is None
-    assert from_draws(math.nan, np.ones(9), "one label") == Estimate(why="one label")
     assert wilson(0, 3).low == pytest.approx(0.0)

@@ -1,0 +1,26 @@
+"""The examples in docstrings of the public entries."""
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "faith_dspy.judge",
+        "faith_dspy.export",
+        "faith_dspy.config",
+        "faith_dspy.optimize.plan",
+        "faith_dspy.optimize.study",
+    ],
+)
+def test_examples_print_what_they_say(module):
+    """Every public entry's module has examples, and they run."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = [t for t in finder.find(import_module(module)) if t.examples]
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert found
+    for example in found:
+        assert not runner.run(example).failed, example.name
