@@ -85,14 +85,14 @@ def need(module: str, purpose: str, extra: str = "tune") -> Any:
 
 
 def counted(n: int, thing: str) -> str:
-    """``1 reply``, ``1,200 replies``."""
+    """Return ``1 reply``, ``1,200 replies``."""
     plural = f"{thing[:-1]}ies" if thing.endswith("ly") else f"{thing}s"
     return f"{n:,} {thing if n == 1 else plural}"
 
 
 def short_message(error: Exception, lm: Any = None) -> str:
-    """An error's message: ours in full, others as type and first line, since more may hold whole prompts, without the
-    LM's key or anything that looks like one."""
+    """Return an error's message: ours in full, others as type and first line, since more may hold whole prompts,
+    without the LM's key or anything that looks like one."""
     if isinstance(error, FaithDspyError):
         return str(error)
     text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:_READ]
@@ -107,14 +107,14 @@ def short_message(error: Exception, lm: Any = None) -> str:
 
 
 def describe_invalid(invalid: Any) -> str:
-    """What a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``."""
-    told = []
+    """Return what a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``."""
+    messages = []
     for error in invalid.errors():
-        said = {
+        message = {
             "missing": "is missing",
             "extra_forbidden": "there is no such field",
         }.get(error["type"], error["msg"])
-        said = said.removeprefix("Value error, ").replace(
+        message = message.removeprefix("Value error, ").replace(
             "Input should be ", "expected "
         )
         got = (
@@ -125,10 +125,12 @@ def describe_invalid(invalid: Any) -> str:
         if (
             error["type"] != "default_factory_not_called"
         ):  # only follows from another error
-            told.append(
-                ": ".join(filter(None, (".".join(map(str, error["loc"])), said + got)))
+            messages.append(
+                ": ".join(
+                    filter(None, (".".join(map(str, error["loc"])), message + got))
+                )
             )
-    return "; ".join(told)
+    return "; ".join(messages)
 
 
 _READ = 2_000

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 def without_path(model: str) -> str:
-    """The model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
+    """Return the model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
     return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
 
 
@@ -156,7 +156,7 @@ def save_judge(
 
 
 def exported_files(folder: Path) -> Iterator[Path]:
-    """The files of an export that are there, by name: whatever else lies in the folder is none of it."""
+    """Yield the files of an export that are there, by name: whatever else lies in the folder is none of it."""
     if (folder / "judge.json").is_file():
         yield from (path for name in FILES if (path := folder / name).is_file())
         yield from exported_files(folder / _NEXT)
@@ -165,7 +165,7 @@ def exported_files(folder: Path) -> Iterator[Path]:
 def _contents(
     judge: Judge, folder: Path, card: str | None, reference: Sequence[Any] = ()
 ) -> tuple[dict[Path, str | bytes], str]:
-    """The files of an export, the one that vouches for the others first, and their hash."""
+    """Return the files of an export, the one that vouches for the others first, and their hash."""
     following: dict[Path, str | bytes] = {}
     next_sha256 = None
     if judge.escalate_to is not None:
@@ -272,7 +272,7 @@ _BARE_MODELS = re.compile(
 
 
 def names_lm(name: str) -> bool:
-    """Whether a string names an LM or a judge of ours, and not a place."""
+    """Return whether a string names an LM or a judge of ours, and not a place."""
     if name in (NO_LM, "local", "default") or name.startswith(("local:", "typesafe:")):
         return True
     if (
@@ -531,13 +531,13 @@ def _plain_card(judge: Judge) -> str:
 
 
 def is_missing(uri: str) -> bool:
-    """Whether a store is a SQLite file that is not there, and that MLflow would make to read it."""
+    """Return whether a store is a SQLite file that is not there, and that MLflow would make to read it."""
     file = re.fullmatch(r"sqlite:///([^?]+).*", uri)
     return file is not None and not Path(file[1]).is_file()
 
 
 def download_judge(uri: str) -> Path:
-    """The folder of the judge in ``models:/…`` or ``runs:/…``. `ArtifactError` where there is none."""
+    """Return the folder of the judge in ``models:/…`` or ``runs:/…``. `ArtifactError` where there is none."""
     mlflow = need("mlflow", f"Loading {uri}")
     store = str(mlflow.get_tracking_uri())
     try:

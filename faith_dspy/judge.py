@@ -311,7 +311,7 @@ class Judge:
         return self.lms
 
     def preflight(self) -> None:
-        """`LMUnavailableError` unless every LM of the cascade answers."""
+        """Raise `LMUnavailableError` unless every LM of the cascade answers."""
         from faith_dspy.lm.make import preflight
 
         for lm in self.lms:
@@ -408,7 +408,7 @@ class Judge:
     async def abatch(
         self, records: Any, num_threads: int | None = None
     ) -> list[Judgment]:
-        """`batch`, as `acall`."""
+        """Judge as `batch` does, awaited as `acall` is."""
         from faith_dspy.lm.metered import run_async
 
         return await run_async(partial(self.batch, records, num_threads))
@@ -497,7 +497,7 @@ class Judge:
     def stream_raw(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
     ) -> Iterator[tuple[RawJudgment, Judgment]]:
-        """What the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
+        """Yield what the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
         return self._judge_all(map(AnswerInput.of, examples), num_threads)
 
     def score_answer(
@@ -636,13 +636,13 @@ class Judge:
         The LM is shared. The program is, too, unless the new config asks something else: then its prompts are the
         seed's.
         """
-        kept: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "config": self.config,
             "manifest": self.manifest,
             "escalate_to": self.escalate_to,
             "classifier": "default" if self._uses_default else self._classifier,
         }
-        new = type(self)(self._lm, **self._endpoint, **(kept | changes))
+        new = type(self)(self._lm, **self._endpoint, **(settings | changes))
         if "lm" in vars(self):
             new.lm = self.lm
         is_same = new.config.program_options == self.config.program_options

@@ -140,14 +140,14 @@ def run(
             (record, AnswerInput.of(record)) for record in chain([first], records)
         )
         handle = stack.enter_context(_rows_of(out, end))
-        with closing(judge.stream((given for _, given in ahead), threads)) as judgments:
-            for (record, given), judgment in zip(pairs, judgments, strict=True):
+        with closing(judge.stream((input for _, input in ahead), threads)) as judgments:
+            for (record, input), judgment in zip(pairs, judgments, strict=True):
                 if judgment.unscored is Unscored.LM_FAILED:
                     judge.preflight()  # a dead endpoint ends the run before a row says so
                 tally.count(record, judgment, show)
                 tally.usage += judgment.usage
                 tally.replayed += judgment.replayed
-                handle.write(_line(record, given, judgment, fingerprint))
+                handle.write(_line(record, input, judgment, fingerprint))
                 handle.flush()
                 advance(record.line - at)
                 at = record.line
@@ -158,7 +158,8 @@ def run(
 def finished(
     out: Path, records: Iterator[Record], fingerprint: str
 ) -> Iterator[tuple[Record, Judgment, int]]:
-    """The rows an output file already holds and where they end, in bytes; their records are taken from ``records``.
+    """Yield the rows an output file already holds and where they end, in bytes; their records are taken from
+    ``records``.
 
     A last row without a line end was cut off: it is left out, and its record not taken. Raises `InputError` when a row
     belongs to another record or judge, or is none of ours.
@@ -218,15 +219,15 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
 
 
 def _line(
-    record: Record, given: AnswerInput, judgment: Judgment, fingerprint: str
+    record: Record, input: AnswerInput, judgment: Judgment, fingerprint: str
 ) -> bytes:
     fields = judgment.to_dict() | judgment.model_dump(
         mode="json", include={"sentences"}
     )
-    answer = None if given.problem else given.answer
+    answer = None if input.problem else input.answer
     own = fields.pop("id")
     row = {"id": own} if own is not None else {}
-    row |= {"line": record.line, "question": given.question, "answer": answer}
+    row |= {"line": record.line, "question": input.question, "answer": answer}
     text = json.dumps(
         row | {"record": record.key, "judge": fingerprint} | fields, ensure_ascii=False
     )
@@ -235,7 +236,7 @@ def _line(
 
 @contextmanager
 def _rows_of(out: Path | None, end: int) -> Iterator[IO[bytes]]:
-    """Where rows go: standard output, a pipe or a device, or a file, cut after its last good row."""
+    """Yield where rows go: standard output, a pipe or a device, or a file, cut after its last good row."""
     try:
         if out is None:
             yield sys.stdout.buffer

@@ -220,8 +220,8 @@ class Judgment(_Frozen):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Its public fields as plain JSON values, the same keys whether scored or not: what rows, frames, pages and
-        adapters show of it. Left out are the answer's sentences and the features behind each confidence."""
+        """Return its public fields as plain JSON values, the same keys whether scored or not: what rows, frames, pages
+        and adapters show of it. Left out are the answer's sentences and the features behind each confidence."""
         fields = self.model_dump(
             mode="json",
             exclude={"sentences": True, "statements": {"__all__": {"features"}}},
@@ -246,20 +246,22 @@ class Judgment(_Frozen):
         """What AUROC is measured on: the probability, else the weakest confidence of a statement, else the score."""
         if self.score is None or self.probability is not None:
             return self.probability
-        known = [s.confidence for s in self.statements if s.confidence is not None]
+        confidences = [
+            s.confidence for s in self.statements if s.confidence is not None
+        ]
         lacking = [
             s for s in self.statements if s.confidence is None and not s.is_supported
         ]
-        return min(known) if known and not lacking else self.score
+        return min(confidences) if confidences and not lacking else self.score
 
     def __repr__(self) -> str:
         from faith_dspy.report.judgment import supported, verdict_line
 
-        told, statements = verdict_line(self), supported(self)
+        line, statements = verdict_line(self), supported(self)
         return (
-            f"Judgment({told})"
-            if statements in told
-            else f"Judgment({told}, {statements})"
+            f"Judgment({line})"
+            if statements in line
+            else f"Judgment({line}, {statements})"
         )
 
     __str__ = __repr__
@@ -270,7 +272,7 @@ class Judgment(_Frozen):
         return render_html(self)
 
     def pretty(self) -> str:
-        """The judgment as text for a terminal."""
+        """Return the judgment as text for a terminal."""
         from faith_dspy.report.judgment import render
 
         return render(self)
@@ -322,7 +324,7 @@ class RawJudgment(_Frozen, extra="ignore"):
         return self.escalated or self
 
     def without_usage(self) -> RawJudgment:
-        """The same without its cost, which differs each time."""
+        """Return the same without its cost, which differs each time."""
         escalated = self.escalated and self.escalated.without_usage()
         return self.model_copy(update={"usage": Usage(), "escalated": escalated})
 
@@ -377,7 +379,7 @@ class LabelledExample(_Frozen):
 
 
 def digest(value: Any) -> str:
-    """Sixteen hex digits of the SHA-256 of ``value`` as canonical JSON."""
+    """Return sixteen hex digits of the SHA-256 of ``value`` as canonical JSON."""
     text = json.dumps(
         value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str
     )

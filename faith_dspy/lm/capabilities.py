@@ -166,8 +166,8 @@ class Capabilities(BaseModel):
             numbers: list[int] = []
             if "logprobs" in name and _AT_MOST.search(text):
                 numbers = [int(number) for number in _NUMBER.findall(text)]
-            asked = sent.get("top_logprobs") or 0
-            fewer = [number for number in numbers if 0 < number < asked]
+            requested = sent.get("top_logprobs") or 0
+            fewer = [number for number in numbers if 0 < number < requested]
             if fewer:
                 self.max_alternatives = max(fewer)
             else:

@@ -31,7 +31,7 @@ activations that are quantized, too, 128 with a scale (VNNI); single precision. 
 
 @cache
 def engine_of(folder: Path) -> "Engine":
-    """The engine of a converted model, one in a process. Raises ModelFileError."""
+    """Return the engine of a converted model, one in a process. Raises ModelFileError."""
     try:
         return Engine(folder)
     except RuntimeError as exc:
@@ -115,15 +115,15 @@ class Engine:
 
     def _read(self, tokens: Sequence[int]) -> Any:
         """Return the log-probabilities of the token that follows; only what the state does not hold yet is read."""
-        kept = _count_shared(self._prompt, tokens[:-1])
+        shared = _count_shared(self._prompt, tokens[:-1])
         try:
-            if kept == 0:
+            if shared == 0:
                 self._request.reset_state()
-            elif kept < len(self._prompt):
+            elif shared < len(self._prompt):
                 for state in self._request.query_state():
-                    prefix = np.ascontiguousarray(state.state.data[:, :, :kept])
+                    prefix = np.ascontiguousarray(state.state.data[:, :, :shared])
                     state.state = ov.Tensor(prefix)
-            for start in range(kept, len(tokens), _PIECE):
+            for start in range(shared, len(tokens), _PIECE):
                 piece = np.array([tokens[start : start + _PIECE]], np.int64)
                 end = start + piece.shape[1]
                 inputs = {

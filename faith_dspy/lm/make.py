@@ -53,7 +53,7 @@ def identity(lm: MeteredLM) -> LMIdentity:
 
 
 def is_local(model: str) -> bool:
-    """Whether the model string means a model in this process: ``local`` or ``local:FILE``."""
+    """Return whether the model string means a model in this process: ``local`` or ``local:FILE``."""
     return model == "local" or model.startswith("local:")
 
 

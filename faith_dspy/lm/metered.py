@@ -217,13 +217,13 @@ def metered(
 
 
 def open_meters() -> tuple[Meter, ...]:
-    """The meters around the current piece of work, outermost first."""
+    """Return the meters around the current piece of work, outermost first."""
     meters: tuple[Meter, ...] = dspy.settings.get(_METERS, ())
     return meters
 
 
 async def run_async(work: Callable[[], _Out]) -> _Out:
-    """The result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
+    """Return the result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
     with metered() as meter:
         try:
             result: _Out = await dspy.asyncify(work)()
@@ -296,21 +296,21 @@ class MeteredLM(dspy.LM):
         """What the LM can do, as far as its calls in this process have shown it."""
         key = (self.model, self.model_type, self.endpoint.salt, self.endpoint.sha256)
         if key not in _capabilities:
-            known = Capabilities()
+            capabilities = Capabilities()
             if (
                 "max_completion_tokens" in self.kwargs
             ):  # DSPy knows it for a model that thinks
-                known = Capabilities(
+                capabilities = Capabilities(
                     limit_name="max_completion_tokens", needs_room=True
                 )
             elif self.model_type == "responses":
-                known = Capabilities(min_tokens=16)
-            _capabilities.setdefault(key, known)
+                capabilities = Capabilities(min_tokens=16)
+            _capabilities.setdefault(key, capabilities)
         return _capabilities[key]
 
     @capabilities.setter
-    def capabilities(self, known: Capabilities) -> None:
-        self.capabilities.update(known)
+    def capabilities(self, capabilities: Capabilities) -> None:
+        self.capabilities.update(capabilities)
 
     @property
     def context_window(self) -> int | None:
@@ -324,18 +324,18 @@ class MeteredLM(dspy.LM):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call as `dspy.LM` does: counted, ended in time, and as the LM can take it."""
-        known = self.capabilities
-        with known.trying({**self.kwargs, **kwargs}):
+        capabilities = self.capabilities
+        with capabilities.trying({**self.kwargs, **kwargs}):
             for _ in range(_MAX_ATTEMPTS):
-                fitted = known.fit(self.kwargs, kwargs)
-                call = Call(self, limit=fitted.get(known.limit_name))
+                fitted = capabilities.fit(self.kwargs, kwargs)
+                call = Call(self, limit=fitted.get(capabilities.limit_name))
                 try:
                     outputs = self._count(call, args, fitted)
                 except dspy.LMError as exc:
                     if not self._learn(exc, {**self.kwargs, **fitted}):
                         raise
                     continue
-                if not known.learn_reply(empty=call.cut and _is_empty(outputs)):
+                if not capabilities.learn_reply(empty=call.cut and _is_empty(outputs)):
                     break
         return outputs
 
@@ -344,7 +344,7 @@ class MeteredLM(dspy.LM):
         return await asyncio.to_thread(self, *args, **kwargs)
 
     def last_call(self) -> Call | None:
-        """The last call of it in this thread or task."""
+        """Return the last call of it in this thread or task."""
         call = _last.get()
         return call if call is not None and call.lm is self else None
 
@@ -358,19 +358,19 @@ class MeteredLM(dspy.LM):
             LMUnavailableError: It never answered, and no other call will fare better.
             ContextWindowExceededError: The prompt is too long for it.
         """
-        known, message = self.capabilities, str(exc)
+        capabilities, message = self.capabilities, str(exc)
         is_missing = getattr(exc, "status", None) == 404
         if isinstance(exc, _REFUSALS) and _UNKNOWN_MODEL.search(message):
             is_missing = True
-        if not known.answered and (is_missing or isinstance(exc, _FATAL)):
+        if not capabilities.answered and (is_missing or isinstance(exc, _FATAL)):
             raise unavailable(self, exc) from exc
         if is_missing or not isinstance(exc, _REFUSALS):
             return False
         contents = [str(one.get("content")) for one in sent.get("messages") or ()]
         contents.append(str(sent.get("prompt") or ""))
-        if known.learn_window(message, len("".join(contents).encode())):
+        if capabilities.learn_window(message, len("".join(contents).encode())):
             raise ContextWindowExceededError(model=self.model, message=message) from exc
-        return known.learn(message, sent)
+        return capabilities.learn(message, sent)
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """DSPy calls this once per answered call, in the thread or task that made it.

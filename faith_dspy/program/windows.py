@@ -33,8 +33,10 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     window = getattr(lm, "context_window", None) or lm.kwargs.get("num_ctx")
     if not window:
         return None
-    known = getattr(lm, "capabilities", None)
-    thoughts = known.thinking_tokens if known and known.needs_room else 0
+    capabilities = getattr(lm, "capabilities", None)
+    thoughts = (
+        capabilities.thinking_tokens if capabilities and capabilities.needs_room else 0
+    )
     room = max(int((window * CONTEXT_SHARE - thoughts) * BYTES_PER_TOKEN), window // 4)
     return room_beside(room, demos)
 

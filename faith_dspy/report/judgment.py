@@ -54,7 +54,7 @@ _PLAIN = ("fully_supported", "not_supported")
 
 
 def verdict_line(judgment: Judgment) -> str:
-    """``not faithful: probability 0.38 (threshold 0.48)``, or ``unscored: abstained``."""
+    """Return ``not faithful: probability 0.38 (threshold 0.48)``, or ``unscored: abstained``."""
     if judgment.unscored is not None:
         return f"unscored: {judgment.unscored.value}"
     by = decided_by(judgment)
@@ -62,8 +62,8 @@ def verdict_line(judgment: Judgment) -> str:
 
 
 def decided_by(judgment: Judgment) -> str:
-    """What decided the verdict: the probability beside its threshold, else the score beside its threshold, else how
-    many statements are supported."""
+    """Return what decided the verdict: the probability beside its threshold, else the score beside its threshold, else
+    how many statements are supported."""
     name, value = (
         ("score", judgment.score)
         if judgment.probability is None
@@ -80,35 +80,35 @@ def decided_by(judgment: Judgment) -> str:
 
 
 def supported(judgment: Judgment) -> str:
-    """``1 of 2 statements supported``; nothing without statements."""
+    """Return ``1 of 2 statements supported``; nothing without statements."""
     n = len(judgment.statements)
     return f"{judgment.supported} of {counted(n, 'statement')} supported" if n else ""
 
 
 def display_verdicts(judgment: Judgment) -> list[str]:
-    """The verdict of each statement as it is shown, a key of `WORDING`.
+    """Return the verdict of each statement as it is shown, a key of `WORDING`.
 
     A classifier judges statements and answers by thresholds of their own. What lies on the other side than its answer
     is in doubt: in a faithful answer a statement below its threshold, in any other whose statements all reach theirs
     the weakest.
     """
-    told = [s.verdict.value if s.verdict else UNJUDGED for s in judgment.statements]
+    verdicts = [s.verdict.value if s.verdict else UNJUDGED for s in judgment.statements]
     if judgment.probability is None:
-        return told
+        return verdicts
     if judgment.faithful:
         return [
             IN_DOUBT if s.is_supported is False else t
-            for s, t in zip(judgment.statements, told, strict=True)
+            for s, t in zip(judgment.statements, verdicts, strict=True)
         ]
-    if set(told) == {"fully_supported"}:
+    if set(verdicts) == {"fully_supported"}:
         chances = [
             1.0 if s.confidence is None else s.confidence for s in judgment.statements
         ]
         return [
             IN_DOUBT if chance == min(chances) else t
-            for chance, t in zip(chances, told, strict=True)
+            for chance, t in zip(chances, verdicts, strict=True)
         ]
-    return told
+    return verdicts
 
 
 def explanation(statement: StatementVerdict) -> str | None:
@@ -139,7 +139,7 @@ def explanation(statement: StatementVerdict) -> str | None:
 
 
 def notes_on(judgment: Judgment) -> list[str]:
-    """Where a reply of the LM could not be used as it is, a sentence each."""
+    """Return where a reply of the LM could not be used as it is, a sentence each."""
     notes = []
     if n := judgment.stand_ins:
         notes.append(
@@ -159,7 +159,7 @@ def notes_on(judgment: Judgment) -> list[str]:
 
 
 def _citations_line(citations: Citations) -> str:
-    """``citations: precision 0.50, recall 1.00; [7] is not in the context``."""
+    """Return ``citations: precision 0.50, recall 1.00; [7] is not in the context``."""
     values = (("precision", citations.precision), ("recall", citations.recall))
     line = "citations: " + ", ".join(
         f"{name} {value:.2f}" for name, value in values if value is not None
@@ -191,13 +191,13 @@ def citation_faults(judgment: Judgment) -> list[str]:
 
 
 def judge_summary(judge: Judge) -> str:
-    """A judge in one line: where it comes from, its LMs, and the beginning of its fingerprint."""
-    made, fitted = judge.manifest, judge.classifier
+    """Return a judge in one line: where it comes from, its LMs, and the beginning of its fingerprint."""
+    manifest, fitted = judge.manifest, judge.classifier
     # A study's champion may be the untuned or the default judge, to which labels did nothing.
     how = "tuned" if fitted is not None and fitted.fitted_to == "labels" else "chosen"
     trained = (
-        f"{made['variant']}, {how} on {made['labels_file']}"
-        if "variant" in made
+        f"{manifest['variant']}, {how} on {manifest['labels_file']}"
+        if "variant" in manifest
         else None
     )
     lms = ", then ".join(
@@ -210,7 +210,7 @@ def judge_summary(judge: Judge) -> str:
 
 
 def judgment_view(judgment: Judgment) -> RenderableType:
-    """One judgment: the result on top, a line per statement below."""
+    """Return one judgment: the result on top, a line per statement below."""
     verdict, _, by = verdict_line(judgment).partition(": ")
     style = "yellow" if judgment.unscored else "green" if judgment.faithful else "red"
     head = Text.assemble(
@@ -226,10 +226,11 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     table.add_column(width=1)
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
-    for s, told in zip(judgment.statements, display_verdicts(judgment), strict=True):
-        mark, words, style = WORDING[told]
+    verdicts = display_verdicts(judgment)
+    for s, key in zip(judgment.statements, verdicts, strict=True):
+        mark, words, style = WORDING[key]
         evidence = _where(s)
-        words = "" if told in _PLAIN else words
+        words = "" if key in _PLAIN else words
         table.add_row(
             Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip())
         )
@@ -244,7 +245,7 @@ def judgment_view(judgment: Judgment) -> RenderableType:
 
 
 def _where(statement: StatementVerdict) -> str:
-    """``← [0], [3]``, what supports a statement; else ``closest [1]``, where to look."""
+    """Return ``← [0], [3]``, what supports a statement; else ``closest [1]``, where to look."""
     ids = [f"[{i}]" for i in statement.supporting_chunk_ids]
     if ids:
         more = f" +{len(ids) - 3}" if len(ids) > 3 else ""  # all would leave no room
@@ -255,7 +256,7 @@ def _where(statement: StatementVerdict) -> str:
 
 
 def _cost(judgment: Judgment) -> str:
-    """What was paid for and what was not; nothing where no LM was asked."""
+    """Return what was paid for and what was not; nothing where no LM was asked."""
     u, again = judgment.usage, judgment.replayed.calls
     read, written = (
         counted(u.prompt_tokens, "prompt token"),
@@ -281,14 +282,14 @@ def print_judgment(judgment: Judgment, **how: Any) -> None:
 
 
 def render(judgment: Judgment) -> str:
-    """The same as plain text."""
+    """Return the same as plain text."""
     out = io.StringIO()
     print_judgment(judgment, file=out, color_system=None)
     return out.getvalue()
 
 
 def render_html(judgment: Judgment) -> str:
-    """`judgment_view` as HTML for a notebook, in the same colours."""
+    """Return `judgment_view` as HTML for a notebook, in the same colours."""
     console = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
     console.print(judgment_view(judgment))
     return console.export_html(
@@ -317,8 +318,7 @@ def write_html(
     only the first of them. ``judge``: who judged, for the last line.
     """
     rows = [
-        _item(*((None, given) if isinstance(given, Judgment) else given))
-        for given in items
+        _item(*((None, item) if isinstance(item, Judgment) else item)) for item in items
     ]
     verdicts = {
         verdict: [mark, words.capitalize()]
@@ -354,18 +354,18 @@ def write_html(
 def script_json(value: Any) -> str:
     """JSON that is safe in a script element: nothing in it can end the element or start a comment."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def csp_hash(text: str) -> str:
-    """The source expression by which a content security policy allows one inline style or script."""
+    """Return the source expression by which a content security policy allows one inline style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
-    """The judgment's public fields and the texts it is about."""
-    given = AnswerInput.of(record or {})
-    answer, notes = given.answer, notes_on(judgment)
+    """Return the judgment's public fields and the texts it is about."""
+    input = AnswerInput.of(record or {})
+    answer, notes = input.answer, notes_on(judgment)
     if any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if record is not None:
             notes.insert(
@@ -373,46 +373,46 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
                 "The record’s answer is not the one that was judged; these are the judged sentences.",
             )
         answer = _answer_of(judgment)
-    found, told = judgment.to_dict(), display_verdicts(judgment)
-    return found | {
-        "id": None if given.id is None else str(given.id),
-        "question": (given.question or "").strip() or None,
+    fields, verdicts = judgment.to_dict(), display_verdicts(judgment)
+    return fields | {
+        "id": None if input.id is None else str(input.id),
+        "question": (input.question or "").strip() or None,
         "bare": record is None,
         "notes": notes,
         "decided_by": decided_by(judgment),
         "people": vote((record or {}).get("faithful")),
-        "parts": _parts(answer, judgment, told),
+        "parts": _parts(answer, judgment, verdicts),
         "statements": [
             dump | {"told": t, "grounds": explanation(s)}
             for dump, t, s in zip(
-                found["statements"], told, judgment.statements, strict=True
+                fields["statements"], verdicts, judgment.statements, strict=True
             )
         ],
         "chunks": [
             {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)}
-            for c in given.chunks
+            for c in input.chunks
             if c.text.strip()
         ],
     }
 
 
 def _answer_of(judgment: Judgment) -> str:
-    """The answer as far as its judgment holds it: its sentences, with spaces between."""
+    """Return the answer as far as its judgment holds it: its sentences, with spaces between."""
     text = ""
     for s in judgment.sentences:
         text = text.ljust(s.start) + s.text
     return text
 
 
-def _parts(answer: str, judgment: Judgment, told: Sequence[str]) -> list[list[Any]]:
-    """The answer in pieces, ``[text]`` or ``[text, worst verdict, statements]``; joined they are the answer.
+def _parts(answer: str, judgment: Judgment, verdicts: Sequence[str]) -> list[list[Any]]:
+    """Return the answer in pieces, ``[text]`` or ``[text, worst verdict, statements]``; joined they are the answer.
 
     Statements without a sentence are about the whole answer: they count for each sentence. Where all are, the answer is
     one piece.
     """
     statements = judgment.statements
-    known = {s.index for s in judgment.sentences}
-    whole = [i for i, s in enumerate(statements) if s.sentence_index not in known]
+    indices = {s.index for s in judgment.sentences}
+    whole = [i for i, s in enumerate(statements) if s.sentence_index not in indices]
     spans = [
         (
             s.start,
@@ -429,11 +429,11 @@ def _parts(answer: str, judgment: Judgment, told: Sequence[str]) -> list[list[An
         spans = [(spans[0][0], spans[-1][1], whole)]
     parts: list[list[Any]] = []
     position = 0
-    for start, end, found in spans:
-        worst = min((told[i] for i in found), key=list(WORDING).index, default=None)
+    for start, end, about in spans:
+        worst = min((verdicts[i] for i in about), key=list(WORDING).index, default=None)
         parts += [
             [answer[position:start]],
-            [answer[start:end], *([worst, found] if found else [])],
+            [answer[start:end], *([worst, about] if about else [])],
         ]
         position = end
     parts.append([answer[position:]])
@@ -441,7 +441,7 @@ def _parts(answer: str, judgment: Judgment, told: Sequence[str]) -> list[list[An
 
 
 def _quoted(chunk: Chunk, statements: Sequence[StatementVerdict]) -> list[list[Any]]:
-    """The chunk in pieces, ``[text]`` or ``[text, statements that quote it]``; joined they are the chunk."""
+    """Return the chunk in pieces, ``[text]`` or ``[text, statements that quote it]``; joined they are the chunk."""
     spans = [
         (q.start, q.end, i)
         for i, s in enumerate(statements)

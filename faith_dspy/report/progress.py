@@ -19,13 +19,13 @@ class TerminalView:
         self.console = console or Console(file=sys.stderr)
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
         with tqdm.external_write_mode(file=self.console.file):
             self.console.print(text, highlight=False)
 
     @contextmanager
     def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """A bar with count, time taken and time left, removed at the end; without a total it only counts."""
+        """Show a bar with count, time taken and time left, removed at the end; without a total it only counts."""
         hidden = not (self.console.is_terminal or self.console.is_jupyter)
         with tqdm(
             total=total,
@@ -39,7 +39,7 @@ class TerminalView:
 
     @contextmanager
     def task(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """A `bar`, and at the end a line with the time it took."""
+        """Show a `bar`, and at the end a line with the time it took."""
         started = time.monotonic()
         with self.bar(what, total) as advance:
             yield advance

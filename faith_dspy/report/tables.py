@@ -61,7 +61,7 @@ def table_of(
     rows: Iterable[Any],
     **texts: Any,
 ) -> Table:
-    """A table from things: each column is a function from a thing to its cell."""
+    """Return a table from things: each column is a function from a thing to its cell."""
     return Table(
         title,
         tuple(columns),
@@ -71,8 +71,8 @@ def table_of(
 
 
 def terminal(tables: Iterable[Table]) -> RenderableType:
-    """For a terminal of 80 columns or more: numbers to the right, no word broken. What cannot be seen, a terminal's
-    commands too, is left out."""
+    """Return for a terminal of 80 columns or more: numbers to the right, no word broken. What cannot be seen, a
+    terminal's commands too, is left out."""
     from rich.console import Group
 
     parts: list[RenderableType] = []
@@ -136,7 +136,7 @@ def _bullet(note: str) -> RenderableType:
 
 
 def shown(text: str, style: str = "") -> Text:
-    """Text for a terminal, without what would steer it: answers and contexts are data."""
+    """Return text for a terminal, without what would steer it: answers and contexts are data."""
     from rich.text import Text
 
     return Text("\n".join(map(visible, text.split("\n"))), style)
@@ -169,7 +169,8 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Its columns and rows as CSV, which MLflow's pages show as a table. No cell is a formula to a spreadsheet."""
+    """Return its columns and rows as CSV, which MLflow's pages show as a table. No cell is a formula to a
+    spreadsheet."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(table.columns)
@@ -204,12 +205,12 @@ NONE = "–"
 
 
 def number(value: float | None) -> str:
-    """``.80``, as statisticians write what lies between -1 and 1; a dash for None."""
+    """Return ``.80``, as statisticians write what lies between -1 and 1; a dash for None."""
     return NONE if value is None else f"{value:.2f}".replace("0.", ".", 1)
 
 
 def estimate(e: Estimate | None) -> str:
-    """A value with its 95 % interval: ``.75 [.67, .82]``."""
+    """Return a value with its 95 % interval: ``.75 [.67, .82]``."""
     if e is None:
         return NONE
     return number(e.value) + (
@@ -220,14 +221,14 @@ def estimate(e: Estimate | None) -> str:
 
 
 def points(d: Estimate) -> str:
-    """A difference in percentage points: ``+3.4 [-1.0, +8.0]``; a dash without an interval."""
+    """Return a difference in percentage points: ``+3.4 [-1.0, +8.0]``; a dash without an interval."""
     if d.value is None or d.low is None or d.high is None:
         return NONE
     return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
 
 
 def roughly(n: int) -> str:
-    """A number of labels that nobody should take literally: ``about 120``, ``a few``."""
+    """Return a number of labels that nobody should take literally: ``about 120``, ``a few``."""
     return (
         "a few"
         if n < 10
@@ -236,12 +237,12 @@ def roughly(n: int) -> str:
 
 
 def few(n: int) -> str:
-    """What is said of so few answers, to be put after a sentence; nothing where they are enough."""
+    """Return what is said of so few answers, to be put after a sentence; nothing where they are enough."""
     return " Few answers: read the interval, not the figure." if n < FEW else ""
 
 
 def each(total: float, n: int) -> str:
-    """A total for each of n answers, such as seconds: three digits at least; a dash where there are none."""
+    """Return a total for each of n answers, such as seconds: three digits at least; a dash where there are none."""
     if not n:
         return NONE
     return f"{total / n:.0f}" if total / n >= 100 else f"{total / n:.1f}"
@@ -278,15 +279,15 @@ _INTERVALS = "In brackets 95 % intervals"
 
 
 def agreement_tables(
-    found: JudgeAgreement,
+    agreement: JudgeAgreement,
     usage: Usage,
     replayed: Usage,
     answers: int,
     judge: str | None = None,
 ) -> list[Table]:
-    """Agreement on all levels that the labels tell, what judging so many answers cost, and who judged."""
+    """Return agreement on all levels that the labels tell, what judging so many answers cost, and who judged."""
     rows = []
-    if (a := found.answers) is not None:
+    if (a := agreement.answers) is not None:
         rows = [(name, estimate(getattr(a, field))) for name, field in _METRICS.items()]
         rows.append(("scored", f"{a.scored} of {a.n} ({a.coverage:.0%})"))
     whole = usage + replayed
@@ -301,9 +302,9 @@ def agreement_tables(
             ("", "the judge"),
             tuple(row for row in rows if row[1] != NONE),
             caption=f"{_INTERVALS}, over sources.",
-            notes=(found.measured,),
+            notes=(agreement.measured,),
         ),
-        *level_tables({"the judge": found}),
+        *level_tables({"the judge": agreement}),
         Table(
             "Cost of an answer",
             notes=(cost, *([again] if replayed.calls else [])),
@@ -315,7 +316,8 @@ def agreement_tables(
 def disagreements(
     examples: Sequence[LabelledExample], judgments: Sequence[Judgment]
 ) -> list[tuple[LabelledExample, Judgment]]:
-    """The answers that people and judge call differently, worst first: the farther from its threshold the judge is."""
+    """Return the answers that people and judge call differently, worst first: the farther from its threshold the judge
+    is."""
     pairs = zip(examples, judgments, strict=True)
     wrong = [
         (e, j)
@@ -333,24 +335,24 @@ def _distance(judgment: Judgment) -> float:
 
 
 def disagreements_table(
-    found: Sequence[tuple[LabelledExample, Judgment]], most: int = 10
+    pairs: Sequence[tuple[LabelledExample, Judgment]], most: int = 10
 ) -> Table:
-    """The worst of them, in a line or two each."""
+    """Return the worst of them, in a line or two each."""
     columns = {
         "people": lambda d: "faithful" if d[0].label else "unfaithful",
         "judge": lambda d: number(d[1].ranking),
         "answer": lambda d: textwrap.shorten(d[0].answer, 120, placeholder=" …"),
         "id": lambda d: d[0].id,
     }
-    title = counted(len(found), "disagreement") + (
-        f", the {most} worst" if len(found) > most else ""
+    title = counted(len(pairs), "disagreement") + (
+        f", the {most} worst" if len(pairs) > most else ""
     )
     caption = "people: their label; judge: its probability that the answer is faithful, across its threshold."
-    return table_of(title, columns, found[:most], caption=caption if found else "")
+    return table_of(title, columns, pairs[:most], caption=caption if pairs else "")
 
 
 def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
-    """Each judge's agreement on statements, evidence and graded verdicts, as far as it was measured."""
+    """Return each judge's agreement on statements, evidence and graded verdicts, as far as it was measured."""
     tables = []
     for title, level, fields in _LEVELS:
         known = {
@@ -403,6 +405,6 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
 
 
 def report_footer(judge: str | None = None) -> str:
-    """The line under every report: judge, version and date."""
+    """Return the line under every report: judge, version and date."""
     who = f"Judge: {judge} · " if judge else ""
     return f"{who}faith_dspy {metadata.version('faith_dspy')} · {date.today():%Y-%m-%d}"

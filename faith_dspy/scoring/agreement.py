@@ -122,25 +122,25 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
     @property
     def measured(self) -> str:
         """Which levels these labels could measure, with the number labelled, and what the others would need."""
-        known = {
-            level: found.n
+        counts = {
+            level: agreement.n
             for level in _NEEDS
-            if (found := getattr(self, level)) is not None
+            if (agreement := getattr(self, level)) is not None
         }
         text = (
-            "Measured on " + ", ".join(f"{level} ({n})" for level, n in known.items())
-            if known
+            "Measured on " + ", ".join(f"{level} ({n})" for level, n in counts.items())
+            if counts
             else "Not measured"
         )
         missing = [
             f"{level} ({needs})"
             for level, needs in _NEEDS.items()
-            if level not in known
+            if level not in counts
         ]
         return f"{text}; not on {'; '.join(missing)}." if missing else f"{text}."
 
     def to_json(self) -> dict[str, Any]:
-        """The metrics of answers at the top level, beside ``statements`` and ``evidence`` (null where
+        """Return the metrics of answers at the top level, beside ``statements`` and ``evidence`` (null where
         None)."""
         answers = {} if self.answers is None else self.answers.model_dump(mode="json")
         return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
@@ -149,7 +149,7 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
 def measure_agreement(
     examples: Sequence[LabelledExample], judgments: Sequence[Judgment]
 ) -> JudgeAgreement:
-    """Agreement of a judge with people on answers, statements and evidence.
+    """Measure the agreement of a judge with people on answers, statements and evidence.
 
     ``judgments`` are of the same ``examples``, in the same order; unscored ones count in `coverage` and in no metric.
     Intervals are 95 %, over sources (`LabelledExample.group_key`). `InputError` when lengths differ, or
@@ -191,7 +191,7 @@ def measure(
     groups: Sequence[str] | None = None,
     item: str = "answer",
 ) -> Agreement:
-    """Agreement of predictions with labels.
+    """Measure the agreement of predictions with labels.
 
     Args:
         labels: n labels, True = faithful.
@@ -284,13 +284,13 @@ def _measure_statements(
         matched, unmatched = match_verdicts(
             judgment.statements, labelled, example.answer
         )
-        for found, said in zip(matched, judgment.statements, strict=True):
-            if found:
+        for labels_of_one, statement in zip(matched, judgment.statements, strict=True):
+            if labels_of_one:
                 rows.append(
                     (
-                        min(found, key=_level),
-                        said.verdict,
-                        said.confidence,
+                        min(labels_of_one, key=_level),
+                        statement.verdict,
+                        statement.confidence,
                         example.group_key,
                     )
                 )
@@ -312,13 +312,14 @@ def _measure_statements(
 def _graded(
     rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]
 ) -> dict[str, Any]:
-    """Weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there are."""
+    """Return weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there
+    are."""
     import numpy as np
 
     if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
         return {}
     groups = [group for *_, group in rows]
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if Verdict.PARTIALLY_SUPPORTED in kinds:
         people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
         judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
@@ -329,22 +330,22 @@ def _graded(
             "statement",
             why,
         )
-        found["weighted_kappa"] = kappa["kappa"]
+        metrics["weighted_kappa"] = kappa["kappa"]
     order = [v for v in Verdict if v in kinds]
     same = np.array(
         [_same(label, verdict) for label, verdict, _ in rows], dtype=np.float64
     )
-    given = {
+    by_label = {
         v.value: np.array([label is v for label, *_ in rows], dtype=np.float64)
         for v in order
     }
-    why = {v: f"no statement labelled {v} was scored" for v in given}
-    recall = ratios({v: (same * of, of) for v, of in given.items()})
-    return found | {"recall_by_verdict": estimates(recall, groups, "statement", why)}
+    why = {v: f"no statement labelled {v} was scored" for v in by_label}
+    recall = ratios({v: (same * of, of) for v, of in by_label.items()})
+    return metrics | {"recall_by_verdict": estimates(recall, groups, "statement", why)}
 
 
 def _same(label: Verdict, verdict: Verdict) -> bool:
-    """Whether two verdicts say the same, as far as both say it."""
+    """Return whether two verdicts say the same, as far as both say it."""
     return label is verdict or (
         Verdict.NOT_SUPPORTED in (label, verdict)
         and not _level(label)
@@ -376,7 +377,8 @@ def evidence_counts(
 def measure_evidence(
     pairs: Sequence[tuple[LabelledExample, Judgment]],
 ) -> EvidenceAgreement | None:
-    """Micro-averaged precision, recall and F1 of supporting chunk ids; None where no statement's chunks are labelled.
+    """Measure the micro-averaged precision, recall and F1 of supporting chunk ids; None where no statement's chunks are
+    labelled.
 
     A labelled statement's chunks are compared with those of all judged statements it matches together; labelled
     statements that match the same ones are compared as one. 95 % intervals are over sources.
@@ -407,5 +409,5 @@ def measure_evidence(
         "recall": "people named no chunk",
         "f1": "nobody named a supporting chunk",
     }
-    found = estimates(metrics, groups, "statement", why)
-    return EvidenceAgreement(n=n, scored=len(sets), coverage=len(sets) / n, **found)
+    measured = estimates(metrics, groups, "statement", why)
+    return EvidenceAgreement(n=n, scored=len(sets), coverage=len(sets) / n, **measured)

@@ -34,7 +34,7 @@ def sign_constraint(name: str) -> int:
 
 
 def to_logit(probability: float) -> float:
-    """Log-odds, clipped at ±`LOGIT_LIMIT`."""
+    """Return log-odds, clipped at ±`LOGIT_LIMIT`."""
     if probability <= 0 or probability >= 1:
         return LOGIT_LIMIT if probability >= 1 else -LOGIT_LIMIT
     return _clipped(math.log(probability / (1 - probability)))
@@ -45,7 +45,7 @@ def _clipped(logit: float) -> float:
 
 
 def to_probability(logit: float) -> float:
-    """The inverse of log-odds, without overflow."""
+    """Return the inverse of log-odds, without overflow."""
     return (
         1 / (1 + math.exp(-logit))
         if logit >= 0
@@ -92,7 +92,7 @@ class _Linear(BaseModel):
         return self
 
     def logit(self, features: Mapping[str, float]) -> float:
-        """Log-odds of support, not clipped; a feature that is missing counts as its mean."""
+        """Return log-odds of support, not clipped; a feature that is missing counts as its mean."""
         parts = zip(self.names, self.means, self.scales, self.weights, strict=True)
         return self.intercept + math.fsum(
             w * (features[n] - m) / s for n, m, s, w in parts if n in features
@@ -115,18 +115,18 @@ class AnswerClassifier(_Linear):
     def probability(
         self, statements: Sequence[float | None], unjudged: float = 0.0
     ) -> float | None:
-        """Probability that the answer is faithful; None without a judged statement.
+        """Return probability that the answer is faithful; None without a judged statement.
 
         ``unjudged`` is the probability that stands in for that of an unjudged statement.
         """
-        found = aggregates(statements, unjudged)
-        return to_probability(_clipped(self.logit(found))) if found else None
+        values = aggregates(statements, unjudged)
+        return to_probability(_clipped(self.logit(values))) if values else None
 
 
 def aggregates(
     statements: Sequence[float | None], unjudged: float = 0.0
 ) -> dict[str, float]:
-    """`AGGREGATES` of the statements' logits; none where no statement was judged.
+    """Return `AGGREGATES` of the statements' logits; none where no statement was judged.
 
     ``soft_weakest`` is ``−log mean exp(−logit)``: near the weakest, and unchanged when every statement is repeated.
     """
@@ -167,7 +167,7 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
         return self
 
     def needs_review(self, probability: float) -> bool | None:
-        """Whether a person should look at an answer of that probability; None without a `review_range`."""
+        """Return whether a person should look at an answer of that probability; None without a `review_range`."""
         return (
             None
             if self.review_range is None
@@ -177,7 +177,7 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     def statement_probabilities(
         self, statements: Sequence[Mapping[str, float] | None]
     ) -> list[float | None]:
-        """One probability per statement; None for one without features."""
+        """Return one probability per statement; None for one without features."""
         return [
             None if s is None else self.statement.probability(s) for s in statements
         ]
@@ -185,7 +185,7 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     def probability(
         self, statements: Sequence[Mapping[str, float] | None], unjudged: float = 0.0
     ) -> float | None:
-        """Probability of an answer from its statements' features, see `AnswerClassifier.probability`."""
+        """Return probability of an answer from its statements' features, see `AnswerClassifier.probability`."""
         return self.answer.probability(
             self.statement_probabilities(statements), unjudged
         )
@@ -209,7 +209,7 @@ def default_classifiers() -> dict[str, Classifier]:
 
 
 def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
-    """The default classifier for the replies of that LM, ``none`` for no LM.
+    """Return the default classifier for the replies of that LM, ``none`` for no LM.
 
     None for an LM it was not fitted to, and where the options ask for something else: another question than whether a
     statement is supported, verdicts on whole answers, or a threshold on the score. Such a judge is untuned.
@@ -224,7 +224,7 @@ def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
 
 
 def describe_fit(classifier: Classifier | None) -> str:
-    """What a judge with that classifier was fitted to, in words."""
+    """Return what a judge with that classifier was fitted to, in words."""
     if classifier is None:
         return "untuned judge"
     return (

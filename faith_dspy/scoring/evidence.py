@@ -14,29 +14,29 @@ from faith_dspy.text.words import tidy, visible
 def valid_chunk_ids(
     named: Iterable[int], context: Sequence[Chunk]
 ) -> tuple[tuple[int, ...], int]:
-    """The ids that exist, ascending and once each; and how many different ids do not exist."""
-    named, known = set(named), {c.id for c in context}
-    return tuple(sorted(named & known)), len(named - known)
+    """Return the ids that exist, ascending and once each; and how many different ids do not exist."""
+    named, existing = set(named), {c.id for c in context}
+    return tuple(sorted(named & existing)), len(named - existing)
 
 
 def find_quotes(
     quotes: Iterable[str], context: Sequence[Chunk], named: Sequence[int] = ()
 ) -> tuple[tuple[QuoteSpan, ...], int]:
-    """The span of each quote in the context, once each; and how many quotes the context does not have.
+    """Return the span of each quote in the context, once each; and how many quotes the context does not have.
 
     Ignored are case, white space, what cannot be seen, the form of quotation marks and dashes, Unicode's composed and
     compatibility forms, and marks and punctuation around a quote. A quote may not begin or end inside a word or a
     number. Where several chunks have it, one of ``named`` is taken first.
     """
-    wanted = dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes)
+    plain_quotes = dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes)
     plain = [
         (c.id, _plain(c.text))
         for c in sorted(context, key=lambda c: (c.id not in named, c.id))
-        if wanted
+        if plain_quotes
     ]
-    found: list[QuoteSpan] = []
+    quote_spans: list[QuoteSpan] = []
     dropped = 0
-    for quote in wanted:
+    for quote in plain_quotes:
         if not quote or quote in _NOTHING:
             continue
         spans = (
@@ -47,9 +47,9 @@ def find_quotes(
         span = next(spans, None)
         if span is None:
             dropped += 1
-        elif span not in found:
-            found.append(span)
-    return tuple(found), dropped
+        elif span not in quote_spans:
+            quote_spans.append(span)
+    return tuple(quote_spans), dropped
 
 
 class _Plain(NamedTuple):
@@ -78,7 +78,7 @@ def _plain(text: str) -> _Plain:
 
 
 def _find(quote: str, chunk: _Plain) -> tuple[int, int] | None:
-    """Start and end in the original text."""
+    """Return start and end in the original text."""
     for match in re.finditer(re.escape(quote), chunk.text):
         start, end = match.span()
         if not _inside(chunk.text, start) and not _inside(chunk.text, end):
@@ -87,7 +87,8 @@ def _find(quote: str, chunk: _Plain) -> tuple[int, int] | None:
 
 
 def _inside(text: str, at: int) -> bool:
-    """Whether a position lies inside a letter, a word or a number. Scripts without capitals may have no spaces."""
+    """Return whether a position lies inside a letter, a word or a number. Scripts without capitals may have no
+    spaces."""
     if not 0 < at < len(text):
         return False
     if unicodedata.category(text[at]).startswith("M"):  # a mark on the letter before

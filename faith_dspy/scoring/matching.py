@@ -56,14 +56,15 @@ class _Answer(NamedTuple):
 def locate(
     texts: Sequence[str], answer: str, named: Sequence[int | None] = ()
 ) -> list[Place]:
-    """Where each of these statements stands in the answer, in their order; ``named``: indices of their sentences."""
+    """Return where each of these statements stands in the answer, in their order; ``named``: indices of their
+    sentences."""
     within = _read(answer)
     places: list[Place] = []
     before, start = -1, -1
     for text, index in zip(texts, named or [None] * len(texts), strict=True):
         index = index if index in within.words else None
-        if found := _literally(text, within, index, start):
-            place, start = found
+        if literal := _literally(text, within, index, start):
+            place, start = literal
         else:
             place = _by_words(text, within, index, before)
         before = before if place.sentence is None else place.sentence
@@ -74,7 +75,8 @@ def locate(
 def match_statements(
     labelled: Sequence[str], judged: Sequence[Statement], answer: str
 ) -> list[tuple[int, ...]]:
-    """For each labelled statement, the positions of the judged statements it matches, ascending; ``()`` if none."""
+    """Return for each labelled statement, the positions of the judged statements it matches, ascending; ``()`` if
+    none."""
     theirs = [p.words for p in locate(labelled, answer)]
     judges = [
         p.words
@@ -102,7 +104,7 @@ def match_statements(
 def statement_labels(
     judged: Sequence[Statement], example: LabelledExample
 ) -> list[bool | None]:
-    """For each judged statement, whether people call it supported; None where their labels do not say.
+    """Return for each judged statement, whether people call it supported; None where their labels do not say.
 
     A judged statement is supported when all labelled statements that match it are. A single judged statement that is
     the whole answer has the answer's label. No other has: those of faithful answers alone would be all of one kind.
@@ -116,13 +118,16 @@ def statement_labels(
         (s.text, s.verdict) for s in example.statements if s.verdict is not None
     ]
     matched, _ = match_verdicts(judged, labelled, example.answer)
-    return [all(v.is_supported for v in found) if found else None for found in matched]
+    return [
+        all(v.is_supported for v in verdicts) if verdicts else None
+        for verdicts in matched
+    ]
 
 
 def match_verdicts(
     judged: Sequence[Statement], labelled: Sequence[tuple[str, Verdict]], answer: str
 ) -> tuple[list[list[Verdict]], list[Verdict]]:
-    """For each judged statement, the verdicts of the labelled ones that match it; and those that match none."""
+    """Return for each judged statement, the verdicts of the labelled ones that match it; and those that match none."""
     matched: list[list[Verdict]] = [[] for _ in judged]
     unmatched: list[Verdict] = []
     matches = match_statements([text for text, _ in labelled], judged, answer)
@@ -151,12 +156,12 @@ def _read(answer: str) -> _Answer:
 def _literally(
     text: str, within: _Answer, named: int | None, before: int
 ) -> tuple[Place, int] | None:
-    """Where the answer has the text literally, and the offset; None where it does not."""
+    """Return where the answer has the text literally, and the offset; None where it does not."""
     pieces = tidy(text).split()
     if not pieces:
         return None
     pattern = r"(?<!\w)" + r"\s+".join(map(re.escape, pieces)) + r"(?!\w)"
-    found = []
+    places = []
     for match in re.finditer(pattern, within.text, re.IGNORECASE):
         start, end = match.span()
         if held := [
@@ -166,9 +171,9 @@ def _literally(
             if start <= at < end
         ]:
             sentence = max(inside := [s for s, _ in held], key=inside.count)
-            found.append((Place(sentence, frozenset(at for _, at in held)), start))
+            places.append((Place(sentence, frozenset(at for _, at in held)), start))
     return min(
-        found,
+        places,
         key=lambda f: (
             named not in (None, f[0].sentence),
             f[1] <= before,
@@ -179,7 +184,7 @@ def _literally(
 
 
 def _by_words(text: str, within: _Answer, named: int | None, before: int) -> Place:
-    """The statement's content words in its sentence, and in those that it merges with it."""
+    """Return the statement's content words in its sentence, and in those that it merges with it."""
     keys = {t.key for t in content_tokens(tokenize(tidy(text), within.language))}
     mine = {
         s: [(at, key) for at, key in words if key in keys]
@@ -197,9 +202,9 @@ def _by_words(text: str, within: _Answer, named: int | None, before: int) -> Pla
     )
     if home is None or not keys or len(shared[home]) < MIN_FOUND * len(keys):
         return Place(None, frozenset())
-    told, held = set(shared[home]), [home]
+    covered, merged = set(shared[home]), [home]
     for s, words in within.words.items():
-        if shared[s] - told and len(mine[s]) > CONTAINED * len(words):
-            told |= shared[s]
-            held.append(s)
-    return Place(home, frozenset(at for s in held for at, _ in mine[s]))
+        if shared[s] - covered and len(mine[s]) > CONTAINED * len(words):
+            covered |= shared[s]
+            merged.append(s)
+    return Place(home, frozenset(at for s in merged for at, _ in mine[s]))

@@ -48,7 +48,8 @@ _POLICY_THRESHOLD = 0.5
 
 
 def raw_judgment_without_lm(answer: str) -> RawJudgment:
-    """An answer's sentences as statements that no LM was asked about, for a classifier of lexical features alone."""
+    """Return an answer's sentences as statements that no LM was asked about, for a classifier of lexical features
+    alone."""
     parts = sentences(answer)
     raw_verdicts = tuple(
         RawVerdict(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
@@ -63,7 +64,7 @@ def statement_features(
     indexed: IndexedContext,
     names: Collection[str] = DIRECTIONS.keys(),
 ) -> list[dict[str, float]]:
-    """Features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
+    """Return features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
     return [
         lexical_features(v.text, indexed, names)
         | ({} if v.logit is None else {"lm": v.logit})
@@ -120,7 +121,7 @@ def score_answer(
     config: JudgeConfig,
     classifier: Classifier | None = None,
 ) -> Judgment:
-    """The judgment on what the LM said about an answer. A classifier decides verdicts and threshold as fitted.
+    """Return the judgment on what the LM said about an answer. A classifier decides verdicts and threshold as fitted.
 
     An unjudged statement counts as not supported. Where the answer would pass if it were supported, that would turn a
     failure of the LM into a verdict: such an answer is unscored.
@@ -148,7 +149,7 @@ def score_answer(
             for v, f in zip(verdicts, features, strict=True)
         ]
         confidences = classifier.statement_probabilities(judged)
-    found = [
+    judged_statements = [
         _statement(
             raw,
             confidence,
@@ -159,7 +160,7 @@ def score_answer(
         )
         for raw, confidence, values in zip(verdicts, confidences, features, strict=True)
     ]
-    statements = tuple(statement for statement, _, _ in found)
+    statements = tuple(statement for statement, _, _ in judged_statements)
     statements, citations = _cited(
         statements, raw_judgment, context, question, config, classifier
     )
@@ -206,8 +207,8 @@ def score_answer(
         else classifier.needs_review(probability),
         statements=statements,
         citations=citations,
-        dropped_chunk_ids=sum(ids for _, ids, _ in found),
-        dropped_quotes=sum(quotes for _, _, quotes in found),
+        dropped_chunk_ids=sum(ids for _, ids, _ in judged_statements),
+        dropped_quotes=sum(quotes for _, _, quotes in judged_statements),
         fallbacks=raw_judgment.fallbacks,
         stand_ins=raw_judgment.stand_ins,
         detail=detail,
@@ -261,7 +262,7 @@ def _statement(
     context: Sequence[Chunk],
     indexed: IndexedContext,
 ) -> tuple[StatementVerdict, int, int]:
-    """The statement with evidence that exists; how many chunk ids and quotes of the LM are not in the context.
+    """Return the statement with evidence that exists; how many chunk ids and quotes of the LM are not in the context.
 
     Only supported and contradicted statements have evidence. A supported one without any gets the chunks that share
     its words; one without evidence the words that the context lacks. The LM's reason goes with the LM's verdict only.
@@ -274,28 +275,28 @@ def _statement(
             verdict = Verdict.NOT_SUPPORTED
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
-    found: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(
+    evidence: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(
         ids, "cited"
     )
-    found |= {q.chunk_id: "quoted" for q in spans}
+    evidence |= {q.chunk_id: "quoted" for q in spans}
     closest = best_chunks(raw.text, indexed)
     if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
-        found = found or dict.fromkeys(closest, "shared_words")
+        evidence = evidence or dict.fromkeys(closest, "shared_words")
     elif verdict is not Verdict.CONTRADICTORY:
-        found, spans = {}, ()
+        evidence, spans = {}, ()
     texts = {c.id: c.text for c in context} if spans else {}
     statement = StatementVerdict(
         text=raw.text,
         sentence_index=raw.sentence_index,
         verdict=verdict,
-        supporting_chunk_ids=tuple(sorted(found)),
-        found_by=tuple(found[i] for i in sorted(found)),
+        supporting_chunk_ids=tuple(sorted(evidence)),
+        found_by=tuple(evidence[i] for i in sorted(evidence)),
         closest_chunk_ids=closest,
         quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
         quote_spans=spans,
         reason=raw.reason if verdict is raw.verdict else None,
         confidence=confidence,
-        missing=missing_words(raw.text, indexed) if verdict and not found else None,
+        missing=missing_words(raw.text, indexed) if verdict and not evidence else None,
         features=features,
         error=raw.error,
     )
@@ -303,7 +304,8 @@ def _statement(
 
 
 def level(value: float, threshold: float | None, faithful: bool) -> str:
-    """The nearest of the five levels on a scale whose middle is the threshold: from Neutral/Mixed up it is faithful.
+    """Return the nearest of the five levels on a scale whose middle is the threshold: from Neutral/Mixed up it is
+    faithful.
 
     No threshold: every statement had to be fully supported, which is the top of the scale.
     """
@@ -319,7 +321,7 @@ def unscored(
     raw_judgment: RawJudgment,
     statements: tuple[StatementVerdict, ...] = (),
 ) -> Judgment:
-    """A judgment without a score; ``statements`` keep the verdicts they have."""
+    """Return a judgment without a score; ``statements`` keep the verdicts they have."""
     return _judgment(
         raw_judgment, unscored=reason, detail=detail, statements=statements
     )
@@ -337,7 +339,7 @@ def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
 def early_judgment(
     context: Sequence[Chunk], answer: str, config: JudgeConfig
 ) -> Judgment | None:
-    """The judgment on an answer that no LM has to be asked about; None for any other."""
+    """Return the judgment on an answer that no LM has to be asked about; None for any other."""
     raw = RawJudgment(sentences=sentences(answer))
     if not any(has_words(c.text) for c in context):
         return unscored(
@@ -354,7 +356,7 @@ def early_judgment(
 def policy_judgment(
     reason: Unscored, value: float | None, raw_judgment: RawJudgment
 ) -> Judgment:
-    """An answer that asserts nothing: unscored, or with the score that the user's policy gives it."""
+    """Return an answer that asserts nothing: unscored, or with the score that the user's policy gives it."""
     if value is None:
         declined = reason is Unscored.ABSTAINED
         why = (

@@ -52,7 +52,7 @@ class Estimate(BaseModel):
 
 
 def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
-    """`InputError` unless there are labels, all of them True or False, and each of ``others`` is as long."""
+    """Raise `InputError` unless there are labels, all of them True or False, and each of ``others`` is as long."""
     if not len(labels):
         raise InputError("got no labels, expected at least one")
     for i, label in enumerate(labels):
@@ -82,7 +82,8 @@ class BySource(NamedTuple):
         return float(t.ppf(0.975, self.df)) * self.error
 
     def estimate(self, undefined: str, lowest: float = 0.0) -> Estimate:
-        """The metric, which lies between ``lowest`` and 1, with its interval; ``undefined``: why there is no value."""
+        """Return the metric, which lies between ``lowest`` and 1, with its interval; ``undefined``: why there is no
+        value."""
         if math.isnan(self.value):
             return Estimate(why=undefined)
         if math.isnan(self.error):
@@ -108,8 +109,8 @@ def estimates(
     undefined: Mapping[str, str],
     labels: Sequence[bool] | None = None,
 ) -> dict[str, Estimate]:
-    """The metrics that ``undefined`` names, over items of these ``sources`` (`by_source`); it has the reason to give
-    where one is undefined, and ``item`` what was not scored where there are none."""
+    """Return the metrics that ``undefined`` names, over items of these ``sources`` (`by_source`); it has the reason to
+    give where one is undefined, and ``item`` what was not scored where there are none."""
     if not sources:
         return dict.fromkeys(undefined, Estimate(why=f"no {item} was scored"))
     measured = by_source(metrics, len(sources), sources, labels)
@@ -120,7 +121,7 @@ def estimates(
 
 
 def label_sources(labels: Sequence[bool], sources: Sequence[Any]) -> dict[bool, int]:
-    """In how many sources each label occurs. The smaller number decides how much the answers can show."""
+    """Return in how many sources each label occurs. The smaller number decides how much the answers can show."""
     pairs = set(zip(map(bool, labels), sources, strict=True))
     return {want: sum(label is want for label, _ in pairs) for want in (True, False)}
 
@@ -131,7 +132,7 @@ def by_source(
     sources: Sequence[str] | None,
     labels: Sequence[bool] | None = None,
 ) -> dict[str, BySource]:
-    """Each metric of ``n`` items with its standard error over ``sources`` (without them every item is its own).
+    """Return each metric of ``n`` items with its standard error over ``sources`` (without them every item is its own).
 
     ``metrics`` maps weights of shape (draws, n) to values of shape (draws,) by name. The error is the jackknife's, each
     source left out once (Efron & Tibshirani 1993, ch. 11): ``√((G-1)/G Σ (m₋g - mean m₋)²)``. It goes with t of
@@ -171,7 +172,7 @@ def by_source(
 
 
 def wilson(k: int, n: int) -> Estimate:
-    """The share ``k / n`` with its 95 % score interval (Wilson 1927, JASA 22); undefined when ``n`` is 0."""
+    """Return the share ``k / n`` with its 95 % score interval (Wilson 1927, JASA 22); undefined when ``n`` is 0."""
     if not n:
         return Estimate(why="there is nothing to take a share of")
     stats = need("scipy.stats", "The interval of a share")
@@ -180,7 +181,7 @@ def wilson(k: int, n: int) -> Estimate:
 
 
 def extreme_share(e: Estimate, sources: int) -> Estimate:
-    """A share of 0 or 1 with `wilson`'s interval over its ``sources``, which do not vary; any other as it is."""
+    """Return a share of 0 or 1 with `wilson`'s interval over its ``sources``, which do not vary; any other as it is."""
     if e.value in (0.0, 1.0) and e.low is None and sources:
         interval = wilson(round(e.value * sources), sources)
         return Estimate(value=e.value, low=interval.low, high=interval.high)
@@ -188,7 +189,7 @@ def extreme_share(e: Estimate, sources: int) -> Estimate:
 
 
 def mean_of_shares(e: Estimate, one: Estimate, other: Estimate) -> Estimate:
-    """The mean ``e`` of two shares with an interval that is no narrower than theirs allow (Zou & Donner 2008).
+    """Return the mean ``e`` of two shares with an interval that is no narrower than theirs allow (Zou & Donner 2008).
 
     The jackknife sees no error in a share of 1; `extreme_share` does. Shares over the same sources are taken for
     independent.
@@ -220,7 +221,7 @@ _BINS = 10
 
 
 def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
-    """Weighted counts in the order of `CONFUSION`, shape (draws, 4), from weights of shape (draws, n)."""
+    """Return weighted counts in the order of `CONFUSION`, shape (draws, 4), from weights of shape (draws, n)."""
     import numpy as np
 
     return w @ np.column_stack([y & p, y & ~p, ~y & p, ~y & ~p]).astype(np.float64)
@@ -229,7 +230,7 @@ def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
 def ratios(
     parts: Mapping[str, tuple[Any, Any]],
 ) -> Callable[[Floats], dict[str, Floats]]:
-    """Metrics that are sums over sums: for each, what every item adds to numerator and denominator."""
+    """Return metrics that are sums over sums: for each, what every item adds to numerator and denominator."""
 
     import numpy as np
 
@@ -243,7 +244,8 @@ def ratios(
 
 
 def weighted_auroc(w: Floats, y: Bools, s: Floats) -> Floats:
-    """AUROC per row of weights, shape (draws,): the Mann-Whitney statistic, ties one half; NaN with one class."""
+    """Return AUROC per row of weights, shape (draws,): the Mann-Whitney statistic, ties one half; NaN with one
+    class."""
     import numpy as np
 
     order = np.argsort(s, kind="stable")
@@ -256,7 +258,7 @@ def weighted_auroc(w: Floats, y: Bools, s: Floats) -> Floats:
 
 
 def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]:
-    """Every metric of `Agreement` for each row of weights, shape (draws, n); NaN where undefined.
+    """Return every metric of `Agreement` for each row of weights, shape (draws, n); NaN where undefined.
 
     ``y``, ``p`` and ``s``, each of shape (n,): labels, predictions, and scores (NaN where there is none).
     """
@@ -300,7 +302,7 @@ def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]
 
 
 def weighted_kappa(w: Floats, a: Ints, b: Ints, levels: int) -> Floats:
-    """κ with linear weights (Cohen 1968) of two ratings from 0 to ``levels - 1``, per row of weights.
+    """Return κ with linear weights (Cohen 1968) of two ratings from 0 to ``levels - 1``, per row of weights.
 
     ``1 - observed / expected``, each the mean ``|a - b|``; NaN where both raters only use one and the same level.
     """
