@@ -20,6 +20,7 @@ from faith_dspy.scoring.matching import match_statements, match_verdicts
 from faith_dspy.scoring.statistics import (
     CONFUSION,
     Estimate,
+    Floats,
     check_labels,
     confusion_counts,
     estimates,
@@ -112,6 +113,16 @@ _NEEDS = {
 """The levels of agreement, and why each cannot be measured."""
 
 
+_NEED_BOTH = (
+    "balanced_accuracy",
+    "cohen_kappa",
+    "mcc",
+    "recall_unfaithful",
+    "recall_faithful",
+)
+"""Metrics that need answers of both labels."""
+
+
 class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
     """Agreement on all that a judge says; each part is None where the labels do not say."""
 
@@ -122,21 +133,16 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
     @property
     def measured(self) -> str:
         """Which levels these labels could measure, with the number labelled, and what the others would need."""
-        counts = {
-            level: agreement.n
-            for level in _NEEDS
-            if (agreement := getattr(self, level)) is not None
-        }
-        text = (
-            "Measured on " + ", ".join(f"{level} ({n})" for level, n in counts.items())
-            if counts
-            else "Not measured"
-        )
-        missing = [
-            f"{level} ({needs})"
-            for level, needs in _NEEDS.items()
-            if level not in counts
-        ]
+        measured, missing = [], []
+        for level, needs in _NEEDS.items():
+            agreement = getattr(self, level)
+            if agreement is None:
+                missing.append(f"{level} ({needs})")
+            else:
+                measured.append(f"{level} ({agreement.n})")
+        text = "Not measured"
+        if measured:
+            text = f"Measured on {', '.join(measured)}"
         return f"{text}; not on {'; '.join(missing)}." if missing else f"{text}."
 
     def to_json(self) -> dict[str, Any]:
@@ -169,11 +175,12 @@ def measure_agreement(
         )
     pairs = list(zip(examples, judgments, strict=True))
     answers = None
-    if rows := [
-        (e.label, j.faithful, j.ranking, e.group_key)
-        for e, j in pairs
-        if e.label is not None
-    ]:
+    rows = [
+        (example.label, judgment.faithful, judgment.ranking, example.group_key)
+        for example, judgment in pairs
+        if example.label is not None
+    ]
+    if rows:
         labels, predictions, scores, groups = zip(*rows, strict=True)
         answers = measure(labels, predictions, scores, groups=groups)
     return JudgeAgreement(
@@ -225,17 +232,7 @@ def measure(
     off_scale = (
         unranked or "some scores are outside [0, 1], so they are not probabilities"
     )
-    why = {
-        **dict.fromkeys(
-            (
-                "balanced_accuracy",
-                "cohen_kappa",
-                "mcc",
-                "recall_unfaithful",
-                "recall_faithful",
-            ),
-            one,
-        ),
+    why = dict.fromkeys(_NEED_BOTH, one) | {
         "f1_unfaithful": f"{one}, and none was failed",
         "precision_unfaithful": f"no {item} was failed",
         "auroc": unranked or f"all {item}s with a score have the same label",
@@ -284,29 +281,24 @@ def _measure_statements(
         matched, unmatched = match_verdicts(
             judgment.statements, labelled, example.answer
         )
-        for labels_of_one, statement in zip(matched, judgment.statements, strict=True):
-            if labels_of_one:
-                rows.append(
-                    (
-                        min(labels_of_one, key=_level),
-                        statement.verdict,
-                        statement.confidence,
-                        example.group_key,
-                    )
-                )
+        for labels, statement in zip(matched, judgment.statements, strict=True):
+            if labels:
+                label, verdict = min(labels, key=_level), statement.verdict
+                row = (label, verdict, statement.confidence, example.group_key)
+                rows.append(row)
         rows += [(label, None, None, example.group_key) for label in unmatched]
     if not rows:
         return None
-    labels, verdicts, scores, groups = zip(*rows, strict=True)
+    kinds, verdicts, scores, groups = zip(*rows, strict=True)
     agreement = measure(
-        [label.is_supported for label in labels],
-        [None if v is None else v.is_supported for v in verdicts],
+        [label.is_supported for label in kinds],
+        [verdict and verdict.is_supported for verdict in verdicts],
         scores,
         groups=groups,
         item="statement",
     )
     scored = [(label, v, group) for label, v, _, group in rows if v is not None]
-    return StatementAgreement(**dict(agreement), **_graded(scored, set(labels)))
+    return StatementAgreement(**dict(agreement), **_graded(scored, set(kinds)))
 
 
 def _graded(
@@ -324,12 +316,11 @@ def _graded(
         people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
         judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
         why = {"kappa": "all labels and verdicts are on one level"}
-        kappa = estimates(
-            lambda w: {"kappa": weighted_kappa(w, people, judge, 3)},
-            groups,
-            "statement",
-            why,
-        )
+
+        def measure_kappa(w: Floats) -> dict[str, Floats]:
+            return {"kappa": weighted_kappa(w, people, judge, 3)}
+
+        kappa = estimates(measure_kappa, groups, "statement", why)
         metrics["weighted_kappa"] = kappa["kappa"]
     order = [v for v in Verdict if v in kinds]
     same = np.array(
@@ -356,16 +347,16 @@ def _same(label: Verdict, verdict: Verdict) -> bool:
 def evidence_counts(
     example: LabelledExample, judgment: Judgment
 ) -> list[tuple[int, int, int]]:
-    """For each statement whose chunks people named: how many chunks both name, the judge, and people."""
+    """Return, for each statement whose chunks people named, how many chunks both name, the judge, and people."""
     labelled = [s for s in example.statements if s.supporting_chunk_ids is not None]
     texts = [s.text for s in labelled]
     matches = match_statements(texts, judgment.statements, example.answer)
-    wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
+    gold_by_match: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
     for i, (statement, match) in enumerate(zip(labelled, matches, strict=True)):
         place = match or (-1 - i,)  # one that matches nothing stands alone
-        wanted[place].update(statement.supporting_chunk_ids or ())
+        gold_by_match[place].update(statement.supporting_chunk_ids or ())
     counts = []
-    for place, gold in wanted.items():
+    for place, gold in gold_by_match.items():
         named: set[int] = set()
         for i in place:
             if i >= 0:

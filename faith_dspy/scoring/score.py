@@ -65,23 +65,21 @@ def statement_features(
     names: Collection[str] = DIRECTIONS.keys(),
 ) -> list[dict[str, float]]:
     """Return features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
-    return [
-        lexical_features(v.text, indexed, names)
-        | ({} if v.logit is None else {"lm": v.logit})
-        for v in raw_judgment.raw_verdicts
-    ]
+    features = []
+    for raw in raw_judgment.raw_verdicts:
+        values = lexical_features(raw.text, indexed, names)
+        if raw.logit is not None:
+            values["lm"] = raw.logit
+        features.append(values)
+    return features
 
 
 def unjudged_reason(raw_judgment: RawJudgment) -> Unscored | None:
     """Why statements of an answer are unjudged; None if none is."""
-    failed = [v for v in raw_judgment.raw_verdicts if v.verdict is None]
-    if not failed:
-        return None
-    return (
-        Unscored.LM_FAILED
-        if any(v.lm_failed for v in failed)
-        else Unscored.PARSE_FAILED
-    )
+    unjudged = [raw for raw in raw_judgment.raw_verdicts if raw.verdict is None]
+    if any(raw.lm_failed for raw in unjudged):
+        return Unscored.LM_FAILED
+    return Unscored.PARSE_FAILED if unjudged else None
 
 
 def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
@@ -106,12 +104,9 @@ def pass_by_score(
     value, threshold = score(verdicts, config), config.threshold
     if config.verdicts == "five_level" and level is not None:
         value, threshold = level, 0.5 if threshold is None else threshold
-    passes = (
-        all(verdict.is_supported for verdict in verdicts)
-        if threshold is None
-        else value >= threshold
-    )
-    return value, threshold, passes
+    if threshold is None:
+        return value, None, all(verdict.is_supported for verdict in verdicts)
+    return value, threshold, value >= threshold
 
 
 def score_answer(
@@ -128,60 +123,48 @@ def score_answer(
     """
     verdicts = raw_judgment.raw_verdicts
     if not verdicts:
-        return policy_judgment(
-            Unscored.NO_STATEMENTS, config.no_statements, raw_judgment
-        )
+        value = config.no_statements
+        return policy_judgment(Unscored.NO_STATEMENTS, value, raw_judgment)
     indexed = index_context(context, question)
     if classifier is not None and "lm" not in classifier.statement.names:
         gap = language_gap(indexed.text, " ".join(v.text for v in verdicts))
         if gap is not None:
-            return unscored(
-                Unscored.LANGUAGE, f"{gap}: name an LM to judge it", raw_judgment
-            )
+            why = f"{gap}: name an LM to judge it"
+            return unscored(Unscored.LANGUAGE, why, raw_judgment)
     features: list[dict[str, float]] = [{} for _ in verdicts]
-    judged: list[dict[str, float] | None] = []
-    confidences = [v.probability for v in verdicts]
+    confidences = [raw.probability for raw in verdicts]
     if classifier is not None:
         names = [name for name in classifier.statement.names if name in DIRECTIONS]
         features = statement_features(raw_judgment, indexed, names)
-        judged = [
-            None if v.verdict is None else f
-            for v, f in zip(verdicts, features, strict=True)
-        ]
+        pairs = zip(verdicts, features, strict=True)
+        judged = [values if raw.verdict else None for raw, values in pairs]
         confidences = classifier.statement_probabilities(judged)
-    judged_statements = [
-        _statement(
-            raw,
-            confidence,
-            classifier,
-            {n: round(x, 6) for n, x in values.items()},
-            context,
-            indexed,
-        )
-        for raw, confidence, values in zip(verdicts, confidences, features, strict=True)
-    ]
-    statements = tuple(statement for statement, _, _ in judged_statements)
+    statements: tuple[StatementVerdict, ...] = ()
+    dropped_ids = dropped_quotes = 0
+    for raw, confidence, values in zip(verdicts, confidences, features, strict=True):
+        rounded = {name: round(value, 6) for name, value in values.items()}
+        about = (raw, confidence, classifier, rounded, context, indexed)
+        statement, ids, quotes = _statement(*about)
+        statements += (statement,)
+        dropped_ids += ids
+        dropped_quotes += quotes
     statements, citations = _cited(
         statements, raw_judgment, context, question, config, classifier
     )
 
     def outcome(unjudged: Verdict) -> tuple[float, float | None, float | None, bool]:
-        """Score, probability, threshold, and whether the answer passes, if every unjudged statement had that
+        """Return score, probability, threshold, and whether the answer passes, if every unjudged statement had that
         verdict."""
-        judged_as = [s.verdict or unjudged for s in statements]
+        judged_as = [statement.verdict or unjudged for statement in statements]
         value, threshold, passes = pass_by_score(judged_as, verdicts[0].level, config)
-        if classifier is not None:
-            probability = classifier.answer.probability(
-                confidences, unjudged=float(unjudged.is_supported)
-            )
-            if probability is not None:
-                return (
-                    value,
-                    probability,
-                    classifier.threshold,
-                    probability >= classifier.threshold,
-                )
-        return value, None, threshold, passes
+        if classifier is None:
+            return value, None, threshold, passes
+        support = float(unjudged.is_supported)
+        probability = classifier.answer.probability(confidences, unjudged=support)
+        if probability is not None:
+            threshold = classifier.threshold
+            passes = probability >= threshold
+        return value, probability, threshold, passes
 
     detail, reason = None, unjudged_reason(raw_judgment)
     if reason is not None:
@@ -191,27 +174,27 @@ def score_answer(
             return unscored(reason, detail, raw_judgment, statements)
     value, probability, threshold, passes = outcome(Verdict.NOT_SUPPORTED)
     faithful = passes and reason is None
+    fit: dict[str, Any] = {}
+    if classifier is not None:
+        fit["statement_threshold"] = classifier.statement_threshold
+        if probability is not None:
+            fit["fitted_to"] = classifier.fitted_to
+            fit["needs_review"] = classifier.needs_review(probability)
     return _judgment(
         raw_judgment,
         score=value,
         faithful=faithful,
         probability=probability,
         threshold=threshold,
-        statement_threshold=classifier.statement_threshold if classifier else None,
-        fitted_to=None
-        if classifier is None or probability is None
-        else classifier.fitted_to,
         level=level(value if probability is None else probability, threshold, faithful),
-        needs_review=None
-        if classifier is None or probability is None
-        else classifier.needs_review(probability),
         statements=statements,
         citations=citations,
-        dropped_chunk_ids=sum(ids for _, ids, _ in judged_statements),
-        dropped_quotes=sum(quotes for _, _, quotes in judged_statements),
+        dropped_chunk_ids=dropped_ids,
+        dropped_quotes=dropped_quotes,
         fallbacks=raw_judgment.fallbacks,
         stand_ins=raw_judgment.stand_ins,
         detail=detail,
+        **fit,
     )
 
 
@@ -240,16 +223,11 @@ def _cited(
             if statement.is_supported and raw.cited_support is not None:
                 supports = raw.cited_support
             elif classifier is not None and without_lm and needs_verdict(statement):
-                alone = index_context(
-                    [by_id[i] for i in statement.cited_chunk_ids], question
-                )
-                features = lexical_features(
-                    statement.text, alone, classifier.statement.names
-                )
-                supports = (
-                    classifier.statement.probability(features)
-                    >= classifier.statement_threshold
-                )
+                chunks = [by_id[i] for i in statement.cited_chunk_ids]
+                alone, fitted = index_context(chunks, question), classifier.statement
+                features = lexical_features(statement.text, alone, fitted.names)
+                probability = fitted.probability(features)
+                supports = probability >= classifier.statement_threshold
         judged.append(statement.model_copy(update={"citations_support": supports}))
     return tuple(judged), measure_citations(judged, cited[1], context, question)
 
@@ -322,9 +300,8 @@ def unscored(
     statements: tuple[StatementVerdict, ...] = (),
 ) -> Judgment:
     """Return a judgment without a score; ``statements`` keep the verdicts they have."""
-    return _judgment(
-        raw_judgment, unscored=reason, detail=detail, statements=statements
-    )
+    fields = {"unscored": reason, "detail": detail, "statements": statements}
+    return _judgment(raw_judgment, **fields)
 
 
 def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
@@ -342,9 +319,8 @@ def early_judgment(
     """Return the judgment on an answer that no LM has to be asked about; None for any other."""
     raw = RawJudgment(sentences=sentences(answer))
     if not any(has_words(c.text) for c in context):
-        return unscored(
-            Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw
-        )
+        why = "there is no context to judge the answer by"
+        return unscored(Unscored.NO_CONTEXT, why, raw)
     if len(raw.sentences) > config.max_statements:
         why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_statements is {config.max_statements}"
         return unscored(Unscored.TOO_LONG, why, raw)
@@ -358,12 +334,9 @@ def policy_judgment(
 ) -> Judgment:
     """Return an answer that asserts nothing: unscored, or with the score that the user's policy gives it."""
     if value is None:
-        declined = reason is Unscored.ABSTAINED
-        why = (
-            "the answer only declines to answer"
-            if declined
-            else "the answer has no sentence that states anything"
-        )
+        why = "the answer has no sentence that states anything"
+        if reason is Unscored.ABSTAINED:
+            why = "the answer only declines to answer"
         return unscored(reason, why, raw_judgment)
     faithful = value >= _POLICY_THRESHOLD
     return _judgment(

@@ -141,32 +141,25 @@ def by_source(
     """
     import numpy as np
 
-    member = (
-        np.arange(n)
-        if sources is None
-        else np.unique(np.asarray(sources, dtype=str), return_inverse=True)[1]
-    )
+    member = np.arange(n)
+    if sources is not None:
+        names = np.asarray(sources, dtype=str)
+        member = np.unique(names, return_inverse=True)[1]
     g = int(member.max()) + 1
-    least = (
-        g if labels is None else min(label_sources(labels, member.tolist()).values())
-    )
+    least = g
+    if labels is not None:
+        least = min(label_sources(labels, member.tolist()).values())
     step = max(1, _BLOCK // n)
-    blocks = [
-        metrics(
-            (np.arange(start, min(start + step, g))[:, None] != member).astype(
-                np.float64
-            )
-        )
-        for start in range(0, g, step)
-    ]
+    blocks = []
+    for start in range(0, g, step):
+        left_out = np.arange(start, min(start + step, g))[:, None]
+        blocks.append(metrics((left_out != member).astype(np.float64)))
     out = {}
     for name, value in metrics(np.ones((1, n))).items():
-        left = np.concatenate([b[name] for b in blocks])
-        error = (
-            np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum())
-            if g > 2 and least > 1
-            else math.nan
-        )
+        error = math.nan
+        if g > 2 and least > 1:
+            left = np.concatenate([block[name] for block in blocks])
+            error = np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum())
         out[name] = BySource(float(value[0]), float(error), least - 1)
     return out
 
