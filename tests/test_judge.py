@@ -141,7 +141,7 @@ def test_one_bad_record_never_ends_a_run(judge_at):
             {"conversation": [], "answer": "x"},
             "give either conversation, or context and answer",
         ),
-        ({"conversation": "hello"}, "conversation must be a list of messages"),
+        ({"conversation": "hello"}, "conversation: got 'hello', expected messages"),
         (
             {"conversation": [{"role": "user", "content": "x"}]},
             "no assistant message among 1",

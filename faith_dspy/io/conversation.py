@@ -1,8 +1,8 @@
 """Read a conversation: the last answer whole, the question, and as context whatever was retrieved or given before it.
 
 Messages may be written as OpenAI (chat, Assistants and Responses), Anthropic, Bedrock, Gemini, LangChain, LlamaIndex,
-Vercel's AI SDK or OpenTelemetry write them. Objects become mappings at the door; then blocks are read by what they
-hold. A kind that is not known is named in a notice.
+Vercel's AI SDK, ShareGPT or OpenTelemetry write them. At the door objects become mappings, and the bytes of files are
+left out; then blocks are read by what they hold. A kind that is not known is named in a notice.
 """
 
 from __future__ import annotations
@@ -21,24 +21,38 @@ from faith_dspy.io.names import TABLES
 log = logging.getLogger(__name__)
 
 _NAMED = TABLES["conversation"]
+_BESIDE = [
+    *_NAMED["beside"],
+    *TABLES["fields"]["context"],
+    *TABLES["further_columns"]["context"],
+]
+CONVERSATION_KEYS = {*_NAMED["whole"], *_BESIDE}
+"""Under which a record holds messages, and evidence beside them."""
+_SAID = {*_NAMED["content"], *_NAMED["blocks"], "tool_calls", "function_call"}
+"""Under which a message holds what was said or called."""
 _OWN_WORDS = re.compile(
     r"text|output_text|input_text|refusal|citationsContent|guardContent"
 )
 _UNREAD = re.compile(
     r"thinking|redacted_thinking|reasoning\w*|thought|server_tool_use|\w*tool[_-]?(?:use|call)|toolUse|function_?[cC]all"
-    r"|mcp_(?:call|list_tools)|step-start|cachePoint|executableCode|item_reference|source-url"
+    r"|mcp_(?:call|list_tools)|step-start|cachePoint|executableCode|item_reference|source-(?:url|document)"
 )
 """Kinds of blocks that are a model's thinking or its calls, or only point somewhere: neither words nor evidence."""
 _DOCUMENT = re.compile(
-    r"document|search_?result|searchResult|file_search_call|source-document|\w*search_tool_result"
+    r"document|search_?result|searchResult|file_search_call|\w*search_tool_result"
 )
 _RESULT = re.compile(
     r"tool[_-]?[rR]esult|tool_call_response|function_call_output|\w+_call_output|functionResponse|function_response"
-    r"|codeExecutionResult|\w+_tool_result|web_search_call|tool-.+|dynamic-tool|retriev\w+"
+    r"|codeExecutionResult|\w+_tool_result|web_search_call|tool-.+|toolInvocation|dynamic-tool|retriev\w+"
     r"|data-.*(?:source|document|result)\w*|mcp_\w*result"
 )
 """Kinds of blocks that hold what a tool returned; `_DOCUMENT`: what a retriever did, or what a user attached."""
 _KINDS = (_UNREAD, _DOCUMENT, _RESULT, _OWN_WORDS)
+_FILE = re.compile(
+    r"(?:input_)?(?:image|file|audio)|image_url|(?:inline|file)_?[dD]ata|video|media"
+)
+_DATA_URL = re.compile(r"data:[^,\s]{0,200};base64,")
+_LINK = re.compile(r"https?://\S+")
 _QUESTION = re.compile(r"[^.!?。！？\n]{1,300}[.!?。！？\s]*")
 """A user's message of one sentence only asks."""
 _ASKS = re.compile(r"[^.!?。！？\n]{1,300}[?？]\s*|\S+(?:\s\S+){0,2}")
@@ -73,13 +87,15 @@ def from_conversation(
     Raises:
         InputError: there is no message with a role, or none of the assistant.
     """
-    messages = _messages(_plain(conversation))
+    plain = _plain(conversation)
+    messages = _messages(plain)
     roles = [_role(message) for message in messages]
     if "assistant" not in roles:
         raise InputError(
             f"conversation has no assistant message among {len(messages)}; there is nothing to judge"
         )
     last = len(roles) - 1 - roles[::-1].index("assistant")
+    messages[last] = {**messages[last], **_evidence_beside(plain)}
     first = last
     while first and _is_item(messages[last]) and roles[first - 1] == "assistant":
         first -= 1
@@ -111,54 +127,89 @@ def from_conversation(
     return asked[-1] if asked else None, chunks, _answer_text(answer, evidence)
 
 
+def is_conversation(record: Mapping[str, Any]) -> bool:
+    """Tell whether a record holds messages, as a request or a response does, or both together."""
+    parts = (record.get(key) for key in _NAMED["whole"])
+    return any(isinstance(part, list | tuple | Mapping) for part in parts)
+
+
 def _plain(value: Any) -> Any:
-    """Return objects of client libraries as mappings, whatever holds them."""
+    """Return objects of client libraries as mappings, whatever holds them, without the bytes of files."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, str | bytes | int | float):
         return value
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    dump = getattr(value, "model_dump", None)
-    fields = dump() if dump else getattr(value, "__dict__", {"text": str(value)})
-    return {key: _plain(item) for key, item in fields.items() if item is not None}
+    fields = value
+    if not isinstance(value, Mapping):
+        dump = getattr(value, "model_dump", None)
+        fields = dump() if dump else getattr(value, "__dict__", {"text": str(value)})
+        fields = {key: item for key, item in fields.items() if item is not None}
+    if "lc" in fields and "kwargs" in fields:  # LangChain's dumpd
+        fields = {"type": fields["id"][-1], **fields["kwargs"]}
+    return {
+        key: _plain(item)
+        for key, item in fields.items()
+        if not _is_bytes(key, item, fields)
+    }
+
+
+def _is_bytes(key: str, value: Any, fields: Mapping[str, Any]) -> bool:
+    """Tell whether a value beside the other fields is the content of a file."""
+    if not isinstance(value, str):
+        return isinstance(value, bytes)
+    is_typed = key == "data" and bool(fields.keys() & _NAMED["media_types"])
+    is_file = is_typed and fields.get("type") != "text"
+    return is_file or key in _NAMED["bytes"] or bool(_DATA_URL.match(value))
 
 
 def _messages(conversation: Any) -> list[dict[str, Any]]:
     """Return the messages of a list, a request, a response, or both together."""
-    messages = conversation if isinstance(conversation, list) else []
-    if isinstance(conversation, dict) and not _role(conversation):
-        for key in _NAMED["whole"]:
-            part = conversation.get(key) or []
-            messages += part if isinstance(part, list) else [part]
-        if messages and isinstance(messages[0], str):
-            messages[0] = {"role": "user", "content": messages[0]}
-        if messages:
-            messages[-1] = {
-                **_unwrapped(messages[-1]),
-                **_evidence_beside(conversation),
-            }
-    messages = [_unwrapped(message) for message in messages]
-    if not messages or not all(map(_role, messages)):
+    items = conversation if isinstance(conversation, list) else []
+    messages = [_unwrapped(item) for item in items]
+    for key, role in _NAMED["whole"].items():
+        part = _mapping(conversation).get(key) or []
+        items = part if isinstance(part, list) else [part]
+        messages += [_unwrapped(item, role) for item in items]
+    unclear = [item for item in messages if not _role(item)]
+    if unclear or not messages:
+        got = unclear[0] if unclear else conversation
+        is_mapping = isinstance(got, Mapping) and bool(got)
+        named = f"an object with {', '.join(got)}" if is_mapping else repr(got)[:60]
         raise InputError(
-            'conversation must be a list of messages like {"role": "user", "content": "…"}'
+            f'conversation: got {named}, expected messages like {{"role": "user", "content": "…"}}: a list of them, or '
+            "a request or response that holds it"
         )
     return messages
 
 
-def _unwrapped(message: Any) -> Any:
-    """Return the message inside a choice or a candidate, with the evidence that stands beside it."""
-    for key in ("message", "content"):
-        inner = _mapping(_mapping(message).get(key))
-        if _role(inner):
-            return {**inner, **_evidence_beside(message)}
+def _unwrapped(message: Any, role: str = "") -> Any:
+    """Return the message inside a choice or a candidate, with the evidence that stands beside it.
+
+    Args:
+        message: also a text, a pair of role and content, or LangChain's ``type`` and ``data``.
+        role: whose it is where it does not say so itself.
+    """
+    is_pair = isinstance(message, list) and len(message) == 2
+    if is_pair and str(message[0]).lower() in _NAMED["roles"]:
+        return {"role": message[0], "content": message[1]}
+    if isinstance(message, str) and role:
+        return {"role": role, "content": message}
+    fields = _mapping(message)
+    for key in ("message", "content", "data"):
+        inner = _mapping(fields.get(key))
+        if _role(inner) or (key == "data" and inner and "role" not in fields):
+            return {**fields, "type": None, **inner, **_evidence_beside(message)}
+    has_content = _first(fields, (*_NAMED["blocks"], *_NAMED["content"]))
+    if role and has_content and not _role(fields):
+        return {**fields, "role": role}
     return message
 
 
-def _evidence_beside(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: message[key] for key in _NAMED["beside"] if message.get(key)}
+def _evidence_beside(message: Any) -> dict[str, Any]:
+    fields = _mapping(message)
+    return {key: fields[key] for key in _BESIDE if fields.get(key)}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -167,13 +218,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _role(message: Any) -> str:
     """Return user, assistant, tool or system; empty where it is not a message."""
-    message = _mapping(message)
-    role = message.get("role")
-    role = _mapping(role).get("value", role)
-    kind = str(message.get("type") or "")
-    if not role and kind.lower() in _NAMED["roles"]:  # LangChain
-        role = kind
-    elif not role and any(form.fullmatch(kind) for form in _KINDS[:3]):
+    role = _first(message, _NAMED["role"])
+    role = _first(role, ("value", "role")) or role
+    kind = str(_mapping(message).get("type") or "")
+    class_name = re.sub("message(chunk)?$", "", kind.lower())
+    if not role and class_name in _NAMED["roles"]:  # LangChain
+        role = class_name
+    elif not role and _is_call(message):
         role = "tool" if kind.endswith("_output") else "assistant"
     name = str(role or "").lower()
     return str(_NAMED["roles"].get(name, name))
@@ -184,22 +235,46 @@ def _is_item(message: Mapping[str, Any]) -> bool:
     return message.get("type") == "message" or _is_call(message)
 
 
-def _is_call(message: Mapping[str, Any]) -> bool:
-    has_content = message.get("role") or message.get("content") is not None
-    return bool(message.get("type")) and not has_content
+def _is_call(message: Any) -> bool:
+    """Tell whether an item is a call, its result or a document by itself."""
+    fields = _mapping(message)
+    kind = str(fields.get("type") or "")
+    return "role" not in fields and any(form.fullmatch(kind) for form in _KINDS[:3])
 
 
-def _blocks(message: Mapping[str, Any], turn: int) -> list[Any]:
-    """Return the texts and blocks of a message."""
-    content = _first(message, ("blocks", "content", "parts"))
+def _blocks(message: Mapping[str, Any], turn: int) -> list[Mapping[str, Any]]:
+    """Return the blocks of a message, a text as one; what stands beside blocks without words is read, too."""
     if _is_call(message):
-        content = message
-    blocks = content if isinstance(content, list) else [content or ""]
+        return [message]
+    blocks = _listed(_first(message, ("blocks", "parts")))
+    if not blocks:
+        calls = _listed(message.get("toolInvocations"))
+        blocks = [{"toolInvocation": call} for call in calls]
+    if not any(_OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
+        content = _first(message, _NAMED["content"])
+        blocks += _listed(_mapping(content).get("parts", content))
     if not all(isinstance(block, str | Mapping) for block in blocks):
         raise InputError(
-            f"conversation[{turn}]: content is {str(content)[:40]!r}, expected text or a list of blocks"
+            f"conversation[{turn}]: content is {str(blocks)[:40]}, expected text or a list of blocks"
         )
-    return blocks
+    return [{"text": block} if isinstance(block, str) else block for block in blocks]
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return a list itself, nothing as an empty one, anything else as its only item."""
+    if isinstance(value, list):
+        return value
+    return [value] if value else []
+
+
+def _kind(block: Any) -> str:
+    """Return the kind of a block: its type, or else the first of its keys that is one; all of them where none is."""
+    if isinstance(block, str):
+        return "text"
+    fields = _mapping(block)
+    keys = [str(fields["type"])] if fields.get("type") else [*map(str, fields)]
+    kinds = (key for key in keys if any(form.fullmatch(key) for form in _KINDS))
+    return next(kinds, ", ".join(keys))
 
 
 def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -248,29 +323,22 @@ class _Turn:
         """Return the texts of the message that are not blank, those of tools and documents among them."""
         pieces: list[Piece] = []
         for block in _blocks(self.message, self.number):
-            pieces += self.read(
-                block if isinstance(block, Mapping) else {"text": block}
-            )
+            pieces += self.read(block)
         pieces = [piece for piece in pieces if piece.text.strip()]
-        if not pieces and self.message.get("refusal"):
-            pieces.append(Piece(str(self.message["refusal"])))
-        for key in _NAMED["beside"]:
+        spoken = _mapping(self.message.get("audio")).get("transcript")
+        spoken = spoken or self.message.get("refusal")
+        if spoken and not pieces:
+            pieces.append(Piece(str(spoken)))
+        elif not (pieces or _is_call(self.message) or _SAID & self.message.keys()):
+            keys = ", ".join(self.message)
+            log.warning("conversation[%d]: got %s, but no content", self.number, keys)
+        for key in _BESIDE:
             pieces += self.retrieved(self.message.get(key))
-        on_your_data = _mapping(self.message.get("context")).get("citations")  # Azure's
-        pieces += self.retrieved(on_your_data)
         return [piece for piece in pieces if piece.text.strip()]
 
     def read(self, block: Mapping[str, Any]) -> list[Piece]:
         """Return the texts of one block."""
-        kinds = [block["type"]] if block.get("type") else list(block)
-        known = [k for k in map(str, kinds) if any(f.fullmatch(k) for f in _KINDS)]
-        if not known:
-            named = ", ".join(map(str, kinds))
-            log.warning(
-                "conversation[%d]: a block of kind %r is not read", self.number, named
-            )
-            return []
-        kind = known[0]
+        kind = _kind(block)
         if block.get("thought") or _UNREAD.fullmatch(kind):
             return []
         held = block.get(kind, block)
@@ -278,13 +346,15 @@ class _Turn:
             return self.words(_mapping(held) or block)
         inner = _mapping(held) or {"content": held}
         inner = _mapping(inner.get("toolInvocation")) or inner
-        if _DOCUMENT.fullmatch(kind):
-            is_list = "search_tool" in kind
-            documents = inner.get("results") or (
-                inner.get("content") if is_list else inner
-            )
-            return self.retrieved(documents)
-        return [self.result(kind, inner)]
+        if _RESULT.fullmatch(kind):
+            return self.result(kind, inner)
+        if "search_tool" in kind:
+            return self.retrieved(inner.get("content"))
+        is_document = _DOCUMENT.fullmatch(kind)
+        documents = self.retrieved(inner.get("results") or inner) if is_document else []
+        if not documents:
+            _warn_unread(kind, f"conversation[{self.number}]")
+        return documents
 
     def words(self, block: Mapping[str, Any]) -> list[Piece]:
         """Return what was said, and the evidence that its citations quote; all a tool says is evidence."""
@@ -295,14 +365,20 @@ class _Turn:
             piece.source = self.tool_source(self.message)
         return [piece, *self.retrieved(cites)]
 
-    def result(self, kind: str, block: Mapping[str, Any]) -> Piece:
-        """Return what a tool returned."""
-        contents = (
-            block[key] for key in _NAMED["results"] if block.get(key) is not None
-        )
+    def result(self, kind: str, block: Mapping[str, Any]) -> list[Piece]:
+        """Return what a tool returned, each document in it by itself."""
+        values = (block[key] for key in _NAMED["results"] if block.get(key) is not None)
+        content = next(values, None)
+        documents = []
+        if isinstance(content, list):
+            documents = [item for item in content if _DOCUMENT.fullmatch(_kind(item))]
+            content = [item for item in content if item not in documents]
         own_name = re.fullmatch("tool-(?!result|invocation)(.+)", kind)
         source = self.tool_source(block, own_name[1] if own_name else "")
-        return Piece(as_text(next(contents, None)), source)
+        pieces = [piece for item in documents for piece in self.read(item)]
+        if content or not documents:
+            pieces.insert(0, Piece(as_text(content), source))
+        return pieces
 
     def tool_source(self, block: Mapping[str, Any], otherwise: str = "") -> str:
         """Name the tool that a result is of, and say whether it failed."""
@@ -321,15 +397,17 @@ class _Turn:
     def retrieved(self, value: Any) -> list[Piece]:
         """Return what was retrieved, wherever a format puts its text and its source."""
         if isinstance(value, str):
-            return [Piece(value, self.source("tool", "retrieval"), quoted=True)]
+            is_link = _LINK.fullmatch(value)
+            piece = Piece(value, self.source("tool", "retrieval"), quoted=True)
+            return [] if is_link else [piece]
         if isinstance(value, list):
             return [piece for item in value for piece in self.retrieved(item)]
         if not isinstance(value, Mapping):
             return []
-        pieces = self.retrieved(_first(value, _NAMED["lists"], list))
-        inner = _first(value, _NAMED["wrapped"], Mapping)
-        if pieces or inner:
-            return pieces or self.retrieved(inner)
+        inner = _first(value, _NAMED["lists"], list)
+        inner = inner or _first(value, _NAMED["wrapped"], Mapping)
+        if inner:
+            return self.retrieved(inner)
         text = _first(_mapping(value.get("source")) or value, _NAMED["texts"])
         if text is None:
             return []
@@ -337,6 +415,14 @@ class _Turn:
         titles: list[Any] = [_first(place, _NAMED["titles"], str) for place in places]
         titles.append(self.source("tool", "retrieval"))
         return [Piece(as_text(text), next(filter(None, titles)), quoted=True)]
+
+
+def _warn_unread(kind: str, place: str) -> None:
+    """Name what is not read."""
+    why = ""
+    if _FILE.fullmatch(kind) or kind == "document":
+        why = ": the bytes of a file are no text; give the text itself"
+    log.warning("%s: a block of kind %r is not read%s", place, kind, why)
 
 
 def _names_of(citation: Any) -> list[str]:
@@ -383,7 +469,7 @@ def as_text(value: Any) -> str:
     blocks = value if isinstance(value, list | tuple) else [value]
     contents = [_content_of(block) for block in blocks]
     if contents and None not in contents:
-        return "\n".join(map(as_text, contents))
+        return "\n".join(filter(None, map(as_text, contents)))
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -392,7 +478,11 @@ def _content_of(block: Any) -> Any:
     if isinstance(block, str):
         return block
     fields = _mapping(block)
-    is_own = _OWN_WORDS.fullmatch(str(fields.get("type")))
+    kind = str(fields.get("type"))
+    if _FILE.fullmatch(kind):
+        _warn_unread(kind, "a tool's result")
+        return ""
+    is_own = _OWN_WORDS.fullmatch(kind)
     if is_own or (fields.keys() <= {"text", "json", "type"} and len(fields) <= 2):
         keys = ("text", "content", "refusal", "json", "value")
         return next((fields[k] for k in keys if fields.get(k) is not None), None)

@@ -10,7 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.conversation import from_conversation
+from faith_dspy.io.conversation import (
+    CONVERSATION_KEYS,
+    from_conversation,
+    is_conversation,
+)
 from faith_dspy.io.names import TABLES
 from faith_dspy.schema import Chunk
 
@@ -113,7 +117,7 @@ class AnswerInput:
                 raise InputError(
                     "give either conversation, or context and answer; got both"
                 )
-            question, context, answer = from_conversation(conversation)
+            question, context, answer = _turn(conversation)
         for name, text in (("question", question or ""), ("answer", answer)):
             if not isinstance(text, str):
                 kind = type(text).__name__
@@ -122,6 +126,14 @@ class AnswerInput:
         check_length(question or "", answer, *(c.text for c in chunks))
         question = question and unicode_text(question)
         return cls(question, chunks, unicode_text(answer), id)
+
+
+def _turn(conversation: Any) -> tuple[Any, Any, Any]:
+    """Return question, context and answer of a conversation, or of a record that has an answer by itself."""
+    fields = fields_of(conversation) if isinstance(conversation, Mapping) else {}
+    if "answer" not in fields:
+        return from_conversation(conversation)
+    return fields.get("question"), fields.get("context"), fields["answer"]
 
 
 _EXPECTED = {"question": "text or None", "answer": "text"}
@@ -181,13 +193,13 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
     """Return text and source of a retrieved document; None for anything else.
 
     Reads mappings and objects with ``text``, ``page_content`` (LangChain) or ``content``, also inside a ``node``
-    (LlamaIndex) or ``document``, and the source that they or their ``metadata`` name.
+    (LlamaIndex), ``document`` or ``kwargs`` (LangChain's dumps), and the source that they or their ``metadata`` name.
     """
     if _is_text(item):
         return None
     if isinstance(item, Chunk):
         return item.text, item.source
-    for name in ("node", "document"):
+    for name in ("node", "document", "kwargs"):
         inner = document_of(value_of(item, name))
         if inner:
             return inner
@@ -211,12 +223,18 @@ def value_of(item: Any, name: str) -> Any:
 def fields_of(record: Any) -> dict[str, Any]:
     """Return the fields of a record (mapping or object) that have a value, by our names.
 
-    A conversation counts where there is no answer.
+    A conversation counts where there is no answer in words; a record that holds messages is one as a whole.
     """
-    names = columns(record) if isinstance(record, Mapping) else _attributes(record)
-    if "answer" in names and names.get("conversation") != "conversation":
-        names.pop("conversation", None)
-    return {field: value_of(record, name) for field, name in names.items()}
+    is_mapping = isinstance(record, Mapping)
+    names = columns(record) if is_mapping else _attributes(record)
+    fields = {field: value_of(record, name) for field, name in names.items()}
+    if isinstance(fields.get("answer"), str):
+        if names.get("conversation") != "conversation":
+            fields.pop("conversation", None)
+    elif is_mapping and is_conversation(record):
+        fields = {name: fields[name] for name in fields if name == "id"}
+        fields["conversation"] = record
+    return fields
 
 
 def _attributes(record: Any) -> dict[str, str]:
@@ -245,6 +263,8 @@ def columns_named(
     """Return by field those of the columns that have one of its names, filled or not."""
     by_spelling = {_spelling(column): column for column in reversed([*present])}
     own = ("answer", "context") if by_spelling.keys() >= {"answer", "context"} else ()
+    if "sourcedocuments" in by_spelling and "answer" in names:  # of RetrievalQA
+        names = {**names, "answer": [*names["answer"], "result"]}
     named = {}
     for field, options in names.items():
         spellings = map(_spelling, (field,) if field in own else options)
@@ -299,10 +319,13 @@ def log_columns(
         filled.update(
             dict.fromkeys(name for name in row if name and row[name] is not None)
         )
+        if fields_of(row).get("conversation") is row:
+            notes["each row is read as a conversation"] = None
+            used |= CONVERSATION_KEYS
         for field, column in columns(row, names).items():
-            used.add(column)
-            if field != column:
+            if field != column and column not in used:
                 notes[f"{field} is taken from {column!r}"] = None
+            used.add(column)
     unused = ", ".join(repr(column) for column in filled if column not in used)
     sentences = [*notes, label, f"not used: {unused}" if unused else ""]
     if any(sentences):

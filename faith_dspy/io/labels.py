@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, counted, describe_invalid
+from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.inputs import (
     COLUMNS,
     NAMES,
@@ -282,7 +283,7 @@ def _check_columns(
                 f"{name}: got {got}, but no {column!r} for --map {needed}={column}{nearest([column], [*rows[0]])}."
             )
     for needed in ("context", "answer"):
-        if not any(needed in fields_of(row) for row in rows):
+        if not any({needed, "conversation"} & fields_of(row).keys() for row in rows):
             raise LabelsError(f"{name}: {missing(rows[0], needed)}. {_FORMAT}")
 
 
@@ -365,6 +366,10 @@ def _example(
     source: Mapping[str, Any], label: LabelColumn | None, lenient: bool
 ) -> LabelledExample:
     row = {k: v for k, v in source.items() if v is not None} | fields_of(source)
+    if "conversation" in row and not isinstance(row.get("answer"), str):
+        row["question"], row["context"], row["answer"] = from_conversation(
+            row["conversation"]
+        )
     for name, column in columns(source, _BESIDE).items():
         row[name] = row[column] if name == "annotators" else str(row[column])
     if label is not None:

@@ -28,6 +28,7 @@ from faith_dspy.io.inputs import (
     columns,
     columns_named,
     document_of,
+    fields_of,
     log_columns,
     missing,
 )
@@ -145,6 +146,7 @@ def check_records(source: Any) -> None:
     present: set[str] = set()
     for row in rows:
         present.update(field for field, named in columns_named(row).items() if named)
+        present.update(fields_of(row))
     for needed in ("answer", "context"):
         if needed not in present and "conversation" not in present:
             raise InputError(f"{where}: {missing(rows[0], needed)}.")

@@ -38,7 +38,7 @@ from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
-FIELDS = tuple(name for name in {**COLUMNS, **LABELS} if name != "conversation")
+FIELDS = tuple({**COLUMNS, **LABELS})
 """Fields of a labels file that a column can be read into."""
 _DIFFER = 1 / 3
 """Share of the answers that a tuned and an untuned judge call differently, as `detectable_gain` expects it."""

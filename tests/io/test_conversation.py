@@ -6,6 +6,8 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.conversation import as_text, from_conversation
+from faith_dspy.io.inputs import AnswerInput
+from faith_dspy.io.labels import read_labels
 
 ASKED = "How long does the battery last?"
 FOUND = "Model B runs for 14 hours."
@@ -634,6 +636,139 @@ FORMATS = {
     ],
 }
 """The same question, evidence and answer as each API and library writes them, the answer torn where they tear it."""
+INVOCATION = {
+    "state": "result",
+    "toolCallId": "c",
+    "toolName": "s",
+    "args": {},
+    "result": E,
+}
+DUMPED = {"lc": 1, "type": "constructor"}
+FORMATS |= {
+    "vercel content and parts": [U, {
+        "role": "assistant", "content": A, "toolInvocations": [INVOCATION],
+        "parts": [{"type": "tool-invocation", "toolInvocation": INVOCATION}, {"type": "text", "text": A}],
+    }],
+    "vercel content and parts without words": [U, {
+        "role": "assistant", "content": A, "parts": [{"type": "tool-invocation", "toolInvocation": INVOCATION}],
+    }],
+    "vercel content and invocations": [U, {"role": "assistant", "content": A, "toolInvocations": [INVOCATION]}],
+    "vercel empty parts": [U, {"role": "tool", "content": E}, {"role": "assistant", "content": A, "parts": []}],
+    "langchain messages_to_dict": [
+        {"type": "human", "data": {"content": Q, "type": "human"}},
+        {"type": "tool", "data": {"content": E, "tool_call_id": "c", "type": "tool"}},
+        {"type": "ai", "data": {"content": A, "type": "ai"}},
+    ],
+    "langchain dumpd": [
+        {**DUMPED, "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": Q}},
+        {**DUMPED, "id": ["langchain", "schema", "messages", "ToolMessage"], "kwargs": {"content": E}},
+        {**DUMPED, "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": A, "type": "ai"}},
+    ],
+    "langchain dumpd artifact": [
+        {**DUMPED, "id": ["HumanMessage"], "kwargs": {"content": Q}},
+        {**DUMPED, "id": ["ToolMessage"], "kwargs": {"content": "1 document", "artifact": [
+            {**DUMPED, "id": ["Document"], "kwargs": {"page_content": E, "metadata": {"source": "b.md"}}},
+        ]}},
+        {**DUMPED, "id": ["AIMessageChunk"], "kwargs": {"content": A}},
+    ],
+    "sharegpt": [
+        {"from": "human", "value": Q},
+        {"from": "function_call", "value": '{"name": "s"}'},
+        {"from": "observation", "value": E},
+        {"from": "gpt", "value": A},
+    ],
+    "pairs": [("system", E), ("human", Q), ("ai", A)],
+    "pairs as json": [["user", Q], ["tool", E], ["assistant", A]],
+    "cohere chat history": [
+        {"role": "SYSTEM", "message": E}, {"role": "USER", "message": Q}, {"role": "CHATBOT", "message": A},
+    ],
+    "tool result as an item": [U, {"type": "tool_result", "content": E}, {"role": "assistant", "content": A}],
+    "documents in a tool result": [U, {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "c", "content": [
+            {"type": "text", "text": "1 document"},
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": E}},
+        ]},
+    ]}, {"role": "assistant", "content": A}],
+    "audio": [{"role": "system", "content": E}, U, {"role": "assistant", "content": None, "audio": {"transcript": A}}],
+}  # fmt: skip
+SAID = {
+    "type": "message",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": A}],
+}
+DOCUMENTS = [{"page_content": E, "metadata": {"source": "b.md"}}]
+REFERENCE = {
+    "content": {"text": E},
+    "location": {"type": "S3", "s3Location": {"uri": "s3://b"}},
+}
+RECORDS = {
+    "responses": {"input": Q, "output": [{"type": "function_call_output", "call_id": "c", "output": E}, SAID]},
+    "responses items": {"input": [U, {"type": "function_call_output", "call_id": "c", "output": E}], "output": [SAID]},
+    "gemini": {"contents": [
+        {"role": "user", "parts": [{"text": Q}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "s", "response": {"result": E}}}]},
+        {"role": "model", "parts": [{"text": A}]},
+    ]},
+    "gemini without roles": {
+        "contents": [{"parts": [{"text": Q}]}],
+        "candidates": [{
+            "content": {"parts": [{"text": A}]},
+            "groundingMetadata": {"groundingChunks": [{"retrievedContext": {"text": E}}]},
+        }],
+    },
+    "RetrievalQA": {"query": Q, "result": A, "source_documents": DOCUMENTS},
+    "conversational retrieval": {"question": Q, "answer": A, "source_documents": DOCUMENTS, "chat_history": []},
+    "LangChain.js": {"question": Q, "answer": A, "sourceDocuments": DOCUMENTS},
+    "RetrievalQA dumpd": {"query": Q, "result": A, "source_documents": [
+        {**DUMPED, "id": ["langchain", "schema", "document", "Document"], "kwargs": DOCUMENTS[0]},
+    ]},
+    "RetrieveAndGenerate": {
+        "input": {"text": Q}, "output": {"text": A}, "sessionId": "s",
+        "citations": [{
+            "generatedResponsePart": {"textResponsePart": {"text": A, "span": {"start": 0, "end": 17}}},
+            "retrievedReferences": [REFERENCE],
+        }],
+    },
+    "ShareGPT": {"conversations": FORMATS["sharegpt"]},
+    "RAGAS MultiTurnSample": {"user_input": FORMATS["langchain dumped"]},
+    "DeepEval turns": {"turns": [U, {"role": "assistant", "content": A, "retrieval_context": [E]}]},
+    "messages and context": {"messages": [U, {"role": "assistant", "content": A}], "context": [E]},
+    "documents and a later turn": {
+        "messages": [U, {"role": "assistant", "content": A}, {"role": "user", "content": "Thanks."}],
+        "documents": [{"text": E}],
+    },
+    "Cohere": {"messages": [U, {"role": "assistant", "content": A, "citations": [
+        {"text": "14 hours", "sources": [{"type": "document", "document": {"id": "d", "snippet": E}}]},
+    ]}]},
+    "Perplexity": {
+        "messages": [U], "choices": [{"message": {"role": "assistant", "content": A}}],
+        "citations": ["https://b.org/x"], "search_results": [{"url": "https://b.org/x", "snippet": E}],
+    },
+    "Claude's export": {"chat_messages": [
+        {"sender": "human", "text": Q},
+        {"sender": "assistant", "text": A, "content": [
+            {"type": "tool_result", "content": E}, {"type": "text", "text": A},
+        ]},
+    ]},
+}  # fmt: skip
+"""Requests and responses as one object, as APIs return them and files hold them."""
+BYTES = "JVBERi0xLjQKJcfs"
+PDF = {"type": "base64", "media_type": "application/pdf", "data": BYTES}
+FILES = {
+    "anthropic document": {"type": "document", "source": PDF, "title": "b.pdf"},
+    "anthropic file id": {"type": "document", "source": {"type": "file", "file_id": "f"}},
+    "anthropic image": {"type": "image", "source": PDF},
+    "openai file": {"type": "file", "file": {"filename": "b.pdf", "file_data": BYTES}},
+    "openai image": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{BYTES}"}},
+    "openai audio": {"type": "input_audio", "input_audio": {"data": BYTES, "format": "wav"}},
+    "responses": {"type": "input_file", "filename": "b.pdf", "file_data": f"data:application/pdf;base64,{BYTES}"},
+    "gemini": {"inlineData": {"mimeType": "application/pdf", "data": BYTES}},
+    "gemini in Python": {"inline_data": {"mime_type": "image/png", "data": BYTES.encode()}},
+    "bedrock": {"document": {"name": "b", "format": "pdf", "source": {"bytes": BYTES}}},
+    "vercel": {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base64,{BYTES}"},
+    "langchain": {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": BYTES},
+    "mcp": {"type": "image", "data": BYTES, "mimeType": "image/png"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("conversation", FORMATS.values(), ids=FORMATS)
@@ -727,3 +862,62 @@ def test_parts_of_further_apis():
     for conversation in (signed, wrapped, chunks):
         question, context, answer = from_conversation(conversation)
         assert (question, answer, len(context)) == (f"{E} {Q}", A, 1)
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_each_record_is_read_alike_everywhere(record):
+    """As a conversation, as a row of answers and as a row of labels it has the same question, evidence and answer."""
+    called = AnswerInput.make(conversation=record)
+    assert (called.question, called.answer) == (Q, A)
+    assert sum(E in chunk.text for chunk in called.chunks) == 1
+    assert A not in [chunk.text for chunk in called.chunks]
+    assert AnswerInput.of({**record, "id": 7}) == AnswerInput.make(
+        conversation=record, id=7
+    )
+    (label,) = read_labels([{**record, "faithful": True}])
+    assert (label.question, label.context, label.answer) == (Q, called.chunks, A)
+
+
+@pytest.mark.parametrize("block", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("inside", [False, True], ids=["asked", "in a tool's result"])
+def test_the_bytes_of_a_file_are_no_evidence(block, inside, caplog):
+    """Neither in what the user sends nor in what a tool returns; the kind is named in a notice."""
+    blocks = [{"type": "text", "text": E}, block]
+    if inside:
+        blocks = [{"type": "tool_result", "tool_use_id": "c", "content": blocks}]
+    messages = [
+        {"role": "user", "content": blocks},
+        U,
+        {"role": "assistant", "content": A},
+    ]
+    _, context, _ = from_conversation(messages)
+    assert any(E in chunk["text"] for chunk in context)
+    assert BYTES not in str(context)
+    is_named = "type" in block or "document" in block or not inside
+    assert ("is not read: the bytes of a file" in caplog.text) is is_named
+
+
+@pytest.mark.parametrize(
+    ("conversation", "got"),
+    [
+        ("User: hi", "got 'User: hi', expected messages like"),
+        (7, "got 7, expected messages"),
+        ({}, "got {}, expected messages"),
+        ([["hi", "hello"]], r"got \['hi', 'hello'\], expected messages"),
+        ([{"content": "x"}], "got an object with content, expected messages"),
+        ({"input": {"q": 1}, "output": {"a": 2}}, "got an object with q, expected messages"),
+        ({"mapping": {}}, "got an object with mapping, expected messages"),
+        ([None], "got None, expected messages"),
+    ],
+)  # fmt: skip
+def test_what_is_no_conversation_is_refused_in_one_sentence(conversation, got):
+    with pytest.raises(InputError, match=got) as caught:
+        from_conversation(conversation)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_message_without_content_is_named(caplog):
+    """One that only calls a tool has none; one whose words stand elsewhere loses them, which is said."""
+    calls = {"role": "assistant", "tool_calls": [], "content": None}
+    from_conversation([U, calls, {"role": "user", "body": E}, SAID])
+    assert caplog.messages[0] == "conversation[2]: got role, body, but no content"
