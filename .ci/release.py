@@ -5,20 +5,15 @@ pictures are made absolute, as an index page needs them, and the package names i
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 RELEASE = Path("build/release").resolve()
-SOURCE, DIST, VENV = RELEASE / "source", RELEASE / "dist", RELEASE / "venv"
-JUDGMENT = """
-from faith_dspy import Judge
-
-context = ["Lamps can be returned within 30 days."]
-answers = ["You can return a lamp within 30 days.", "Shipping is free."]
-assert [Judge("none")(context=context, answer=answer).faithful for answer in answers] == [True, False]
-"""
+SOURCE, DIST = RELEASE / "source", RELEASE / "dist"
 SIZE = """
 from importlib import metadata
 found = [d for d in metadata.distributions() if d.name != "pip"]
@@ -45,8 +40,46 @@ def address(repository: str, readme: str, version: str) -> str:
     )
 
 
+def pythons(project: dict[str, Any]) -> dict[str, str | None]:
+    """Each version that the package names, with its interpreter on this machine."""
+    named = "Programming Language :: Python :: 3."
+    minors = [c.removeprefix(named) for c in project["classifiers"] if named in c]
+    found = {f"3.{minor}": shutil.which(f"python3.{minor}") for minor in minors}
+    return {version: path if _starts(path) else None for version, path in found.items()}
+
+
+def _starts(python: str | None) -> bool:
+    """A version manager may have a command for a Python that is not installed."""
+    return (
+        bool(python) and not subprocess.run([python, "-c", ""], check=False).returncode
+    )
+
+
+def first_example(readme: str) -> tuple[str, str]:
+    """README's first Python code, and what stands below it as its output."""
+    code, output = re.search(
+        r"^```python\n(.*?)^```\n.*?^```\n(.*?)^```", readme, re.DOTALL | re.MULTILINE
+    ).groups()
+    return code, output
+
+
+def try_wheel(wheel: Path, python: str, venv: Path) -> None:
+    """Install it in an empty environment, run the demo and README's first code."""
+    run(python, "-m", "venv", venv)
+    here = venv / "bin/python"
+    run(here, "-m", "pip", "install", "--quiet", wheel)
+    run(here, "-c", SIZE)
+    run(here, "-c", "import faith_dspy; print(faith_dspy.__version__)")
+    run(venv / "bin/faith-dspy", "demo")
+    code, expected = first_example((SOURCE / "README.md").read_text(encoding="utf-8"))
+    command = [here, "-X", "utf8", "-c", code]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if printed.strip() != expected.strip():
+        sys.exit(f"README's first code printed something else:\n{printed}")
+
+
 def main(repository: str) -> None:
-    """Build, check, install, judge."""
+    """Build and check; install and try on each Python that the package names and this machine has."""
     subprocess.run(["rm", "-rf", RELEASE], check=True)
     SOURCE.mkdir(parents=True)
     archive = subprocess.run(
@@ -68,13 +101,16 @@ def main(repository: str) -> None:
         )
     run(sys.executable, "-m", "build", "--outdir", DIST, SOURCE)
     run(sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir())
-    run(sys.executable, "-m", "venv", VENV)
     (wheel,) = DIST.glob("*.whl")
-    run(VENV / "bin/python", "-m", "pip", "install", "--quiet", wheel)
-    run(VENV / "bin/python", "-c", SIZE)
-    run(VENV / "bin/python", "-c", "import faith_dspy; print(faith_dspy.__version__)")
-    run(VENV / "bin/faith-dspy", "demo")
-    run(VENV / "bin/python", "-c", JUDGMENT)
+    named = pythons(tomllib.loads(project.read_text(encoding="utf-8"))["project"])
+    for version, python in named.items():
+        if python is None:
+            print(f"python{version} is not on this machine: not tried")
+            continue
+        print(f"Python {version}", flush=True)
+        try_wheel(wheel, python, RELEASE / f"venv-{version}")
+    if not any(named.values()):
+        sys.exit("none of these Pythons is on this machine")
 
 
 if __name__ == "__main__":

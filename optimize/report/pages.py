@@ -32,7 +32,7 @@ _CHUNK, _CHUNKS = 2_000, 10
 _PICTURES = {
     "differences.png": "Where judge and people differ. Crosses far from the threshold are the surest mistakes, of the "
     "judge or of the labels.",
-    "recall.png": "What another threshold would catch and pass. To tune for one: --operating-point.",
+    "recall.png": "What another threshold would catch and pass. To tune for one, give an operating point.",
     "cost.png": "What agreement costs. A candidate below the dashed line costs more than one that agrees as well.",
     "calibration.png": "Whether a probability of .80 is right eight times in ten: on the diagonal it is.",
 }

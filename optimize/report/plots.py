@@ -36,10 +36,15 @@ def study_figures(result: StudyResult) -> dict[str, Any]:
 def agreement_by_cost(result: StudyResult) -> Any:
     """Draw agreement against cost: each candidate on the pool with its 95 % interval, and the Pareto front."""
     measured = [v for v in result.variants if v.levels.answers is not None]
-    figure, ax = _axes(6.4, 3.8, "Agreement against cost, on the pool")
+    priced = all(v.price is not None for v in measured if v.lm_share)
+    unit, scale = (
+        ("dollars for 1,000 answers", 1000) if priced else ("tokens an answer", 1)
+    )
+    figure, ax = _axes(5.6, 3.4, "Agreement against cost, on the pool")
     front: list[tuple[float, float]] = []
     order = sorted(zip(costs(measured), measured, strict=True), key=_by_cost)
-    for (cost, judge), marker in zip(order, cycle("osD^vpXP<>h"), strict=False):
+    for (each, judge), marker in zip(order, cycle("osD^vpXP<>h"), strict=False):
+        cost = scale * each
         accuracy = judge.agreement.balanced_accuracy
         if accuracy.value is None:
             continue
@@ -56,10 +61,8 @@ def agreement_by_cost(result: StudyResult) -> Any:
     if front:
         ax.step(*zip(*front, strict=True), where="post", color=BLUE, linestyle="--")
     ax.axhline(0.5, color=GREY, linestyle=":", linewidth=1)
-    priced = all(v.price is not None for v in measured if v.lm_share)
-    unit = "dollars" if priced else "tokens"
     ax.set(
-        xlabel=f"{unit} an answer (star: champion; dashed: Pareto front)",
+        xlabel=f"{unit} (star: champion; dashed: Pareto front)",
         ylabel="balanced accuracy (dotted: chance)",
     )
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=7)
@@ -80,7 +83,7 @@ def recall_by_threshold(rows: Sequence[Row], threshold: float | None = None) -> 
     # At a threshold just above a value all answers up to it fail.
     caught = np.cumsum(~labels) / max(1, (~labels).sum())
     passed = 1 - np.cumsum(labels) / max(1, labels.sum())
-    figure, ax = _axes(5.6, 3.8, "Recall over the threshold, on the testset")
+    figure, ax = _axes(5.0, 3.4, "Recall over the threshold, on the testset")
     for shares, start, name, color, line in (
         (caught, 0.0, "unfaithful answers caught", ORANGE, "-"),
         (passed, 1.0, "faithful answers passed", BLUE, "--"),
@@ -90,13 +93,13 @@ def recall_by_threshold(rows: Sequence[Row], threshold: float | None = None) -> 
         ax.step(xs, ys, where="post", color=color, linestyle=line, label=name)
     _mark(ax, threshold)
     ax.set(xlabel="threshold", ylabel="share", ylim=(-0.02, 1.02))
-    ax.legend(loc="center right", frameon=False, fontsize=8)
+    ax.legend(loc="lower center", frameon=False, fontsize=8)
     return figure
 
 
 def differences(rows: Sequence[Row], threshold: float | None = None) -> Any:
     """Draw where judge and people differ: each answer by the judge's probability, a row for each label of people."""
-    figure, ax = _axes(5.6, 3.8, "Where judge and people differ, on the testset")
+    figure, ax = _axes(5.0, 3.4, "Where judge and people differ, on the testset")
     for right, marker, color, name in (
         (True, "o", BLUE, "agree"),
         (False, "x", ORANGE, "differ"),
@@ -114,7 +117,7 @@ def differences(rows: Sequence[Row], threshold: float | None = None) -> Any:
     ax.set(xlabel="probability of being faithful, by the judge", ylabel="people")
     ax.set_yticks([0, 1], ["unfaithful", "faithful"])
     ax.set_ylim(-0.5, 1.5)
-    ax.legend(loc="center", ncols=2, frameon=False, fontsize=8)
+    ax.legend(loc="center right", frameon=True, framealpha=0.9, fontsize=8)
     return figure
 
 

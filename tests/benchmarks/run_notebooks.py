@@ -30,7 +30,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
-ORDER = ("judge_and_tune", "in_production")
+ORDER = ("tune_load_trust", "in_production")
 """Each may use what those before it left in the folder."""
 _STYLE = (
     "body{font:15px sans-serif;max-width:860px;margin:2em auto}pre{background:#f4f5f7;padding:8px;white-space:pre-wrap;\
