@@ -413,28 +413,22 @@ def _parts(answer: str, judgment: Judgment, verdicts: Sequence[str]) -> list[lis
     statements = judgment.statements
     indices = {s.index for s in judgment.sentences}
     whole = [i for i, s in enumerate(statements) if s.sentence_index not in indices]
-    spans = [
-        (
-            s.start,
-            s.end,
-            [
-                i
-                for i, x in enumerate(statements)
-                if i in whole or x.sentence_index == s.index
-            ],
-        )
-        for s in judgment.sentences
-    ]
+    spans = []
+    for sentence in judgment.sentences:
+        about = [
+            i for i, s in enumerate(statements) if s.sentence_index == sentence.index
+        ]
+        spans.append((sentence.start, sentence.end, sorted({*whole, *about})))
     if spans and len(whole) == len(statements):
         spans = [(spans[0][0], spans[-1][1], whole)]
     parts: list[list[Any]] = []
     position = 0
     for start, end, about in spans:
         worst = min((verdicts[i] for i in about), key=list(WORDING).index, default=None)
-        parts += [
-            [answer[position:start]],
-            [answer[start:end], *([worst, about] if about else [])],
-        ]
+        piece: list[Any] = [answer[start:end]]
+        if about:
+            piece += [worst, about]
+        parts += [[answer[position:start]], piece]
         position = end
     parts.append([answer[position:]])
     return [p for p in parts if p[0]]
@@ -442,18 +436,20 @@ def _parts(answer: str, judgment: Judgment, verdicts: Sequence[str]) -> list[lis
 
 def _quoted(chunk: Chunk, statements: Sequence[StatementVerdict]) -> list[list[Any]]:
     """Return the chunk in pieces, ``[text]`` or ``[text, statements that quote it]``; joined they are the chunk."""
-    spans = [
-        (q.start, q.end, i)
-        for i, s in enumerate(statements)
-        for q, quote in zip(s.quote_spans, s.quotes, strict=False)
-        if q.chunk_id == chunk.id
-        and chunk.text[q.start : q.end] == quote  # else the record is another one
-    ]
-    cuts = sorted({0, len(chunk.text), *(at for span in spans for at in span[:2])})
+    spans = []
+    cuts = {0, len(chunk.text)}
+    for i, statement in enumerate(statements):
+        for span, quote in zip(statement.quote_spans, statement.quotes, strict=False):
+            text = chunk.text[span.start : span.end]
+            # Another text: the record is not the one that was judged.
+            if span.chunk_id == chunk.id and text == quote:
+                spans.append((span.start, span.end, i))
+                cuts |= {span.start, span.end}
     parts: list[list[Any]] = []
-    for begin, end in pairwise(cuts):
-        quoting = sorted({i for a, b, i in spans if a <= begin and end <= b})
-        parts.append(
-            [chunk.text[begin:end], quoting] if quoting else [chunk.text[begin:end]]
-        )
+    for begin, end in pairwise(sorted(cuts)):
+        piece: list[Any] = [chunk.text[begin:end]]
+        quoting = {i for a, b, i in spans if a <= begin and end <= b}
+        if quoting:
+            piece.append(sorted(quoting))
+        parts.append(piece)
     return parts

@@ -90,14 +90,10 @@ def _grid(table: Table) -> RenderableType:
     from rich.cells import cell_len
     from rich.table import Table as Grid
 
-    columns = [
-        [shown(cell) for cell in column]
-        for column in zip(table.columns, *table.rows, strict=True)
-    ]
-    widths = [
-        max(cell_len(line) for cell in column for line in cell.plain.split("\n"))
-        for column in columns
-    ]
+    columns, widths = [], []
+    for texts in zip(table.columns, *table.rows, strict=True):
+        columns.append([shown(text) for text in texts])
+        widths.append(max(map(cell_len, "\n".join(texts).split("\n"))))
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
     grid = Grid(
         box=None,
@@ -107,23 +103,17 @@ def _grid(table: Table) -> RenderableType:
         show_header=any(table.columns),
     )
     for i, column in enumerate(columns):
-        of_numbers = i > 0 and all(_NUMBER.match(cell.plain) for cell in column[1:])
-        longest = max(
-            (cell_len(word) for cell in column for word in cell.plain.split()),
-            default=0,
-        )
-        how = (
-            {"justify": "right", "no_wrap": True}
-            if of_numbers
-            else {"min_width": min(longest, _WORD)}
-        )
+        plain = [cell.plain for cell in column]
+        how: dict[str, Any] = {"justify": "right", "no_wrap": True}
+        if i == 0 or not all(map(_NUMBER.match, plain[1:])):
+            longest = max(map(cell_len, " ".join(plain).split()), default=0)
+            how = {"min_width": min(longest, _WORD)}
         grid.add_column(column[0], overflow="fold", **how)
     for cells in zip(*(column[1:] for column in columns), strict=True):
         for cell in cells[1:]:
             cell.highlight_regex(r"\[.*\]", "not bold dim")
-        grid.add_row(
-            *cells, style="bold green" if cells[0].plain.startswith(MARK) else None
-        )
+        is_marked = cells[0].plain.startswith(MARK)
+        grid.add_row(*cells, style="bold green" if is_marked else None)
     return grid
 
 
@@ -355,49 +345,33 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
     """Return each judge's agreement on statements, evidence and graded verdicts, as far as it was measured."""
     tables = []
     for title, level, fields in _LEVELS:
-        known = {
-            name: found
-            for name, j in judges.items()
-            if (found := getattr(j, level)) is not None
-        }
-        rows = [
-            (
-                name,
-                f"{f.scored}/{f.n}",
-                *(estimate(getattr(f, x)) for x in fields.values()),
-            )
-            for name, f in known.items()
-        ]
+        rows = []
+        for name, judge in judges.items():
+            agreement = getattr(judge, level)
+            if agreement is not None:
+                cells = [estimate(getattr(agreement, f)) for f in fields.values()]
+                rows.append((name, f"{agreement.scored}/{agreement.n}", *cells))
         if rows:
-            tables.append(
-                Table(
-                    title,
-                    ("judge", "scored", *fields),
-                    tuple(rows),
-                    caption=f"{_INTERVALS}.",
-                )
-            )
-    graded = {
-        name: {"weighted κ": s.weighted_kappa}
-        | {f"recall of {v}": e for v, e in s.recall_by_verdict.items()}
-        for name, j in judges.items()
-        if (s := j.statements) is not None and s.recall_by_verdict
-    }
+            columns, caption = ("judge", "scored", *fields), f"{_INTERVALS}."
+            tables.append(Table(title, columns, tuple(rows), caption=caption))
+    graded: dict[str, dict[str, Any]] = {}
+    for name, judge in judges.items():
+        statements = judge.statements
+        if statements is not None and statements.recall_by_verdict:
+            graded[name] = {"weighted κ": statements.weighted_kappa}
+            for verdict, recall in statements.recall_by_verdict.items():
+                graded[name][f"recall of {verdict}"] = recall
     if graded:
-        metrics = dict.fromkeys(m for found in graded.values() for m in found)
-        cells = [
-            (
-                m.replace("_", " "),
-                *(estimate(found.get(m)) for found in graded.values()),
-            )
-            for m in metrics
-        ]
+        lines = []
+        for metric in dict.fromkeys(chain.from_iterable(graded.values())):
+            values = [estimate(metrics.get(metric)) for metrics in graded.values()]
+            lines.append((metric.replace("_", " "), *values))
         caption = "Recall: of people's statements with that verdict, the share that the judge gave it, too."
         tables.append(
             Table(
                 "Agreement on graded verdicts",
                 ("", *graded),
-                tuple(cells),
+                tuple(lines),
                 caption=caption,
             )
         )

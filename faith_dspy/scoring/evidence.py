@@ -29,27 +29,26 @@ def find_quotes(
     number. Where several chunks have it, one of ``named`` is taken first.
     """
     plain_quotes = dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes)
-    plain = [
-        (c.id, _plain(c.text))
-        for c in sorted(context, key=lambda c: (c.id not in named, c.id))
-        if plain_quotes
-    ]
-    quote_spans: list[QuoteSpan] = []
+    chunks: list[tuple[int, _Plain]] = []
+    if plain_quotes:
+        for chunk in sorted(
+            context, key=lambda chunk: (chunk.id not in named, chunk.id)
+        ):
+            chunks.append((chunk.id, _plain(chunk.text)))
+    spans: list[QuoteSpan] = []
     dropped = 0
     for quote in plain_quotes:
         if not quote or quote in _NOTHING:
             continue
-        spans = (
-            QuoteSpan(chunk_id=i, start=s[0], end=s[1])
-            for i, p in plain
-            if (s := _find(quote, p))
-        )
-        span = next(spans, None)
-        if span is None:
+        for chunk_id, text in chunks:
+            if ends := _find(quote, text):
+                span = QuoteSpan(chunk_id=chunk_id, start=ends[0], end=ends[1])
+                if span not in spans:
+                    spans.append(span)
+                break
+        else:
             dropped += 1
-        elif span not in quote_spans:
-            quote_spans.append(span)
-    return tuple(quote_spans), dropped
+    return tuple(spans), dropped
 
 
 class _Plain(NamedTuple):

@@ -77,28 +77,27 @@ def match_statements(
 ) -> list[tuple[int, ...]]:
     """Return for each labelled statement, the positions of the judged statements it matches, ascending; ``()`` if
     none."""
-    theirs = [p.words for p in locate(labelled, answer)]
-    judges = [
-        p.words
-        for p in locate(
-            [s.text for s in judged], answer, [s.sentence_index for s in judged]
-        )
-    ]
-    shares = [
-        [len(a & b) / max(1, min(len(a), len(b))) for b in judges] for a in theirs
-    ]
-    matches = [
-        tuple(i for i, share in enumerate(row) if share > CONTAINED) for row in shares
-    ]
-    left = [i for i in range(len(judged)) if not any(i in match for match in matches)]
-    for k, row in enumerate(shares):
-        if (
-            not matches[k]
-            and left
-            and row[best := max(left, key=lambda i: row[i])] > 0.5
-        ):
-            matches[k] = (best,)
+    sentences_named = [statement.sentence_index for statement in judged]
+    places = locate([statement.text for statement in judged], answer, sentences_named)
+    rows, matches = [], []
+    for one in locate(labelled, answer):
+        row = [_share(one, other) for other in places]
+        rows.append(row)
+        matches.append(tuple(i for i, share in enumerate(row) if share > CONTAINED))
+    matched = set().union(*matches)
+    left = [i for i in range(len(judged)) if i not in matched]
+    for k, row in enumerate(rows):
+        if left and not matches[k]:
+            best = max(left, key=row.__getitem__)
+            if row[best] > 0.5:
+                matches[k] = (best,)
     return matches
+
+
+def _share(one: Place, other: Place) -> float:
+    """Return how much two places share, of the one with fewer words."""
+    fewer = min(len(one.words), len(other.words))
+    return len(one.words & other.words) / max(1, fewer)
 
 
 def statement_labels(
@@ -164,14 +163,14 @@ def _literally(
     places = []
     for match in re.finditer(pattern, within.text, re.IGNORECASE):
         start, end = match.span()
-        if held := [
-            (s, at)
-            for s, words in within.words.items()
-            for at, _ in words
-            if start <= at < end
-        ]:
-            sentence = max(inside := [s for s, _ in held], key=inside.count)
-            places.append((Place(sentence, frozenset(at for _, at in held)), start))
+        inside, offsets = [], []
+        for sentence, words in within.words.items():
+            held = [at for at, _ in words if start <= at < end]
+            inside += [sentence] * len(held)
+            offsets += held
+        if offsets:
+            sentence = max(inside, key=inside.count)
+            places.append((Place(sentence, frozenset(offsets)), start))
     return min(
         places,
         key=lambda f: (
@@ -186,15 +185,14 @@ def _literally(
 def _by_words(text: str, within: _Answer, named: int | None, before: int) -> Place:
     """Return the statement's content words in its sentence, and in those that it merges with it."""
     keys = {t.key for t in content_tokens(tokenize(tidy(text), within.language))}
-    mine = {
-        s: [(at, key) for at, key in words if key in keys]
-        for s, words in within.words.items()
-    }
+    mine: dict[int, list[tuple[int, str]]] = {}
+    shared: dict[int, set[str]] = {}
+    for s, words in within.words.items():
+        mine[s] = [(at, key) for at, key in words if key in keys]
+        shared[s] = {key for _, key in mine[s]}
     if named is not None:
-        return Place(
-            named, frozenset(at for at, _ in mine[named] or within.words[named])
-        )
-    shared = {s: {key for _, key in words} for s, words in mine.items()}
+        words = mine[named] or within.words[named]
+        return Place(named, frozenset(at for at, _ in words))
     home = max(
         shared,
         key=lambda s: (len(shared[s]), s > before, -abs(s - before)),
@@ -202,9 +200,9 @@ def _by_words(text: str, within: _Answer, named: int | None, before: int) -> Pla
     )
     if home is None or not keys or len(shared[home]) < MIN_FOUND * len(keys):
         return Place(None, frozenset())
-    covered, merged = set(shared[home]), [home]
+    covered, merged = set(shared[home]), list(mine[home])
     for s, words in within.words.items():
         if shared[s] - covered and len(mine[s]) > CONTAINED * len(words):
             covered |= shared[s]
-            merged.append(s)
-    return Place(home, frozenset(at for s in merged for at, _ in mine[s]))
+            merged += mine[s]
+    return Place(home, frozenset(at for at, _ in merged))
