@@ -29,6 +29,7 @@ COMMANDS = (
     "faith-dspy study show judges/labels --details",
     "cat judges/labels/CARD.md",
     f"faith-dspy tune labels.csv {TUNE} --operating-point recall=0.9 --out judges/recall",
+    "faith-dspy study show judges/recall --details",
     f"faith-dspy tune first.csv --test test.csv {TUNE} --out judges/first",
     f"faith-dspy tune more.csv --test test.csv {TUNE} --out judges/more",
     "faith-dspy study compare judges/more judges/first",
@@ -101,7 +102,14 @@ def main():
     }
     for command in COMMANDS:
         print(f"\n$ {command}", flush=True)
-        subprocess.run(command, shell=True, cwd=folder, env=env, check=False)
+        subprocess.run(
+            command,
+            shell=True,
+            cwd=folder,
+            env=env,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
     server.close()
 
 
