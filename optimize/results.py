@@ -246,12 +246,15 @@ class JudgeResult(_Result):
         sentences = []
         for name, prompt in self.prompts.items():
             seed = self.seed_prompts.get(name, prompt)
-            pieces = word_diff(seed["instructions"], prompt["instructions"])
+            before, after = seed["instructions"].split(), prompt["instructions"].split()
+            matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+            edits = [e for e in matcher.get_opcodes() if e[0] != "equal"]
+            gone = [" ".join(before[i:j]) for _, i, j, _, _ in edits if j > i]
+            new = [" ".join(after[i:j]) for _, _, _, i, j in edits if j > i]
             parts = [f"{len(prompt['demos'])} examples"] if prompt["demos"] else []
-            for kind, what in (("new", "put in"), ("gone", "taken out")):
-                words = " … ".join(" ".join(t.split()) for k, t in pieces if k == kind)
-                if words.strip(" …"):
-                    parts.append(f"{what} “{shortened(words)}”")
+            for what, words in (("put in", new), ("taken out", gone)):
+                if words:
+                    parts.append(f"{what} “{shortened(' … '.join(words))}”")
             sentences.append(f"{name}: {', '.join(parts) or 'as it was'}")
         return sentences
 

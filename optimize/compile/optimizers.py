@@ -388,14 +388,22 @@ def compile_student(
     asked = without_verdict = 0
     errors: list[str] = []
 
-    def counted_metric(gold: Any, pred: Any, *rest: Any, **more: Any) -> Any:
+    def counted_metric(
+        gold: Any,
+        pred: Any,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+        **more: Any,
+    ) -> Any:
         nonlocal asked, without_verdict
-        asked += 1
-        advance(1)
-        if error := fault(pred):
-            errors.append(error)
-        without_verdict += failed(pred)
-        return task.metric(gold, pred, *rest, **more)
+        if not pred_name:  # else GEPA asks for feedback on what it has scored
+            asked += 1
+            advance(1)
+            without_verdict += failed(pred)
+            if error := fault(pred):
+                errors.append(error)
+        return task.metric(gold, pred, trace, pred_name, pred_trace, **more)
 
     def check_lm() -> None:
         if len(errors) > MAX_FAILED * asked:

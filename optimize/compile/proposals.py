@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dspy
@@ -110,7 +111,7 @@ class WriteRules(dspy.Signature):
     The rules must hold for other statements about other contexts: no names, no numbers, no topics of the examples."""
 
     disagreements: list[dict[str, Any]] = dspy.InputField()
-    rules: list[str] = dspy.OutputField()
+    rules: str = dspy.OutputField(desc="one a line")
 
 
 class Guidelines(dspy.Module):
@@ -126,9 +127,10 @@ class Guidelines(dspy.Module):
             {**one, "context": [text[:MAX_CONTEXT] for text in one["context"]]}
             for one in disagreements
         ]
-        written = self.write(disagreements=shown).rules or []
-        rules = [" ".join(rule.split()) for rule in written if rule.strip()]
-        rules = list(dict.fromkeys(rules))[:MAX_RULES]
+        written = self.write(disagreements=shown).rules or ""
+        lines = [re.sub(r"^[\s\-*•\d.)]+", "", line) for line in written.splitlines()]
+        rules = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+        rules = rules[:MAX_RULES]
         size = sum(map(len, rules))
         if not 0 < size <= MAX_CHARACTERS:
             raise ConfigError(

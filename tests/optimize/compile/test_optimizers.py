@@ -1,5 +1,8 @@
 import json
+import os
 import re
+import string
+import subprocess
 import sys
 import time
 from contextlib import closing
@@ -9,8 +12,10 @@ import dspy
 import pytest
 from decision_server import KEY, DecisionServer, statement_of
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from faith_dspy import Judge, load_judge
+from faith_dspy.cli.main import app
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
@@ -100,8 +105,6 @@ def proposals(instruction=BETTER):
         )
         assert fields
         said = dict.fromkeys(fields, instruction)
-        if "rules" in said:
-            said["rules"] = json.dumps(instruction.split("\n\n"))
         parts = [f"[[ ## {k} ## ]]\n{text}\n\n" for k, text in said.items()]
         return "".join(parts) + "[[ ## completed ## ]]"
 
@@ -364,7 +367,7 @@ def test_gepa_is_told_to_write_rules_and_shown_mistakes(compiling):
     assert RULES.splitlines()[0] in brief
     assert FORM in request
     assert request.count("Their reason: No medal is told of.") > 0
-    assert 60 <= compiled.asked <= 60 + 12 + 40
+    assert 60 <= compiled.asked <= 60 + 12 + 14
 
 
 def test_gepas_minibatches_are_half_mistakes():
@@ -388,7 +391,7 @@ def test_by_default_gepa_makes_at_least_400_metric_calls(compiling, monkeypatch)
     _, compiled, _, _ = compiling(
         "gepa", said=proposals("Look.\n\nIs it so? Yes or No?")
     )
-    assert compiled.asked >= 400
+    assert 400 <= compiled.asked <= 440 + 14 + 12
 
 
 def test_the_nearest_examples_are_shown(chat_server, tmp_path):
@@ -547,3 +550,76 @@ def test_the_lines_by_hand(chat_server, tmp_path, monkeypatch):
     assert loaded.classifier.fitted_to == "labels"
     prompts = loaded.program.prompts
     assert any("honestly" in p.signature.instructions for p in prompts.values())
+
+
+PLAN = """
+[effort]
+metric_calls = 60
+
+[[variants]]
+name = "statement-gepa"
+"""
+LOADED = """
+import sys
+from faith_dspy import load_judge
+judge = load_judge("judge", api_base=sys.argv[1])
+found = judge(context=["Z has 9 bridges. A harbour won a medal."], answer="Z has 9 bridges and Z won a medal.")
+print([(s.text, s.is_supported) for s in found.statements], found.probability)
+"""
+
+
+def reflected(asked):
+    """A judge that copies sentences until it is told better, and the reflector that tells it."""
+    if asked["model"] != "gpt-4o":
+        return extracting(asked)
+    return f"[[ ## new_instruction ## ]]\n{BETTER}\n\n[[ ## completed ## ]]"
+
+
+def test_a_study_compiles_extraction_and_exports_it(
+    chat_server, own_store, monkeypatch
+):
+    """The export carries both instructions, and judges the same in a fresh process; the study says what changed."""
+    server = chat_server(
+        says=reflected, models=[{"id": "gpt-4o"}, {"id": "gpt-4o-mini"}]
+    )
+    for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(name, server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    rows = []
+    for e in divided(string.ascii_letters):
+        row = json.loads(e.model_dump_json(exclude_none=True, exclude={"tags"}))
+        row["context"] = [f"{row['context'][0]['text']} A harbour won a medal."]
+        rows.append(json.dumps(row))
+    (own_store / "labels.jsonl").write_text("\n".join(rows))
+    (own_store / "plan.toml").write_text(PLAN)
+    words = ["tune", "labels.jsonl", "--variants", "plan.toml", "--out", "judge"]
+    words += ["--lm", "openai/gpt-4o-mini", "--reflection-lm", "openai/gpt-4o"]
+    run = CliRunner().invoke(app, words)
+    assert run.exit_code == 0, run.output
+    output = " ".join(run.output.split())
+    assert "statement-gepa: verify.predict: put in “Mind what was won" in output
+    assert "extract: put in “Mind what was won" in output
+
+    program = json.loads((own_store / "judge/program.json").read_text())
+    texts = [prompt["signature"]["instructions"] for prompt in program.values()]
+    assert len(texts) == 2
+    assert all("honestly" in text for text in texts)
+    assert (
+        "Compiled prompts against their own seed"
+        in (own_store / "judge/CARD.md").read_text()
+    )
+
+    fresh = subprocess.run(
+        [sys.executable, "-c", LOADED, server.base],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = load_judge("judge", api_base=server.base)(
+        context=["Z has 9 bridges. A harbour won a medal."],
+        answer="Z has 9 bridges and Z won a medal.",
+    )
+    pairs = [("Z has 9 bridges.", True), ("Z won a medal.", False)]
+    assert [(s.text, s.is_supported) for s in here.statements] == pairs
+    assert fresh.stdout.strip() == f"{pairs} {here.probability}"
