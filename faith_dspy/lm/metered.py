@@ -91,7 +91,7 @@ class Meter:
     """Adds up calls. Several threads may share one.
 
     ``usage``: all calls so far; its seconds are summed over calls, and replies from DSPy's cache count with the tokens
-    that they carry and zero seconds. ``paid``: without those replies, ``replayed`` of them. ``failed``: calls that
+    that they carry, or an estimate of them, and zero seconds. ``paid``: without those replies, ``replayed`` of them. ``failed``: calls that
     raised. ``refused``: calls that were not made because a limit was reached.
 
     ``max_failures``: after so many calls in a row to which the endpoint had no answer (no connection, a time-out, a
@@ -385,7 +385,10 @@ class MeteredLM(dspy.LM):
                 seconds = dollars = 0.0
             elif self.endpoint.sha256:
                 dollars = 0.0
-            call.usage = _usage_of(entry).model_copy(
+            usage = _usage_of(entry)
+            if call.replayed and not usage.prompt_tokens:
+                usage = _estimated_usage(entry)
+            call.usage = usage.model_copy(
                 update={"calls": 1, "seconds": seconds, "dollars": dollars}
             )
             replies = getattr(response, "choices", None) or [response]
@@ -494,6 +497,20 @@ def _usage_of(entry: dict[str, Any]) -> Usage:
         )
     prompt, cached, output = (count or 0 for count in counts)
     return Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
+
+
+def _estimated_usage(entry: dict[str, Any]) -> Usage:
+    """Count the tokens of a reply from DSPy's cache, which keeps none, by the tokenizer that LiteLLM brings along."""
+    import litellm
+
+    count = partial(litellm.token_counter, model="gpt-3.5-turbo")
+    texts = [
+        output["text"] if isinstance(output, dict) else output
+        for output in entry["outputs"]
+    ]
+    messages = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]
+    prompt, output = count(messages=messages), count(text="".join(filter(None, texts)))
+    return Usage(prompt_tokens=prompt, output_tokens=output)
 
 
 # One token is often all that is asked for, and whoever asks for more looks at what came.

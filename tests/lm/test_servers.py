@@ -107,6 +107,25 @@ def test_ollama_is_asked_for_the_window(serve, monkeypatch, model):
     assert server.requests[-1][2]["options"]["num_ctx"] == 8192
 
 
+def test_a_replay_of_litellms_has_an_estimate_of_its_tokens(serve):
+    """DSPy's cache clears what LiteLLM counted; a second study would take its candidates for free."""
+    server = serve(ollama)
+    judges = [
+        Judge(
+            "ollama_chat/q", api_base=server.url, context_window=8192, classifier=None
+        )
+        for _ in range(2)
+    ]
+    paid, replayed = (j(context=CONTEXT, answer="It is blue.") for j in judges)
+    assert (paid.usage.calls, replayed.usage.calls, replayed.replayed.calls) == (
+        2,
+        0,
+        1,
+    )
+    assert 50 < replayed.replayed.prompt_tokens < 200
+    assert replayed.replayed.output_tokens > 0
+
+
 @pytest.mark.parametrize("pasted", ["", "/v1", "/v1/chat/completions"])
 def test_an_openai_address_with_and_without_v1(serve, pasted):
     """As Ollama and most servers have it."""
