@@ -146,6 +146,10 @@ def pages(tmp_path_factory, request, browser):
         browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
         browser.size(1600, 900)
         names = {"experiment": store.experiment_id, "run": run, "variants": variants}
+        names["compiled"] = next(
+            (c.info.run_id for c in children if "dev/gain_over_seed" in c.data.metrics),
+            run,
+        )
         yield Pages(browser, f"http://127.0.0.1:{port}/", **names)
 
 
@@ -203,9 +207,16 @@ def test_study_page(pages):
     assert pages.browser.js(links.format(**pages.names))
 
 
-def test_learned_opens_in_place(pages):
-    """The page of what was learned is shown among the artifacts, as a page."""
-    pages.show(ARTIFACT + "learned.html", "learned.html")
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("learned", ARTIFACT + "learned.html"),
+        ("diff", EXPERIMENT + "/runs/{compiled}/artifacts/prompts/diff.html"),
+    ],
+)
+def test_a_page_opens_in_place(pages, name, page):
+    """What was learned, and the prompts before and after compiling, are shown among the artifacts, as pages."""
+    pages.show(page, page.rpartition("/")[2])
     pages.wait("document.querySelector('iframe') !== null")
     box = "(({x, y, right, bottom}) => [x, y, right, bottom])(document.querySelector('iframe').getBoundingClientRect())"
     box, end = pages.browser.js(box), time.monotonic() + 60
@@ -216,9 +227,9 @@ def test_learned_opens_in_place(pages):
         )
         < 50
     ):
-        assert time.monotonic() < end, "learned.html is blank"
+        assert time.monotonic() < end, f"{page} is blank"
         time.sleep(1)
-    pages.picture("learned")
+    pages.picture(name)
 
 
 def test_traces(pages):
