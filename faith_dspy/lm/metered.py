@@ -91,8 +91,8 @@ class Meter:
     """Adds up calls. Several threads may share one.
 
     ``usage``: all calls so far; its seconds are summed over calls, and replies from DSPy's cache count with the tokens
-    that they carry, or an estimate of them, and zero seconds. ``paid``: without those replies, ``replayed`` of them. ``failed``: calls that
-    raised. ``refused``: calls that were not made because a limit was reached.
+    that they carry, or an estimate of them, and zero seconds. ``paid``: without those replies, ``replayed`` of them.
+    ``failed``: calls that raised. ``refused``: calls that were not made because a limit was reached.
 
     ``max_failures``: after so many calls in a row to which the endpoint had no answer (no connection, a time-out, a
     status of 5xx, a key that is refused), no further one is made: each raises `LMUnavailableError`.

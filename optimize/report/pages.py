@@ -132,7 +132,7 @@ def prompts_diff(v: JudgeResult) -> str:
         [line for name, prompt in prompts.items() for line in _lines(name, prompt)]
         for prompts in (v.seed_prompts, v.prompts)
     )
-    page = difflib.HtmlDiff(wrapcolumn=70)
+    page = difflib.HtmlDiff(wrapcolumn=48)
     return page.make_file(before, after, "seed prompt", f"compiled: {v.name}")
 
 
