@@ -27,7 +27,7 @@ print(r.pretty())
 endef
 export FIRST_JUDGMENT
 
-.PHONY: help quickstart test test-all needs benchmark benchmark-agreement tree check lock release-check format ui clean
+.PHONY: help quickstart test test-all needs benchmark benchmark-agreement tree check ratchet lock release-check format ui clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -60,7 +60,7 @@ quickstart: $(VENV)/.base ## the main job: tune a judge on the shipped labels, l
 PYTEST := $(BIN)/python -m pytest -q
 IN_TWO := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadfile
 
-test: check ## lint, types, import contracts; fast tests; the embedded model
+test: check ## lint, types, import contracts, tokens; fast tests; the embedded model
 	@$(IN_TWO) -m 'not lm and not all'
 	@$(BIN)/faith-dspy model fetch >/dev/null
 	@$(PYTEST) -m 'lm and not all'
@@ -85,11 +85,17 @@ tree: $(VENV)/.ready
 	@for f in faith_dspy/*; do ln -s ../../$$f .check/faith_dspy/; done
 	@ln -s ../../optimize .check/faith_dspy/optimize && ln -s ../../eval_sets .check/faith_dspy/eval_sets
 
-check: tree ## lint, types, import contracts
+check: tree ## lint, types, import contracts, tokens of code
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@cd .check && MYPYPATH=. ../$(BIN)/mypy --config-file ../pyproject.toml
+	@$(BIN)/python .ci/tokens.py
 	@cd .check && PYTHONPATH=. ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache >imports.txt || { cat imports.txt; exit 1; }
+
+RATCHET ?= --lower
+
+ratchet: $(VENV)/.base ## hold each room's tokens of code to what is there, where that is less
+	@$(BIN)/python .ci/tokens.py $(RATCHET)
 
 # To be made with the oldest Python that is supported: what installs there installs on newer ones, too.
 lock: ## write the newest versions that pyproject.toml allows to constraints.txt (minutes)

@@ -26,7 +26,7 @@ _QUANTIZED = {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128"}
 _EXACT = {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 """How the model is computed, the fastest first, which is the first that the processor can do: half precision (AMX);
 activations that are quantized, too, 128 with a scale (VNNI); single precision. Log-odds are .04 apart in the mean
-(`tests/benchmarks/README.md`)."""
+(`tests/benchmarks/README.md`, `optimize/LOG.md`)."""
 
 
 @cache

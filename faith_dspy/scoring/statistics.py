@@ -19,7 +19,8 @@ Floats: TypeAlias = "NDArray[np.float64]"
 Ints: TypeAlias = "NDArray[np.int_]"
 
 SIGNIFICANT_FROM = 10
-"""Sources of the rarer label from which a difference may be called significant: with fewer, intervals do not hold."""
+"""Sources of the rarer label from which a difference may be called significant: with fewer, intervals do not hold
+(`optimize/LOG.md`)."""
 NO_ERROR = 1e-12
 """A standard error below it is none."""
 _BLOCK = 2_000_000

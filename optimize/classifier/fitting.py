@@ -41,7 +41,7 @@ ENOUGH_STATEMENT_LABELS = 40
 """With fewer labelled statements, or fewer than 5 of one class, the statement classifier learns from the answers'
 labels."""
 LM_PRIOR = 3
-"""Prior weight of the LM, in lexical features: those repeat each other."""
+"""Prior weight of the LM, in lexical features: those repeat each other (`optimize/LOG.md`)."""
 LM_WIDTH = 1.0
 """Standard deviation of the prior on the LM's weight, where no other labels tell how good that LM is. With that of the
 lexical features a good LM was held at the weight of a poor one (optimize/LOG.md)."""

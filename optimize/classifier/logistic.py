@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PRIOR_WEIGHT = 0.1
-"""Prior mean of a weight with a direction, in log-odds per standard deviation of its feature."""
+"""Prior mean of a weight with a direction, in log-odds per standard deviation of its feature (`optimize/LOG.md`)."""
 WIDTH = 0.2
 """Standard deviation of the normal prior on a weight (`optimize/LOG.md`). More labels outweigh the prior."""
 

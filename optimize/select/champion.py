@@ -44,7 +44,8 @@ from faith_dspy.scoring.classifier import to_logit, to_probability
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, Floats, label_sources
 
 MARGIN = 0.03
-"""Balanced accuracy that a cheaper judge may lose at most: its 95 % interval has to stay above that loss."""
+"""Balanced accuracy that a cheaper judge may lose at most: its 95 % interval has to stay above that loss
+(`optimize/LOG.md`)."""
 _KINDS: dict[str, Any] = {
     "champion": "lm",
     CALIBRATED: "lm",
