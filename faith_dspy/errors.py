@@ -61,8 +61,13 @@ class MissingExtraError(FaithDspyError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install 'faith_dspy[{extra}]'"
+            f"Install it with: {install_command(extra)}"
         )
+
+
+def install_command(extra: str) -> str:
+    """Return how an extra is installed; there is no release on an index."""
+    return f"pip install '.[{extra}]', in a clone of faith_dspy"
 
 
 @contextmanager

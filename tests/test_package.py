@@ -177,6 +177,6 @@ def test_what_an_extra_brings(base, command, extra):
     assert code == 2, said
     assert re.fullmatch(
         rf"error: .+ needs the package '[\w-]+', which is not installed\. Install it with: "
-        rf"pip install 'faith_dspy\[{extra}\]'\n",
+        rf"pip install '\.\[{extra}\]', in a clone of faith_dspy\n",
         said,
     ), said

@@ -91,7 +91,7 @@ def agree(
     Example: faith-dspy agree new-labels.jsonl --judge models:/faithfulness@champion --track --min 0.75
     """
     need("numpy", "Measuring agreement")  # before anything is asked
-    from faith_dspy.io.files import check_writable
+    from faith_dspy.io.files import check_page, check_writable
     from faith_dspy.io.labels import label_set_hash, read_labels
     from faith_dspy.optimize import drift
     from faith_dspy.optimize.report.headline import of_judge
@@ -106,6 +106,8 @@ def agree(
 
     for path in filter(None, (html, junit)):
         check_writable(path, Path(labels))
+    if html is not None:
+        check_page(html)
     examples = sorted(
         read_labels(labels), key=lambda e: (e.context_key, e.id)
     )  # so that the prefix cache stays warm

@@ -82,7 +82,7 @@ def judge(
 
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
     """
-    from faith_dspy.io.files import check_writable
+    from faith_dspy.io.files import check_page, check_writable
 
     file = None if out in (None, "-") else Path(out or "")
     if file is not None and file.suffix.lower() not in (*_LINES, ".csv"):
@@ -91,6 +91,8 @@ def judge(
         )
     for path in filter(None, (file, html)):
         check_writable(path, Path(records) if records else None)
+    if html is not None:
+        check_page(html)
     if (answer is None) == (records is None):
         raise typer.BadParameter(
             "give either INPUT, a file of answers, or --answer with --context"
@@ -203,7 +205,7 @@ def demo(
 ) -> None:
     """See a judge at work on three clear answers, with recorded replies of its LM: no model, no key, no network."""
     from faith_dspy.export import load_judge
-    from faith_dspy.io.files import check_writable, write_file
+    from faith_dspy.io.files import check_page, check_writable, write_file
     from faith_dspy.io.inputs import as_chunks
     from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
     from faith_dspy.schema import RawJudgment
@@ -211,14 +213,28 @@ def demo(
     answers = html.with_suffix(".jsonl")
     for path in (html, answers):
         check_writable(path)
+    check_page(html)
     judge, items = load_judge(RECORDED), []
+    records = [
+        {name: r[name] for name in ("question", "context", "answer")}
+        for r in judge.manifest["reference"]
+    ]
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    text = "".join(lines)
+    if answers.is_file() and answers.read_bytes() != text.encode():
+        raise InputError(
+            f"{answers}: is there already, with other answers. Give another --html."
+        )
     typer.echo(
         "Three answers, chosen for being clear, and judged now from a recording."
     )
-    for kind, shown, r in zip(
-        KINDS, judge.manifest["demo"], judge.manifest["reference"], strict=True
+    for kind, shown, r, record in zip(
+        KINDS,
+        judge.manifest["demo"],
+        judge.manifest["reference"],
+        records,
+        strict=True,
     ):
-        record = {name: r[name] for name in ("question", "context", "answer")}
         raw = RawJudgment.model_validate(r["raw_judgment"])
         judgment = judge.score_answer(raw, as_chunks(r["context"]), r["question"])
         items.append((record, judgment))
@@ -231,10 +247,7 @@ def demo(
                 )
             )
         print_judgment(judgment)
-    write_file(
-        answers,
-        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items),
-    )
+    write_file(answers, text)
     write_html(items, html, title="faith-dspy demo", judge=judge_summary(judge))
     fetched = " (1.1 GB, fetched once)" if any(j.asks_lm for j in judge.cascade) else ""
     typer.echo(

@@ -194,7 +194,8 @@ def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
 
     report = audit_labels(labels)
     notes = tuple(
-        f"Enough {what}: {answer}" for what, answer in report["enough"].items()
+        f"Enough {what}? {answer[:1].upper()}{answer[1:]}"
+        for what, answer in report["enough"].items()
     )
     texts = {
         name.replace("_", " "): in_words(value)

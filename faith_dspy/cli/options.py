@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import inspect
 import io
 import json
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from faith_dspy.errors import InputError
+from faith_dspy.io.terminal import PLAIN_SIGNS
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
@@ -181,24 +181,12 @@ def drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-_PLAIN = str.maketrans("✓✗←→…–−·“”’", "+x<>.--|'''")
-"""What stands for our own signs where the terminal has none, each as wide."""
-
-
 def print_on_any_terminal() -> None:
     """Let standard output and error take any text: a sign that their encoding lacks is a plain one, else ``\\u….``, as
     JSON has it."""
-    codecs.register_error("faith_dspy", _in_plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="faith_dspy")
-
-
-def _in_plain(exc: UnicodeError) -> tuple[str, int]:
-    if not isinstance(exc, UnicodeEncodeError):
-        raise exc
-    lacking = exc.object[exc.start : exc.end].translate(_PLAIN)
-    return json.dumps(lacking)[1:-1], exc.end
+            stream.reconfigure(errors=PLAIN_SIGNS)
 
 
 def print_result(as_json: bool, document: Any, tables: Iterable[Table]) -> None:
@@ -213,9 +201,11 @@ def print_tables(tables: Iterable[Table]) -> None:
     """Print tables on standard output."""
     from rich.console import Console
 
-    from faith_dspy.report.tables import terminal
+    from faith_dspy.report.tables import WIDTH, terminal
 
-    Console().print(terminal(tables))
+    console = Console()
+    console.width = max(console.width, WIDTH)  # a narrower terminal breaks the lines
+    console.print(terminal(tables))
 
 
 def print_json(value: Any) -> None:

@@ -104,6 +104,17 @@ def check_writable(path: Path, source: Path | None = None) -> None:
         check_folder(path.resolve().parent)
 
 
+_PAGE = b'<meta name="generator" content="faith_dspy">'
+
+
+def check_page(path: Path) -> None:
+    """`InputError` when another file than a page of ours stands there, which alone may be replaced."""
+    if path.is_file() and path.stat().st_size and _PAGE not in path.read_bytes()[:2000]:
+        raise InputError(
+            f"{path}: is there already, and is no page that faith-dspy wrote. Give another name, or remove the file."
+        )
+
+
 def check_folder(folder: Path) -> None:
     """Make a folder if it is missing; `InputError` when no file could be written to it."""
     try:

@@ -284,7 +284,8 @@ def missing(row: Mapping[str, Any], field: str, names: Names = COLUMNS) -> str:
         for name, value in row.items()
         if name
     ]
-    return f"it has no {field}: got {', '.join(present) or 'nothing'}{nearest(row, names[field])}"
+    noun = "label" if field == "faithful" else field
+    return f"it has no {noun}: got {', '.join(present) or 'nothing'}{nearest(row, names[field])}"
 
 
 def nearest(present: Iterable[str], expected: Sequence[str]) -> str:

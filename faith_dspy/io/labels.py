@@ -86,6 +86,8 @@ class LabelColumn:
     """Whether words that tell mean the opposite, too, as the user says."""
     words: Mapping[str, bool] = field(default_factory=dict)
     """What further values mean, as the user says."""
+    graded: bool = False
+    """Whether there are other numbers than 0 and 1, so that these do not tell, either."""
 
     def meaning(self, value: Any) -> bool | None:
         """Return whether a value means faithful; None where it does not tell.
@@ -102,6 +104,8 @@ class LabelColumn:
             return _WORDS[word] is not self.flipped
         if self.yes is None or word not in _YES_OR_NO:
             return None
+        if self.graded and word in ("0", "1"):
+            return None
         if self.yes and word == "none":  # no hallucinations, or no label
             return None
         return _YES_OR_NO[word] is self.yes
@@ -114,11 +118,17 @@ class LabelColumn:
             return None
         return not any(items)
 
-    def summary(self, values: Iterable[Any]) -> str:
+    def negates(self, value: Any) -> bool:
+        """Tell whether a value means the opposite of what it says."""
+        word = label_word(value)
+        if word in _WORDS:
+            return self.flipped and word not in self.words
+        return self.yes is False and word in _YES_OR_NO and word not in self.words
+
+    def summary(self, values: Sequence[Any]) -> str:
         """Say what was understood: ``faithful: 120 yes, 54 no, from 'hallucination', negated``."""
         counts = Counter(self.meaning(value) for value in values if value is not None)
-        by_name = self.yes is False and not self.words
-        negated = ", negated" if self.flipped or by_name else ""
+        negated = ", negated" if any(map(self.negates, values)) else ""
         return f"faithful: {counts[True]} yes, {counts[False]} no, from {self.name!r}{negated}"
 
     def doubt(self, values: Iterable[Any]) -> str | None:
@@ -169,7 +179,8 @@ def find_label(
     Args:
         rows: rows of one file.
         column: the column, as the user names it; ``!column`` means the opposite of what it says.
-        values: value → whether it means faithful, as the user says; one of yes and no, or 1 and 0, tells the other.
+        values: value → whether it means faithful, as the user says; one of yes and no, or 1 and 0, tells the other,
+            unless the column has further numbers.
 
     Returns:
         None where no column holds a label.
@@ -180,10 +191,15 @@ def find_label(
     if name is None:
         return None
     yes = False if flipped else named_meaning(name)
-    for word, faithful in words.items():
-        if word in _YES_OR_NO:
-            yes = _YES_OR_NO[word] is faithful
-    return LabelColumn(name, yes, flipped, words)
+    present = {
+        label_word(value) for row in rows if (value := at(row, name)) is not None
+    }
+    graded = any(rating(word) is not None for word in present - _YES_OR_NO.keys())
+    pairs = [] if graded else [word for word in words if word in _YES_OR_NO]
+    for word in pairs:
+        means_yes = _YES_OR_NO[word] is words[word]
+        words = {**{w: _YES_OR_NO[w] is means_yes for w in _YES_OR_NO}, **words}
+    return LabelColumn(name, yes, flipped, words, graded)
 
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
@@ -194,7 +210,12 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     if filled.keys() & {"faithful", "statements"}:
         return "faithful" if "faithful" in filled else None
     telling = [name for name in filled if named_meaning(name) is not None]
-    spelt = {re.sub(r"\W+", "_", str(name)).casefold(): name for name in filled}
+    answers = {columns(row).get("answer") for row in rows}
+    spelt = {
+        re.sub(r"\W+", "_", str(name)).casefold(): name
+        for name in filled
+        if name not in answers
+    }
     untold = [spelt[name] for name in _UNTOLD if name in spelt]
     if filled.keys() >= {"score", "context", "answer"}:  # one of ours
         untold = []
@@ -238,13 +259,14 @@ def read_labels(
     rows = [record.row for record in records if isinstance(record.row, Mapping)]
     _check_columns(rows, name, columns)
     label = find_label(rows, columns.get("faithful"), values)
+    _check_values(rows, name, label, values or {})
     summary = ""
     if label and label.name != "faithful":  # of ours each line is named
         labels = [at(row, label.name) for row in rows]
         doubt = label.doubt(labels)
         summary = "" if doubt else label.summary(labels)
         if doubt and (require_label or values or columns or unreadable is not None):
-            raise LabelsError(f"{name}: {doubt}. {_FORMAT}")
+            raise LabelsError(f"{name}: {doubt}.")
     read = {*NAMES, *LABELS, *_READ, *_TAGS, label.name if label else ""}
     log_columns(rows[:FIRST], name, {**COLUMNS, **_BESIDE}, read, summary)
     examples = _examples(records, name, label, not require_label, unreadable)
@@ -287,6 +309,36 @@ def _check_columns(
             raise LabelsError(f"{name}: {missing(rows[0], needed)}. {_FORMAT}")
 
 
+def _check_values(
+    rows: Sequence[Mapping[str, Any]],
+    name: str,
+    label: LabelColumn | None,
+    values: Mapping[str, bool],
+) -> None:
+    """Raise `LabelsError` where what the user says of the label's values has no effect."""
+    if not values or any("annotators" in columns(row, _BESIDE) for row in rows):
+        return
+    if label is None:
+        raise LabelsError(
+            f"{name}: got --value {next(iter(values))}, but no column with labels; name it with --map faithful=COLUMN."
+        )
+    labels = [at(row, label.name) for row in rows]
+    counts = Counter(label_word(value) for value in labels if value is not None)
+    present = {_YES_OR_NO.get(word, word) for word in counts}
+    for value in values:
+        word = label_word(value)
+        if word not in counts and _YES_OR_NO.get(word, word) not in present:
+            named = ", ".join(f"{w!r} ({n:,})" for w, n in counts.most_common(8))
+            raise LabelsError(
+                f"{name}: got --value {value}, but {label.name!r} has {named}; expected one of these."
+            )
+    if label.flipped and not any(map(label.negates, labels)):
+        raise LabelsError(
+            f"{name}: got --map faithful=!{label.name}, but --value says what each of its values means; leave out "
+            "the “!”, or the --value."
+        )
+
+
 def _examples(
     records: Iterable[Record],
     name: str,
@@ -297,10 +349,12 @@ def _examples(
     examples: list[LabelledExample] = []
     place_of: dict[str, str] = {}
     faults_by_kind: dict[str, list[str]] = {}
+    form = ""
     for record in records:
         where = f"{name}, {record.place}"
         try:
             if record.problem:
+                form = _FORMAT
                 raise LabelsError(f"{name}, {record.problem}.")
             example = parse_example(
                 record.row, where=where, lenient=lenient, label=label
@@ -319,17 +373,18 @@ def _examples(
             place_of[example.id] = where
             examples.append(example)
     if faults_by_kind and unreadable is None:
-        raise LabelsError(_summary_of_faults(list(faults_by_kind.values())))
+        raise LabelsError(_summary_of_faults([*faults_by_kind.values()], form))
     return examples
 
 
-def _summary_of_faults(faults_alike: Sequence[Sequence[str]]) -> str:
-    """Name the first of each kind of fault, and how many more there are of it."""
+def _summary_of_faults(faults_alike: Sequence[Sequence[str]], form: str) -> str:
+    """Name the first of each kind of fault, how many more there are of it, and last the form that is expected."""
     lines = []
     for first, *others in faults_alike[:_MOST]:
         more = f" ({counted(len(others), 'row')} more like it.)" if others else ""
         lines.append(first + more)
-    return "\n".join(lines) + ("\n" if len(lines) > 1 else " ") + _FORMAT
+    separator = "\n" if lines[1:] else " "
+    return ("\n".join(lines) + separator + form).strip()
 
 
 def parse_example(

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from pydantic_core import from_json
 
-from faith_dspy.errors import InputError, need, short_message
+from faith_dspy.errors import InputError, install_command, need, short_message
 from faith_dspy.io.inputs import (
     AnswerInput,
     Record,
@@ -54,7 +54,8 @@ _OTHERS = {
     b"\x1f\x8b": "it is compressed: unpack it first",
 }
 """How files begin that are not read, and what to do."""
-_EXCEL = "it is an Excel file: save it as “CSV UTF-8”, or install pandas and openpyxl"
+_EXCEL = f"it is an Excel file: save it as “CSV UTF-8”, or {install_command('tune')}"
+_COLUMNS = 'it holds columns, not rows: write it with to_json(path, orient="records", lines=True)'
 
 
 @contextmanager
@@ -101,7 +102,10 @@ def _records_in(path: Path, handle: IO[bytes]) -> Iterator[Record]:
     is_json = start.removeprefix(_BOM).lstrip().startswith((b"{", b"["))
     if suffix in _TABLES and not (is_json and suffix == ".txt"):
         return _rows(path, _read_csv(handle, tab=suffix == ".tsv"), numbered=True)
-    rows = _list_in(handle, wrapped=suffix == ".json") if is_json else None
+    try:
+        rows = _list_in(handle, wrapped=suffix == ".json") if is_json else None
+    except ValueError as exc:
+        raise _unreadable(path, exc) from exc
     return read_records(handle) if rows is None else _rows(path, rows)
 
 
@@ -208,6 +212,8 @@ def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
         return None
     value = _json_or_none(handle.read())
     handle.seek(0)
+    if isinstance(value, dict) and _is_frame(value):
+        raise ValueError(_COLUMNS)
     if (
         isinstance(value, dict)
         and not {"answer", "conversation"} & columns(value).keys()
@@ -215,6 +221,20 @@ def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
         lists = [v for k, v in value.items() if wrapped or k in _WRAPPERS]
         value = next((v for v in lists if isinstance(v, list)), None)
     return value if isinstance(value, list) else None
+
+
+def _is_frame(value: Mapping[str, Any]) -> bool:
+    """Tell whether an object is a table as pandas writes it by default, by its index, split, or as lists."""
+    if value.keys() >= {"columns", "index", "data"}:
+        return True
+    parts = [*value.values()]
+    inner = [key for part in parts if isinstance(part, dict) for key in part]
+    by_index = all(isinstance(part, dict) for part in parts) and (
+        all(map(str.isdigit, inner)) or all(map(str.isdigit, value))
+    )
+    answers = value.get(columns(value).get("answer", ""))
+    is_list = isinstance(answers, list) and all(isinstance(a, str) for a in answers)
+    return bool(inner and by_index) or is_list
 
 
 def _json_or_none(text: bytes) -> Any:

@@ -14,6 +14,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -30,6 +31,7 @@ from faith_dspy.errors import counted
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import vote
+from faith_dspy.io.terminal import PLAIN_SIGNS
 from faith_dspy.judge import Judge
 from faith_dspy.report.tables import report_footer, shown
 from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
@@ -282,10 +284,13 @@ def print_judgment(judgment: Judgment, **how: Any) -> None:
 
 
 def render(judgment: Judgment) -> str:
-    """Return the same as plain text."""
-    out = io.StringIO()
+    """Return the same as plain text, in signs that standard output can show."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding, PLAIN_SIGNS, newline="")
     print_judgment(judgment, file=out, color_system=None)
-    return out.getvalue()
+    out.flush()
+    return raw.getvalue().decode(encoding)
 
 
 def render_html(judgment: Judgment) -> str:

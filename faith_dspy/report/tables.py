@@ -105,7 +105,8 @@ def _grid(table: Table) -> RenderableType:
     for i, column in enumerate(columns):
         plain = [cell.plain for cell in column]
         how: dict[str, Any] = {"justify": "right", "no_wrap": True}
-        if i == 0 or not all(map(_NUMBER.match, plain[1:])):
+        are_numbers = widths[i] <= _WORD and all(map(_NUMBER.match, plain[1:]))
+        if i == 0 or not are_numbers:
             longest = max(map(cell_len, " ".join(plain).split()), default=0)
             how = {"min_width": min(longest, _WORD)}
         grid.add_column(column[0], overflow="fold", **how)

@@ -100,6 +100,7 @@ def row_of(example: LabelledExample) -> dict[str, Any]:
 def parse_values(settings: Iterable[str]) -> dict[str, bool]:
     """Parse what labels mean, written as ``grounded=true``, ``1=unfaithful``."""
     values = {}
+    meanings: dict[str, bool] = {}
     for setting in settings:
         value, _, meaning = setting.rpartition("=")
         faithful = label_meaning(meaning)
@@ -107,13 +108,18 @@ def parse_values(settings: Iterable[str]) -> dict[str, bool]:
             raise InputError(
                 f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false."
             )
+        word = label_word(value)
         values[value.strip()] = faithful
+        if meanings.setdefault(word, faithful) is not faithful:
+            raise InputError(
+                f"got --value {word} as true and as false; expected one meaning a word."
+            )
     return values
 
 
 def parse_columns(settings: Iterable[str]) -> dict[str, str]:
     """Parse which column a field is read from, written as ``answer=response``; ``faithful=!column`` negates it."""
-    columns = {}
+    columns: dict[str, str] = {}
     for setting in settings:
         field, _, column = (part.strip() for part in setting.partition("="))
         if field not in FIELDS or not column:
@@ -121,7 +127,14 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
                 f"{setting!r} maps no column; expected FIELD=COLUMN, e.g. answer=response. Fields are: "
                 f"{', '.join(FIELDS)}."
             )
-        columns[field] = column
+        if column.startswith("!") and field != "faithful":
+            raise InputError(
+                f"got --map {setting}, but only the label can be negated; expected {field}=COLUMN."
+            )
+        if columns.setdefault(field, column) != column:
+            raise InputError(
+                f"got --map {field}={columns[field]} and --map {setting}; expected one column a field."
+            )
     return columns
 
 
@@ -177,7 +190,7 @@ def import_labels(
             source = datasets.load_from_disk(str(path))
         except Exception as exc:  # whatever a folder holds
             raise LabelsError(
-                f"{path}: is no folder that `datasets` saved ({short_message(exc)})."
+                f"{path}: is not a folder saved by `datasets` ({short_message(exc)})."
             ) from exc
     unreadable: list[str] = []
     examples = read_labels(

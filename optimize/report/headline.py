@@ -210,11 +210,11 @@ def few_sources(a: Agreement) -> bool:
 
 def _agreement(m: Measured) -> str:
     a = m.agreement
-    on = f"{a.n:,} {m.answers}"
+    on = counted(a.n, m.answers.removesuffix("s"))
     if a.scored < a.n:
         on += f", {a.scored:,} of them scored"
     if a.balanced_accuracy.value is None:
-        return f"unknown on {on}: {a.balanced_accuracy.why}."
+        return f"cannot be measured on {on}: {a.balanced_accuracy.why}."
     if a.sources is not None:
         comma = "," if a.scored < a.n else ""
         on += f"{comma} over {counted(a.sources, 'source')}"

@@ -322,7 +322,7 @@ def test_labels_audit(cli):
     code, out, _ = cli("labels", "audit", source)
     assert (code, "labels at odds" in out) == (0, True)
     assert out.startswith(
-        "In three lines\n• Enough to tune: no: got 3 faithful answers"
+        "In three lines\n• Enough to tune? No: got 3 faithful answers"
     )
 
 

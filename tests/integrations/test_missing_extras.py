@@ -35,7 +35,7 @@ def test_libraries_that_are_not_installed():
     for extra, told in zip(
         ("ragas", "deepeval", "strands", "tune"), python(ALONE), strict=True
     ):
-        assert f"pip install 'faith_dspy[{extra}]'" in told
+        assert f"pip install '.[{extra}]', in a clone" in told
 
 
 def test_what_needs_no_library():

@@ -9,12 +9,14 @@ import pytest
 from faith_dspy.errors import InputError
 from faith_dspy.io.files import (
     check_folder,
+    check_page,
     check_writable,
     owned,
     replacing,
     write_file,
     write_files,
 )
+from faith_dspy.report.judgment import write_html
 
 NOWHERE = Path("/proc/faith_dspy")
 """Where nobody can write, not even root."""
@@ -108,3 +110,17 @@ def test_places_that_cannot_be_written(tmp_path):
             check(path)
     check_writable(tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["<html>mine</html>", "notes", "{}"])
+def test_only_a_page_of_ours_is_replaced(tmp_path, content):
+    """Nothing there, an empty file and a page that we wrote may be written to; any other file may not."""
+    path = tmp_path / "page.html"
+    check_page(path)
+    path.touch()
+    check_page(path)
+    write_html([], path)
+    check_page(path)
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match="is no page that faith-dspy wrote"):
+        check_page(path)

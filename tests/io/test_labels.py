@@ -3,6 +3,7 @@ import json
 import pytest
 
 from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.io.inputs import _log_once
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
@@ -124,7 +125,8 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
     with pytest.raises(LabelsError, match=told) as caught:
         read_labels(path)
     assert str(caught.value).startswith(f"{path}, line 3: ")
-    assert "One JSON object a line" in str(caught.value)
+    is_shape = "is not JSON" in told or "expected an object" in told
+    assert ("One JSON object a line" in str(caught.value)) is is_shape
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
         (["", "  "], "0 rows, none with a usable label"),
         (
             [{"context": ["a"], "answer": "x"}],
-            "1 row, none with a usable label: it has no faithful: got context, ans",
+            "1 row, none with a usable label: it has no label: got context, ans",
         ),
         (
             [statement(), statement(verdict=None) | {"answer": "y"}],
@@ -457,3 +459,58 @@ def test_further_columns_are_not_guessed(column, values):
         match=rf"'{column}' does not tell which of its values means faithful",
     ):
         read_labels(rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "column", "values", "message"),
+    [
+        (rows_of("label", 1, 0), "!label", {"1": True, "0": False}, "leave out the “!”"),
+        (rows_of("label", 1, 0), "!label", {"1": True}, "leave out the “!”"),
+        (rows_of("label", "good", "bad"), "!label", {"good": True, "bad": False}, "leave out the “!”"),
+        (rows_of("stars", 5, 1), "stars", {"5": True, "7": False}, r"--value 7, but 'stars' has '5' \(1\), '1' \(1\)"),
+        (rows_of("label", "PASS", "FAIL"), None, {"PASSED": True}, "got --value PASSED, but 'label' has 'pass'"),
+        (rows_of("score", 1, 0.5), None, {"5": True}, "but no column with labels"),
+    ],
+)  # fmt: skip
+def test_what_the_user_says_of_labels_without_effect_is_refused(rows, column, values, message):  # fmt: skip
+    columns = {"faithful": column} if column else {}
+    with pytest.raises(LabelsError, match=message) as caught:
+        read_labels(rows, columns=columns, values=values)
+    assert "One JSON object" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "is_negated"),
+    [
+        ("hallucination", ("faithful", "unfaithful"), False),
+        ("hallucination", ("supported", "hallucinated"), False),
+        ("is_unsupported", ("entailment", "contradiction"), False),
+        ("hallucination", (0, 1), True),
+        ("unfaithful", ("no", "yes"), True),
+        ("!label", (0, 1), True),
+        ("!label", ("FAIL", "PASS"), True),
+        ("label", ("PASS", "FAIL"), False),
+    ],
+)
+def test_negated_is_said_only_where_it_was_done(column, values, is_negated, caplog):
+    _log_once.cache_clear()
+    rows = rows_of(column.lstrip("!"), *values)
+    columns = {"faithful": column}
+    examples = read_labels(rows, columns=columns)
+    assert [example.faithful for example in examples] == [True, False]
+    said = next(line for line in caplog.messages if "faithful: 1 yes, 1 no" in line)
+    assert said.endswith(", negated") is is_negated
+
+
+@pytest.mark.parametrize("name", ["faithfulness", "hallucination", "label", "groundedness"])  # fmt: skip
+@pytest.mark.parametrize("ratings", [(1, 2, 3), (0, 1, 2), ("1", "5", "3"), (0, 0.5, 1)])  # fmt: skip
+def test_the_ends_of_a_scale_are_not_guessed(name, ratings):
+    """Beside other numbers a 1 is a rating, whatever the name and the ratings that the user explains."""
+    rows = rows_of(name, *ratings)
+    for values in (None, {str(ratings[2]): True}):
+        with pytest.raises(
+            LabelsError, match=f"{name!r} has other words|does not tell"
+        ):
+            read_labels(rows, values=values)
+    means = {str(rating): i == 2 for i, rating in enumerate(ratings)}
+    assert [e.faithful for e in read_labels(rows, values=means)] == [False, False, True]

@@ -117,10 +117,10 @@ def test_which_columns_are_read_is_said(caplog, rows, said):
 
 def test_a_column_that_is_missing(tmp_path):
     row = {"context": "A cup.", "answer": "A cup.", "faithful": True}
-    for wrong, field in (
-        ("faithfull", "faithful"),
-        ("contxt", "context"),
-        ("anwser", "answer"),
+    for wrong, field, noun in (
+        ("faithfull", "faithful", "label"),
+        ("contxt", "context", "context"),
+        ("anwser", "answer", "answer"),
     ):
         path = put(
             tmp_path / "l.csv",
@@ -128,7 +128,7 @@ def test_a_column_that_is_missing(tmp_path):
         )
         with pytest.raises(
             LabelsError,
-            match=rf"it has no {field}: got .*{wrong}.* \({wrong} → {field}\?\)",
+            match=rf"it has no {noun}: got .*{wrong}.* \({wrong} → {field}\?\)",
         ):
             read_labels(path)
     wrong = pandas.DataFrame([{"contxt": "A cup.", "answer": "A cup.", "id": None}])
@@ -317,3 +317,18 @@ def test_an_excel_file_is_read_where_pandas_can(tmp_path, monkeypatch):
     monkeypatch.setattr(pandas, "read_excel", lambda path, dtype: frame)
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     assert [e.faithful for e in read_labels(tmp_path / "t.xlsx")] == [True]
+
+
+@pytest.mark.parametrize("orient", ["columns", "index", "split", "list"])
+@pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
+def test_a_frame_saved_by_columns_says_how_to_save_it(tmp_path, orient, name):
+    frame = pandas.DataFrame(
+        [{"context": "A cup.", "answer": f"A {i}.", "faithful": 1} for i in range(3)]
+    )
+    by_list = json.dumps(frame.to_dict(orient="list"))
+    text = by_list if orient == "list" else frame.to_json(orient=orient)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match='orient="records", lines=True'):
+        read_labels(tmp_path / name)
+    frame.to_json(tmp_path / name, orient="records", lines=True)
+    assert len(read_labels(tmp_path / name)) == 3

@@ -359,3 +359,17 @@ def test_one_annotator_against_the_majority_of_the_others():
 def test_nothing_usable_gives_no_ceiling(annotators):
     """Without two readable labels on one answer there is no human agreement to report."""
     assert agreement(annotators) is None
+
+
+@pytest.mark.parametrize(
+    ("parse", "settings", "message"),
+    [
+        (parse_values, ["FAIL=false", "fail=true"], "got --value fail as true and as false"),
+        (parse_values, ["1=true", "1.0=false"], "got --value 1 as true and as false"),
+        (parse_columns, ["answer=a", "answer=b"], "got --map answer=a and --map answer=b"),
+        (parse_columns, ["answer=!a"], "only the label can be negated; expected answer=COLUMN"),
+    ],
+)  # fmt: skip
+def test_settings_that_contradict_each_other_are_refused(parse, settings, message):
+    with pytest.raises(InputError, match=message):
+        parse(settings)
