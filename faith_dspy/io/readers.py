@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -400,6 +401,11 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float) else text
 
 
+_LISTED = re.compile(r"['\"],\s")
+_BESIDE = re.compile(r"(?<=['\"])\s+(?=['\"])")
+"""How numpy writes what stands between two texts; as a Python literal they would be one."""
+
+
 def parsed(value: Any) -> Any:
     """Read a list written as text in a cell, in JSON or as a Python literal; a single document becomes a list.
 
@@ -407,6 +413,8 @@ def parsed(value: Any) -> Any:
     """
     if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
         return value
+    if not _LISTED.search(value):
+        value = _BESIDE.sub(", ", value)
     for read in (json.loads, ast.literal_eval):
         try:
             content = read(value)

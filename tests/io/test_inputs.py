@@ -47,6 +47,21 @@ ROWS = {
         "context": ["ideal"],
     },
     "rag_evals": {"question": "Q?", "answer": "A.", "context_chunks": ["C."]},
+    "LlamaIndex": {
+        "query": "Q?",
+        "response": "A.",
+        "source_nodes": [{"node": {"text": "C."}, "score": 1}],
+    },
+    "Dify": {
+        "query": "Q?",
+        "answer": "A.",
+        "retriever_resources": [{"content": "C.", "document_name": "c"}],
+    },
+    "Cohere": {
+        "query": "Q?",
+        "response": "A.",
+        "documents": [{"id": "d", "snippet": "C."}],
+    },
     "ours": {"question": "Q?", "context": ["C."], "answer": "A."},
     "object": SimpleNamespace(
         user_input="Q?", response="A.", retrieved_contexts=["C."]

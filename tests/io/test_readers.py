@@ -319,6 +319,17 @@ def test_an_excel_file_is_read_where_pandas_can(tmp_path, monkeypatch):
     assert [e.faithful for e in read_labels(tmp_path / "t.xlsx")] == [True]
 
 
+@pytest.mark.parametrize(
+    "cell", ["['a' 'b']", "['a'\n 'b']", "['a', 'b']", '["a", "b"]']
+)
+def test_lists_in_cells_as_pandas_and_numpy_write_them(tmp_path, cell):
+    """Texts that stand beside each other without a comma are two chunks."""
+    rows = [{"context": cell, "answer": "A cup.", "faithful": 1}]
+    pandas.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
+    (example,) = read_labels(tmp_path / "t.csv")
+    assert [chunk.text for chunk in example.context] == ["a", "b"]
+
+
 @pytest.mark.parametrize("orient", ["columns", "index", "split", "list"])
 @pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
 def test_a_frame_saved_by_columns_says_how_to_save_it(tmp_path, orient, name):
