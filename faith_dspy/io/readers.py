@@ -309,6 +309,8 @@ def _read_csv(
         raise ValueError(
             f"{exc}, in the row that begins in line {line + 1}: is a quotation mark not closed?"
         ) from exc
+    finally:
+        text.close()
 
 
 def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,7 @@
+import gc
 import json
 import re
+import warnings
 
 import pandas
 import pytest
@@ -343,3 +345,16 @@ def test_a_frame_saved_by_columns_says_how_to_save_it(tmp_path, orient, name):
         read_labels(tmp_path / name)
     frame.to_json(tmp_path / name, orient="records", lines=True)
     assert len(read_labels(tmp_path / name)) == 3
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet"])
+def test_a_file_is_closed_whether_some_or_all_of_it_is_read(tmp_path, name):
+    rows = [{"context": "A cup.", "answer": f"A {i}."} for i in range(50)]
+    put(tmp_path / name, rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        check_records(tmp_path / name)
+        with open_records(tmp_path / name) as records:
+            assert len(list(records)) == 50
+        gc.collect()
+    assert [str(w.message) for w in caught if w.category is ResourceWarning] == []
