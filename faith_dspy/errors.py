@@ -140,7 +140,11 @@ def describe_invalid(invalid: Any) -> str:
 
 _READ = 2_000
 """Characters of a message that are looked at; a server may echo a whole prompt."""
-_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSPHRASE", "_PAT")
+_SECRET_NAME = re.compile(
+    r"(?i)key$|token|secret|password|passwd|passphrase|pgpass|credential|webhook|(?:^|_)pat$"
+)
+_SECRET_VALUE = re.compile(r".{6,}|(?=.*\d).{4,}", re.DOTALL)
+"""Shorter ones are words that a message may have for another reason."""
 _USER = re.compile(
     r"(://)[^/\s]{0,300}@|(?<![^\s/:@'\"])[^\s/:@'\"]{1,200}:[^\s/:@]{1,200}@"
 )
@@ -158,7 +162,7 @@ def redact_secrets(text: str) -> str:
     Its time grows with the length of the text.
     """
     for name, value in os.environ.items():
-        if name.endswith(_SECRET_NAMES) and len(value) >= 6:
+        if _SECRET_NAME.search(name) and _SECRET_VALUE.fullmatch(value):
             text = text.replace(value, "***")
     for pattern in (_USER, _ASSIGNED, _TOKEN):
         text = pattern.sub(

@@ -25,6 +25,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import (
     ArtifactError,
     ConfigError,
+    InputError,
     describe_invalid,
     need,
     redact_secrets,
@@ -146,6 +147,12 @@ def save_judge(
     contents, _ = _contents(judge, folder, card, reference)
     if study is not None:
         contents[folder / "study.json"] = study
+    for path in (folder / _NEXT, *contents):
+        if path.is_symlink():
+            raise InputError(
+                f"{path} is a link to {path.readlink()}: saving would write and delete what lies there. Remove the "
+                "link, or save to another folder."
+            )
     check_folder(folder)
     write_files(contents)
     for older in list(exported_files(folder / _NEXT)):
@@ -159,7 +166,8 @@ def exported_files(folder: Path) -> Iterator[Path]:
     """Yield the files of an export that are there, by name: whatever else lies in the folder is none of it."""
     if (folder / "judge.json").is_file():
         yield from (path for name in FILES if (path := folder / name).is_file())
-        yield from exported_files(folder / _NEXT)
+        if not (folder / _NEXT).is_symlink():
+            yield from exported_files(folder / _NEXT)
 
 
 def _contents(

@@ -7,7 +7,7 @@ import dspy
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
-from faith_dspy.errors import ArtifactError, ConfigError, FaithDspyError
+from faith_dspy.errors import ArtifactError, ConfigError, FaithDspyError, InputError
 from faith_dspy.export import FORMAT_VERSION, _sha256, save_judge
 from faith_dspy.io.inputs import AnswerInput, as_chunks
 from faith_dspy.lm.make import make_lm
@@ -428,6 +428,23 @@ def test_every_value_of_an_export(exported, chat_server, tmp_path, kind):
                 exc.add_note(f"{kind}: {str(value)[:60]!r} at {path}")
                 raise
     assert 0 < sum(outcomes) < len(outcomes)
+
+
+def test_saving_never_goes_through_a_link(tmp_path):
+    """What lies behind a link in the folder is neither written nor deleted; a folder may be a link itself."""
+    other = tmp_path / "other"
+    Judge("none").save(other)
+    files = {path.name: path.read_bytes() for path in other.iterdir()}
+    for name, target in (("escalate_to", other), ("judge.json", other / "judge.json")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).symlink_to(target)
+        with pytest.raises(InputError, match=f"{name} is a link to .*Remove the link"):
+            Judge("none", threshold=0.7).save(folder)
+        assert {path.name: path.read_bytes() for path in other.iterdir()} == files
+    (tmp_path / "latest").symlink_to(other)
+    Judge("none", threshold=0.7).save(tmp_path / "latest")
+    assert load_judge(other).config.threshold == 0.7
 
 
 def test_a_half_written_export_is_none(tuned, exported, monkeypatch):

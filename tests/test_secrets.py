@@ -9,6 +9,8 @@ import sys
 import pytest
 from recorded import knowing, labels
 
+from faith_dspy.errors import without_secrets
+
 KEY, PASSWORD, QUERY, DOTENV = (
     "sk-planted-1f3a5c7e9b",
     "planted-2b4d6f8a",
@@ -118,3 +120,22 @@ def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
     assert code == 0, said
     assert b"Incorrect API key" in (tmp_path / "out.jsonl").read_bytes()
     assert leaks(tmp_path, said) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "abcd+wxyz"),
+        ("DB_PASSWORD", "hunter2x"),
+        ("PGPASSWORD", "open sesame"),
+        ("GITHUB_PAT", "k3y5"),
+        ("OPENAI_APIKEY", "k-5y!x"),
+        ("SLACK_WEBHOOK_URL", "https://hooks.example/T1"),
+    ],
+)
+def test_secrets_by_their_names(name, value, monkeypatch):
+    """A value of the environment whose name says that it is secret is in no message; other values may be."""
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SORT_KEY", "name")
+    said = without_secrets(f"got {value} for the name")
+    assert said == "got *** for the name"

@@ -1,12 +1,14 @@
 """``faith-dspy …``: JSON lines in, JSON lines or a table out.
 
-Exit codes: 0 done · 1 the judge failed its bar · 2 wrong input, or something needed is missing · 130 stopped.
+Exit codes: 0 done · 1 the judge failed its bar · 2 wrong input, or something needed is missing · 70 a fault of this
+program · 130 stopped.
 Everything heavy is imported inside the commands, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -20,9 +22,11 @@ from faith_dspy.cli.options import (
     print_on_any_terminal,
     say,
 )
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import FaithDspyError, MissingExtraError
 
 _STOPPED = 130
+_FAULT = 70
+"""As ``EX_SOFTWARE`` of sysexits.h. Python's own 1 would read as a judge that failed its bar."""
 
 app = typer.Typer(
     name="faith-dspy",
@@ -96,7 +100,8 @@ app.add_typer(model, name="model")
 
 
 def main() -> None:
-    """Run the command line. Errors raised on purpose, and a full disk, end in one message and exit code 2."""
+    """Run the command line. Errors raised on purpose, a package that is missing and a full disk end in one message and
+    exit code 2."""
     print_on_any_terminal()
     try:
         try:
@@ -112,6 +117,9 @@ def main() -> None:
         _refuse(
             f"{exc}. The LM's replies are kept: run the same command again, and nothing is paid for twice."
         )
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        _refuse(str(MissingExtraError(package, "tune", "This command")))
     except (KeyboardInterrupt, SystemExit) as exc:
         if (
             isinstance(exc, SystemExit) and exc.code != _STOPPED
@@ -121,6 +129,9 @@ def main() -> None:
             "\nStopped. What was paid for is kept: run the same command again to continue."
         )
         sys.exit(_STOPPED)
+    except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
+        traceback.print_exc()
+        sys.exit(_FAULT)
 
 
 def _refuse(message: str) -> None:

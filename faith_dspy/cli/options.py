@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -184,6 +185,8 @@ def drop_stdout() -> None:
 def print_on_any_terminal() -> None:
     """Let standard output and error take any text: a sign that their encoding lacks is a plain one, else ``\\u….``, as
     JSON has it."""
+    if logging.lastResort:
+        logging.lastResort.setFormatter(_LogFormatter())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=PLAIN_SIGNS)
@@ -214,9 +217,21 @@ def print_json(value: Any) -> None:
 
 
 def say(sentence: str) -> None:
-    """Print a sentence on standard error; an empty one prints nothing."""
+    """Print a sentence on standard error, without what would steer the terminal, such as the name of a file may hold;
+    an empty one prints nothing."""
     if sentence:
-        typer.echo(sentence, err=True)
+        typer.echo(_harmless(sentence), err=True)
+
+
+def _harmless(text: str) -> str:
+    from faith_dspy.text.words import visible
+
+    return "\n".join(map(visible, text.split("\n")))
+
+
+class _LogFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _harmless(super().format(record))
 
 
 def write_junit(path: Path, suite: str, checks: Mapping[str, str | None]) -> None:
@@ -243,6 +258,6 @@ def fail(sentences: Iterable[str]) -> None:
     """Exit 1 with these sentences on standard error, each a bar the judge failed; without any, go on."""
     failed = list(sentences)
     for sentence in failed:
-        typer.echo(f"failed: {sentence}", err=True)
+        say(f"failed: {sentence}")
     if failed:
         raise typer.Exit(1)

@@ -305,6 +305,8 @@ def render_html(judgment: Judgment) -> str:
 # As an HTML page
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_STEERING = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""C1 controls, and what shows the letters after it in another order."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -359,6 +361,7 @@ def write_html(
 def script_json(value: Any) -> str:
     """JSON that is safe in a script element: nothing in it can end the element or start a comment."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)  # as long: offsets hold
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -1,6 +1,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +10,7 @@ import pytest
 from made import rows, study
 from typer.main import get_command
 
-from faith_dspy.cli import app
+from faith_dspy.cli import app, main
 from faith_dspy.cli.tune import pages
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.inputs import as_chunks
@@ -562,3 +564,39 @@ def test_options_that_cannot_be_met(cli, judge_at, at, server, options, told):
     assert (code, out) == (2, "")
     assert re.search(told, " ".join(err.split())), err
     assert server.requests == []
+
+
+def test_a_crash_is_no_verdict(cli, monkeypatch, capsys):
+    """A package that is missing is exit 2 with what to install; a fault of the program is 70, with its place."""
+
+    def missing(*args, **kwargs):
+        raise ModuleNotFoundError(
+            "No module named 'scipy.optimize'", name="scipy.optimize"
+        )
+
+    monkeypatch.setattr("faith_dspy.optimize.tune", missing)
+    code, _, err = cli("tune", "labels.jsonl")
+    assert (code, "needs the package 'scipy'" in err) == (2, True)
+
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr("faith_dspy.optimize.tune", broken)
+    monkeypatch.setattr("sys.argv", ["faith-dspy", "tune", "labels.jsonl"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 70
+    assert "ZeroDivisionError: on purpose" in capsys.readouterr().err
+
+
+def test_names_of_files_steer_no_terminal():
+    """Escape sequences in a file's name are neither in what is said of its columns nor in an error."""
+    Path("evil\x1b[2J.jsonl").write_text(json.dumps({**LABELS[0], "odd": 1}))
+    for name in ("evil", "gone"):
+        words = ["judge", f"{name}\x1b[2J.jsonl", "--judge", "none"]
+        code = f"import sys; sys.argv[1:] = {words}; from faith_dspy.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert name in done.stderr
+        assert "\x1b" not in done.stderr
