@@ -440,11 +440,11 @@ def test_saving_never_goes_through_a_link(tmp_path):
         folder.mkdir()
         (folder / name).symlink_to(target)
         with pytest.raises(InputError, match=f"{name} is a link to .*Remove the link"):
-            Judge("none", threshold=0.7).save(folder)
+            Judge("none", verdict_scores={"no_evidence": -1}).save(folder)
         assert {path.name: path.read_bytes() for path in other.iterdir()} == files
     (tmp_path / "latest").symlink_to(other)
-    Judge("none", threshold=0.7).save(tmp_path / "latest")
-    assert load_judge(other).config.threshold == 0.7
+    Judge("none", verdict_scores={"no_evidence": -1}).save(tmp_path / "latest")
+    assert load_judge(other).config.verdict_scores["no_evidence"] == -1
 
 
 def test_a_half_written_export_is_none(tuned, exported, monkeypatch):
