@@ -9,7 +9,7 @@ import sys
 import pytest
 from recorded import knowing, labels
 
-from faith_dspy.errors import without_secrets
+from faith_dspy.errors import redact_secrets
 
 KEY, PASSWORD, QUERY, DOTENV = (
     "sk-planted-1f3a5c7e9b",
@@ -137,5 +137,5 @@ def test_secrets_by_their_names(name, value, monkeypatch):
     """A value of the environment whose name says that it is secret is in no message; other values may be."""
     monkeypatch.setenv(name, value)
     monkeypatch.setenv("SORT_KEY", "name")
-    said = without_secrets(f"got {value} for the name")
+    said = redact_secrets(f"got {value} for the name")
     assert said == "got *** for the name"
