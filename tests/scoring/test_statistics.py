@@ -27,7 +27,7 @@ def test_weighted_auroc_is_that_of_repeated_answers():
 
 def test_a_missing_package_names_the_extra():
     """What is not installed is an error that says how to install it, not an ImportError."""
-    with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install '.\[tune\]'"):
         need("no_such_package.part", "Measuring agreement")
 
 
