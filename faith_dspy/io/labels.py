@@ -324,10 +324,8 @@ def _check_values(
         )
     labels = [at(row, label.name) for row in rows]
     counts = Counter(label_word(value) for value in labels if value is not None)
-    present = {_YES_OR_NO.get(word, word) for word in counts}
     for value in values:
-        word = label_word(value)
-        if word not in counts and _YES_OR_NO.get(word, word) not in present:
+        if label_word(value) not in counts:
             named = ", ".join(f"{w!r} ({n:,})" for w, n in counts.most_common(8))
             raise LabelsError(
                 f"{name}: got --value {value}, but {label.name!r} has {named}; expected one of these."

@@ -468,6 +468,7 @@ def test_further_columns_are_not_guessed(column, values):
         (rows_of("label", 1, 0), "!label", {"1": True}, "leave out the “!”"),
         (rows_of("label", "good", "bad"), "!label", {"good": True, "bad": False}, "leave out the “!”"),
         (rows_of("stars", 5, 1), "stars", {"5": True, "7": False}, r"--value 7, but 'stars' has '5' \(1\), '1' \(1\)"),
+        (rows_of("faithful", "yes", "no"), None, {"1": False}, "got --value 1, but 'faithful' has 'yes'"),
         (rows_of("label", "PASS", "FAIL"), None, {"PASSED": True}, "got --value PASSED, but 'label' has 'pass'"),
         (rows_of("score", 1, 0.5), None, {"5": True}, "but no column with labels"),
     ],
