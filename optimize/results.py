@@ -187,7 +187,7 @@ def word_diff(before: str, after: str) -> list[tuple[str, str]]:
 
     Joined, all but the new is ``before``, and all but the gone ``after``.
     """
-    a, b = (re.findall(r"\s+|\S+", text) for text in (before, after))
+    a, b = (re.findall(r"^\s+|\S+\s*", text) for text in (before, after))
     pieces = []
     matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
     for kind, a1, a2, b1, b2 in matcher.get_opcodes():
@@ -246,15 +246,13 @@ class JudgeResult(_Result):
         sentences = []
         for name, prompt in self.prompts.items():
             seed = self.seed_prompts.get(name, prompt)
-            before, after = seed["instructions"].split(), prompt["instructions"].split()
-            matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-            edits = [e for e in matcher.get_opcodes() if e[0] != "equal"]
-            gone = [" ".join(before[i:j]) for _, i, j, _, _ in edits if j > i]
-            new = [" ".join(after[i:j]) for _, _, _, i, j in edits if j > i]
+            pieces = word_diff(seed["instructions"], prompt["instructions"])
             parts = [f"{len(prompt['demos'])} examples"] if prompt["demos"] else []
-            for what, words in (("put in", new), ("taken out", gone)):
+            for what, kind in (("put in", "new"), ("taken out", "gone")):
+                texts = [" ".join(text.split()) for k, text in pieces if k == kind]
+                words = " … ".join(filter(None, texts))
                 if words:
-                    parts.append(f"{what} “{shortened(' … '.join(words))}”")
+                    parts.append(f"{what} “{shortened(words)}”")
             sentences.append(f"{name}: {', '.join(parts) or 'as it was'}")
         return sentences
 
@@ -290,13 +288,13 @@ class GroupResult(_Result):
     """None with too few answers of a label."""
 
 
-MAX_WORDS = 300
+MAX_QUOTED = 300
 """Characters of a change that are quoted."""
 
 
 def shortened(text: str) -> str:
     """Return a text cut at a length that fits a table's note."""
-    return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]} …"
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]} …"
 
 
 class StudySetup(_Result):

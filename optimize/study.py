@@ -165,14 +165,14 @@ def run(
         tracker(setup) as track,
     ):
         asked = ask_variants(study, str(setup.lm["name"]), meter)
-        made = candidates(
+        tried = candidates(
             asked.replies, parts.pool, options.seed, options.operating_point
         )
-        choice = choose(made, options.prefer, options.evidence_weight)
+        choice = choose(tried, options.prefer, options.evidence_weight)
         opened = None
         if not parts.cross_fitted:
             opened = track.count_openings(label_set_hash(parts.test))
-        tested = open_testset(choice.champion, made, asked.replies, study)
+        tested = open_testset(choice.champion, tried, asked.replies, study)
         stressed = _stressed(choice.champion, study)
         steps = _Steps(asked, choice, opened, tested, stressed)
         result = _result(setup, study, steps, meter, out)

@@ -30,11 +30,11 @@ _NAME = "faithfulness_judge"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The judge, as an option and as a setting."""
-    told = "Judge of the fixtures: its folder, models:/name@alias, local, none, or a model."
+    help_text = "Judge of the fixtures: its folder, models:/name@alias, local, none, or a model."
     parser.getgroup("faith_dspy").addoption(
-        "--faithfulness-judge", dest=_NAME, help=told
+        "--faithfulness-judge", dest=_NAME, help=help_text
     )
-    parser.addini(_NAME, told)
+    parser.addini(_NAME, help_text)
 
 
 @pytest.fixture(scope="session")

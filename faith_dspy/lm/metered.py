@@ -247,8 +247,6 @@ class Endpoint:
 
 _last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=None)
 """The last call that this thread or task has begun."""
-_retries: ContextVar[int | None] = ContextVar("faith_dspy_lm_retries", default=None)
-"""DSPy's retries of the attempt that this thread makes; None: those of the LM."""
 _capabilities: dict[tuple[Any, ...], Capabilities] = {}
 """What was found out in this process, by model and address."""
 _KEY_ERRORS = (LMAuthError, LMBillingError)
@@ -277,9 +275,8 @@ class MeteredLM(dspy.LM):
     it (`capabilities`), and all later calls are made that way. An LM that never answered and cannot be reached, refuses
     the key or does not have the model raises `LMUnavailableError`.
 
-    Retries are DSPy's. A call of a hosted LM ends after ``timeout`` seconds (`TIMEOUT` unless given), its retries
-    included, even while bytes trickle in: the request is abandoned then. It ends at once where the server asks to wait
-    longer than that (``Retry-After``).
+    Retries are DSPy's. A call of a hosted LM ends after ``timeout`` seconds (`TIMEOUT` unless given), its retries and
+    a long ``Retry-After`` included, even while bytes trickle in: the request is abandoned then.
     """
 
     writes_text = True
@@ -293,16 +290,6 @@ class MeteredLM(dspy.LM):
         # DSPy imports what an LM needs at its first call; threads that begin together would find it half-imported.
         with suppress(dspy.LMError):  # the call itself will say what is wrong
             _ = self.supports_reasoning
-
-    @property
-    def num_retries(self) -> int:
-        """How often DSPy tries again; the first attempt of a call is made without (`_attempt`)."""
-        retries = _retries.get()
-        return self._num_retries if retries is None else retries
-
-    @num_retries.setter
-    def num_retries(self, retries: int) -> None:
-        self._num_retries = retries
 
     @property
     def capabilities(self) -> Capabilities:
@@ -432,33 +419,7 @@ class MeteredLM(dspy.LM):
                     work()
                 )  # it runs in this process, and ends by its limit of tokens
             seconds = kwargs.get("timeout") or self.kwargs.get("timeout") or TIMEOUT
-            attempt = partial(self._attempt, work, seconds)
-            return _run_within(seconds, attempt, self.model)
-
-    def _attempt(self, work: Callable[[], _Out], seconds: float) -> _Out:
-        """Return what ``work`` does, with DSPy's retries unless the server asks for a longer wait than ``seconds``.
-
-        DSPy waits as long as the server asks, and tells nobody meanwhile.
-        """
-        retries = self._num_retries
-        if not retries:
-            return work()
-        token = _retries.set(0)
-        try:
-            return work()
-        except dspy.LMError as exc:
-            wait = getattr(exc, "retry_after", None)
-            wait = 1.0 if wait is None else wait  # DSPy's own first wait
-            if not is_retryable_lm_error(exc) or wait > seconds:
-                raise
-            time.sleep(wait)
-        finally:
-            _retries.reset(token)
-        token = _retries.set(retries - 1)
-        try:
-            return work()
-        finally:
-            _retries.reset(token)
+            return _run_within(seconds, work, self.model)
 
 
 def _is_empty(outputs: list[Any]) -> bool:
@@ -480,7 +441,7 @@ with suppress(AttributeError):  # Windows, where no process forks
 def _run_within(seconds: float, work: Callable[[], Any], model: str) -> Any:
     """Return what ``work`` does, unless it takes longer: then what it would still return is discarded.
 
-    DSPy waits for each byte anew.
+    DSPy waits as long as ``Retry-After`` says, and for each byte anew.
     """
     result: Future[Any] = Future()
     try:

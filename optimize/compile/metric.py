@@ -272,11 +272,11 @@ def _verdict_feedback(judged: Judged, cut: float) -> str:
             share = to_probability(pred.logit - cut)
             sure = f", support {share:.2f} (supported from .50)"
         parts = [f"{outcome}: the verdict was {pred.verdict}{sure};"]
-    said = "supports all of it" if gold.supported else "does not support all of it"
+    verdict = "supports all of it" if gold.supported else "does not support all of it"
     finer = ""
     if gold.person not in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED):
         finer = f" ({gold.person})"
-    parts.append(f"people say the context {said}{finer}.")
+    parts.append(f"people say the context {verdict}{finer}.")
     if gold.reason:
         parts.append(f"Their reason: {gold.reason}")
     indexed = index_context(as_chunks(gold.context), gold.question)
@@ -324,7 +324,9 @@ def _extraction_feedback(gold: dspy.Example, pred: Any) -> str:
         "Several of theirs in one": merged,
         "Divided, one of theirs": split,
     }
-    said = [f"{what}: {'; '.join(texts)}." for what, texts in faults.items() if texts]
-    if not said:
+    sentences = [
+        f"{what}: {'; '.join(texts)}." for what, texts in faults.items() if texts
+    ]
+    if not sentences:
         return "Right: these are the statements that people wrote."
-    return f"People wrote: {'; '.join(gold.people)}. {' '.join(said)}"
+    return f"People wrote: {'; '.join(gold.people)}. {' '.join(sentences)}"

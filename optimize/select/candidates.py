@@ -96,7 +96,7 @@ def candidates(
     judge, answers = Judge(NO_LM), without_lm(pool)
     lexical = fit_judge(judge, answers, "features", fold_of, point)
     default = fit_judge(judge, answers, "default", fold_of, point)
-    made = [
+    tried = [
         _without_lm(LEXICAL, "lexical features, no LM", lexical, "features"),
         _without_lm(
             "lexical, default",
@@ -108,12 +108,12 @@ def candidates(
     faults = []
     for asked in replies.values():
         try:
-            made += _of_variant(asked, lexical, fold_of, point)
+            tried += _of_variant(asked, lexical, fold_of, point)
         except InputError as exc:
             faults.append(f"{asked.variant.name}: {exc}")
     if len(faults) == len(replies):
         raise InputError(faults[0])
-    return made
+    return tried
 
 
 def _without_lm(
@@ -140,7 +140,7 @@ def _of_variant(
     if as_shipped and default_classifier(judge.lm_name, judge.config) is not None:
         fitted["default"] = fit_judge(judge, answers, "default", fold_of, point)
     gain = _gain(asked, fitted["lm"], fold_of)
-    made = []
+    tried = []
     for method, one in fitted.items():
         texts = {"name": variant.name, "description": variant.description}
         name, description = (text.format(**texts) for text in _OF_VARIANT[method])
@@ -149,8 +149,8 @@ def _of_variant(
             update["gain"] = gain
         unmeasured = variant.model_copy(update=update)
         result = measure_judge(unmeasured, one.answers, one.judge)
-        made.append(Candidate(result, one.judge, asked, method))
-    return made
+        tried.append(Candidate(result, one.judge, asked, method))
+    return tried
 
 
 def _gain(

@@ -213,16 +213,16 @@ class Benchmark:
             for i, row in enumerate(rows):
                 if self.log.has(set=place, prompt=prompt, i=i):
                     continue
-                said = judge.program.verify(**row.inputs())
+                prediction = judge.program.verify(**row.inputs())
                 self.log.add(
                     set=place,
                     prompt=prompt,
                     i=i,
                     source=hash_of(row.context),
                     supported=row.supported,
-                    logit=said.get("logit"),
+                    logit=prediction.get("logit"),
                     gold=list(row.supporting_chunk_ids),
-                    cited=list(said.get("supporting_chunk_ids") or []),
+                    cited=list(prediction.get("supporting_chunk_ids") or []),
                 )
 
     def _ask_answers(
@@ -233,9 +233,11 @@ class Benchmark:
             for i, row in enumerate(rows):
                 if self.log.has(set=place, prompt=prompt, i=i):
                     continue
-                said = judge.program(**row.inputs())
-                logits = [v.logit for v in said.raw_verdicts if v.logit is not None]
-                texts = [Statement(text=text) for text in said.statements]
+                prediction = judge.program(**row.inputs())
+                logits = [
+                    v.logit for v in prediction.raw_verdicts if v.logit is not None
+                ]
+                texts = [Statement(text=text) for text in prediction.statements]
                 self.log.add(
                     set=place,
                     prompt=prompt,
