@@ -230,9 +230,9 @@ def import_(
     values: Values = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
+        cli.option(
             "--dry-run",
-            help="Show the first three rows as they would be, and write nothing.",
+            "Show the first three rows as they would be, and write nothing.",
         ),
     ] = False,
 ) -> None:

@@ -18,6 +18,7 @@ from faith_dspy.cli.options import (
     SETTINGS,
     Json,
     drop_stdout,
+    option,
     print_json,
     print_on_any_terminal,
     say,
@@ -56,11 +57,8 @@ def _version(asked: bool) -> None:
 def _global_options(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version",
-            help="Show the version and exit.",
-            callback=_version,
-            is_eager=True,
+        option(
+            "--version", "Show the version and exit.", callback=_version, is_eager=True
         ),
     ] = False,
 ) -> None:

@@ -38,8 +38,8 @@ def _labels_file(value: Path) -> Path:
     return path_of(value)
 
 
-def option(name: str, help: str, metavar: str | None = None, **how: Any) -> Any:
-    """`typer.Option` with its help and its kind of value in a line."""
+def option(name: str, help: str, metavar: str = "", **how: Any) -> Any:
+    """`typer.Option` with its help and its kind of value in a line; a flag has none."""
     return typer.Option(name, help=help, metavar=metavar, **how)
 
 
@@ -88,10 +88,10 @@ JUnit = Annotated[
     Path | None,
     option("--junit", "Also write what was checked, as JUnit's XML for CI.", "FILE"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Json = Annotated[bool, option("--json", "Print JSON instead of a table.")]
 Details = Annotated[
     bool,
-    typer.Option("--details", help="Also print everything else that was measured."),
+    option("--details", "Also print everything else that was measured."),
 ]
 TrackingURI = Annotated[
     str | None,
