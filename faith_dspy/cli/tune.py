@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -194,6 +197,40 @@ def pages(page: str, tracking_uri: str | None) -> str:
         else "faith-dspy ui"
     )
     return f"{ui}, then {page}" if page.startswith(UI) else page
+
+
+@study.command("list")
+def list_studies(
+    tracking_uri: cli.TrackingURI = None, as_json: cli.Json = False
+) -> None:
+    """List the studies of an MLflow store, the newest first, finished or not. The ids are what `study show` takes."""
+    from faith_dspy.optimize.tracking.store import study_runs
+    from faith_dspy.report.tables import number, table_of
+
+    entries = [_study_entry(run) for run in study_runs(tracking_uri)]
+    columns: dict[str, Callable[[Any], str]] = {
+        "study": lambda entry: entry["study_id"][:8],
+        "begun (UTC)": lambda entry: entry["begun"][:16].replace("T", " "),
+        "labels": itemgetter("labels"),
+        "status": itemgetter("status"),
+        "champion": lambda entry: entry["champion"] or "",
+        "balanced\naccuracy": lambda entry: number(entry["balanced_accuracy"]),
+    }
+    cli.print_result(as_json, entries, [table_of("Studies", columns, entries)])
+
+
+def _study_entry(run: Any) -> dict[str, Any]:
+    """Return what the list shows of a study's run; its champion is None if it was not finished."""
+    begun = datetime.fromtimestamp(run.info.start_time / 1000, tz=UTC)
+    return {
+        "study_id": run.data.tags["faith_dspy.study_id"],
+        "begun": begun.isoformat(timespec="seconds"),
+        "labels": run.data.params.get("labels_file", ""),
+        "lm": run.data.params.get("lm", ""),
+        "status": run.data.tags.get("status", ""),
+        "champion": run.data.tags.get("champion"),
+        "balanced_accuracy": run.data.metrics.get("test/balanced_accuracy"),
+    }
 
 
 @study.command("show")

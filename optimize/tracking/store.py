@@ -289,6 +289,17 @@ def read_result(client: Any, run_id: str) -> StudyResult:
     return _parse(path, where)
 
 
+def study_runs(tracking_uri: str | None = None) -> Sequence[Any]:
+    """Return the MLflow runs of all studies of a store, the newest first, finished or not.
+
+    ``tracking_uri``: default the `nearest_store`.
+    """
+    client = client_of(tracking_uri, create=False)
+    with mlflow_errors(client.tracking_uri):
+        experiments = client.search_experiments()
+        return _study_runs(client, [e.experiment_id for e in experiments])
+
+
 def last_studies(
     experiment: str, tracking_uri: str | None = None, n: int = 10
 ) -> list[StudyResult]:

@@ -468,6 +468,7 @@ def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
     [
         "study rollback",
         "study show 51d1",
+        "study list",
         "study compare --experiment x",
         "labels pull",
         "ui",

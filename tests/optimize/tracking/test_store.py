@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 from made import rows, study
+from typer.testing import CliRunner
 
+from faith_dspy.cli.main import app
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.tracking.store import (
     client_of,
@@ -27,9 +29,10 @@ def store(tmp_path_factory):
         {"5ad1e0c7": True, "77aa10bc": True, "0b0b0b0b": False}.items()
     ):
         tags = {"faith_dspy.kind": "study", "faith_dspy.study_id": study_id}
-        run = client.create_run(
-            experiment, 1000 + i, tags | ({"champion": "sentence"} if finished else {})
-        )
+        tags |= {"status": "done" if finished else "killed"}
+        if finished:
+            tags["champion"] = "sentence"
+        run = client.create_run(experiment, 1000 + i, tags)
         client.log_param(run.info.run_id, "labels_file", "l.jsonl")
         if finished:
             found = RESULT.model_copy(update={"study_id": study_id})
@@ -75,6 +78,18 @@ def test_the_last_studies_of_an_experiment(store, tmp_path):
         with pytest.raises(InputError, match=said):
             find()
     assert not (tmp_path / "none.db").exists()
+
+
+def test_studies_are_listed(store):
+    """The newest first, the one that was broken off without a champion."""
+    listed = CliRunner().invoke(app, ["study", "list", "--tracking-uri", store])
+    lines = [line.split() for line in listed.output.splitlines() if "l.jsonl" in line]
+    assert [(line[0], line[-2]) for line in lines] == [
+        ("0b0b0b0b", "killed"),
+        ("77aa10bc", "sentence"),
+        ("5ad1e0c7", "sentence"),
+    ]
+    assert "1970-01-01 00:00" in listed.output
 
 
 def test_a_server_that_is_down_is_named(monkeypatch):
