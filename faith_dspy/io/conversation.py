@@ -200,7 +200,8 @@ def _unwrapped(message: Any, role: str = "") -> Any:
     for key in ("message", "content", "data"):
         inner = _mapping(fields.get(key))
         if _role(inner) or (key == "data" and inner and "role" not in fields):
-            return {**fields, "type": None, **inner, **_evidence_beside(message)}
+            wrapper = {**fields, "type": None} if _role(inner) else fields
+            return {**wrapper, **inner, **_evidence_beside(message)}
     has_content = _first(fields, (*_NAMED["blocks"], *_NAMED["content"]))
     if role and has_content and not _role(fields):
         return {**fields, "role": role}

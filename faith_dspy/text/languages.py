@@ -246,7 +246,7 @@ def language_gap(context: str, answer: str) -> str | None:
     function_words = words & word_lists(theirs).function_words
     has_none = n >= _SAYS_LANGUAGE and max(map(len, function_words), default=0) < 2
     if has_none and hits_context[theirs] >= 3 and 2 * len(shared_words) < len(words):
-        return f"the answer is not in {theirs.title()}, as the context is"
+        return f"the answer has no function words of {theirs.title()}, the context's language"
     return None
 
 

@@ -108,6 +108,9 @@ _QUANTITY = (
 _NUMBERS = r"[\^S#]?\d{1,3}(?:\s*(?:[,;–-]|and|&)\s*[\^S#]?\d{1,3}){0,20}"
 _PAGE = r"(?:,?\s*pp?\.?\s*\d{1,4}(?:[–-]\d{1,4})?)?"
 _AUTHOR = r"\p{Lu}[\p{L}'’-]{1,40}"
+_AUTHOR_YEAR = (
+    rf"{_AUTHOR}(?:\s(?:and|&|et\sal\.?)(?:\s{_AUTHOR})?)?,?\s(?:19|20)\d\d[a-z]?"
+)
 _CITATIONS = (
     rf"{_POWER}<sup\b[^<>]{{0,200}}>(?:<a\b[^<>]{{0,200}}>)?\s*\[?[\d,;\s–-]{{1,40}}\]?\s*(?:</a>)?</sup>",
     r"<cite\b[^<>]{0,200}>[\[\]\d,;\s–-]{1,40}</cite>",
@@ -117,7 +120,7 @@ _CITATIONS = (
     r"\[\^[\w-]{1,40}\](?!:)",
     rf"\[(?i:{CITED_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]",
     r"\[[^\[\]\n.]{1,60}\.(?i:pdf|md|html?|docx?|txt|pptx?|xlsx?|csv|json)\b[^\[\]\n]{0,40}\](?!\()",
-    rf"\[{_AUTHOR}(?:(?:\s(?:and|&|et\sal\.?))(?:\s{_AUTHOR})?)?,?\s(?:19|20)\d\d[a-z]?\](?!\()",
+    rf"\[{_AUTHOR_YEAR}\](?!\()|\({_AUTHOR_YEAR}\)",
     rf"\((?i:{CITED_KINDS})(?:\s?:\s?[^()\n]{{1,120}}|[\s_#]{{0,2}}\d{{1,3}}(?:\s?(?:,|;|-|and|&)\s?\d{{1,3}}){{0,9}})\)",
     rf"⁽[{_RAISED}]{{1,3}}⁾",
     rf"(?:(?<=\p{{L}}{{3}})|(?<=[.,;:!?)\"'”’\]])|(?<!\S))[{_RAISED}](?:[{_RAISED},]{{0,11}}[{_RAISED}])?",
@@ -125,7 +128,7 @@ _CITATIONS = (
 CITATION = regex.compile("|".join(_CITATIONS), regex.VERSION1)
 """Citations in an answer, in the forms that models write: ``[1, 2]``, ``[^1]``, ``[[1]](url)``, ``【4†source】``,
 ``(Source: …)``, ``<sup>1</sup>``, ``¹``, ``[doc_1]``, ``[a.pdf, p. 3]``, ``[1 and 2]``, ``[oaicite:1]``,
-``[Smith, 2020]``."""
+``[Smith, 2020]``, ``(Smith et al., 2020)``."""
 _INLINE = (
     "b|i|em|strong|span|u|a|code|mark|sub|sup|font|s|small|del|ins|q|cite|abbr|kbd|tt"
 )
@@ -210,7 +213,8 @@ def tokenize(text: str, language: str) -> list[Token]:
                 words = re.findall(r"\w+", raw.lower())
                 stems = tuple(stem(word, language) for word in words)
                 share = values().fractions[raw.lower()]
-                tokens.append(_value(share, raw, start, stems))
+                is_plural = words[-1].endswith("s")  # “three quarters” is no quarter
+                tokens.append(_value(share, raw, start, () if is_plural else stems))
                 tokens.append(_unit("%", raw, start, language))
             case "paired":
                 negations = values().unspaced_negations

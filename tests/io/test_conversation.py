@@ -655,7 +655,7 @@ FORMATS |= {
     "vercel content and invocations": [U, {"role": "assistant", "content": A, "toolInvocations": [INVOCATION]}],
     "vercel empty parts": [U, {"role": "tool", "content": E}, {"role": "assistant", "content": A, "parts": []}],
     "langchain messages_to_dict": [
-        {"type": "human", "data": {"content": Q, "type": "human"}},
+        {"type": "human", "data": {"content": Q}},
         {"type": "tool", "data": {"content": E, "tool_call_id": "c", "type": "tool"}},
         {"type": "ai", "data": {"content": A, "type": "ai"}},
     ],

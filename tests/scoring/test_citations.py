@@ -157,6 +157,7 @@ FORMS = [  # a marker, the chunks it stands for, what of it stands for none
     ("(Source: EU Directive 3)", (), ("source: eu directive 3",)),
     ("[Source: Handbook 2023]", (), ("source: handbook 2023",)),
     ("[Smith et al., 2020]", (), ("smith et al., 2020",)), ("[other.pdf, p. 3]", (), ("other.pdf, p. 3",)),
+    ("(Smith, 2020)", (), ("smith, 2020",)),
 ]  # fmt: skip
 """A number is a chunk's only where it stands alone, not in the name of a source."""
 

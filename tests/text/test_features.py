@@ -571,6 +571,7 @@ EQUAL_VALUES = [
     ("It has two hundred and fifty rooms.", "It has 250 rooms."), ("It lasts 1,234.50 days.", "It lasts 1234.5 days."),
     ("The ﬁle is new.", "The file is new."), ("Tom &amp; Ann won.", "Tom & Ann won."),
     ("The [kettle](http://x.org) is blue.", "The kettle is blue."), ("- The `kettle` is blue.", "The kettle is blue."),
+    ("It is on the 4th floor.", "It is on the fourth floor."), ("It weighs 2 tonnes.", "It weighs 2,000 kg."),
 ]  # fmt: skip
 UNEQUAL_VALUES = [
     ("It has 2bn users.", "It has 2 million users."), ("It has 5k users.", "It has 500 users."),
@@ -579,6 +580,9 @@ UNEQUAL_VALUES = [
     ("It weighs 5 kg.", "It weighs 5 g."), ("It lasts 90 minutes.", "It lasts 90 hours."),
     ("It fits 64 GB.", "It fits 64 MB."), ("It is 20 °C.", "It is 20 °F."),
     ("It has two hundred and fifty rooms.", "It has two hundred rooms."), ("It is 12 km long.", "It is 12 miles long."),
+    ("It does 100 km/h.", "It does 100 mph."), ("It weighs 100 kg.", "It weighs 100 tonnes."),
+    ("Three quarters of users left.", "A quarter of users left."),
+    ("A quarter of users left.", "Three quarters of users left."),
 ]  # fmt: skip
 
 
