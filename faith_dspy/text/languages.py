@@ -171,7 +171,8 @@ def stem(word: str, language: str) -> str:
     return stemmed
 
 
-_WORDS = regex.compile(r"[\p{L}\p{M}]+")
+_WORDS = regex.compile(r"[\p{L}\p{M}]+(?:(?<=n)['’]t\b)?")
+"""“Aren't” is one word: its “t” alone is a word of French."""
 
 
 def language_of(text: str) -> str:
