@@ -71,7 +71,7 @@ test-all: needs $(VENV)/.peers ## all other tests: browser, Spark, PostgreSQL, s
 	@$(PYTEST) -m 'all and lm'
 
 needs:
-	@$(PYTHON) tests/needs.py
+	@$(PYTHON) tests/support/needs.py
 
 benchmark: $(VENV)/.peers ## judges beside each other on one model: RAGAS, DeepEval, MLflow, ours (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.benchmarks.compare

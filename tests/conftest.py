@@ -5,8 +5,9 @@ import sys
 import tempfile
 
 import pytest
-from chat_server import ChatServer
-from chromium import browser as browser
+
+from tests.support.chat_server import ChatServer
+from tests.support.chromium import browser as browser
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
 # Replies of other runs are not ours: a port comes back, and with it what another endpoint said there.

@@ -4,12 +4,12 @@ from itertools import product
 
 import dspy
 import pytest
-from decision_server import KEY, DecisionServer, statement_of
 from dspy.experimental import Choice, TypeSafe
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm.make import make_lm
+from tests.support.decision_server import KEY, DecisionServer, statement_of
 
 CONTEXT = [
     "Lamps <|im_end|> can be returned within 30 days.",

@@ -2,37 +2,16 @@ import shutil
 
 import dspy
 import pytest
-from test_export import edit, reference_of
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ArtifactError, ConfigError
 from faith_dspy.export import save_judge
 from faith_dspy.lm.make import make_lm
 from faith_dspy.schema import Unscored
-from faith_dspy.scoring.classifier import (
-    AnswerClassifier,
-    Classifier,
-    StatementClassifier,
-)
+from tests.support.classifiers import CLEAR, OPEN, WORDS, WRONG
+from tests.support.exports import edit, reference_of
 
-CONTEXT = ["The kettle is blue."]
-CLEAR = "The kettle is blue."  # no novel word: log-odds 3, probability .953
-WRONG = "Zebras juggle pineapples."  # all novel: log-odds 3 - 6 = -3, probability .047
-OPEN = "The blue kettle juggles pineapples."  # 2 of 4: log-odds 3 - 6/2 = 0, probability .5
-WORDS = Classifier(
-    statement=StatementClassifier(
-        names=("novel_words",),
-        means=(0.0,),
-        scales=(1.0,),
-        weights=(-6.0,),
-        intercept=3.0,
-    ),
-    answer=AnswerClassifier(
-        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
-    ),
-    threshold=0.5,
-    review_range=(0.2, 0.8),
-)
+CONTEXT = [CLEAR]
 
 
 @pytest.fixture

@@ -1,37 +1,23 @@
 import json
 import random
 import shutil
-from contextlib import suppress
 
 import dspy
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
 from faith_dspy.errors import ArtifactError, ConfigError, FaithDspyError, InputError
-from faith_dspy.export import FORMAT_VERSION, _sha256, save_judge
-from faith_dspy.io.inputs import AnswerInput, as_chunks
+from faith_dspy.export import FORMAT_VERSION, save_judge
 from faith_dspy.lm.make import make_lm
-from faith_dspy.scoring.classifier import (
-    AnswerClassifier,
-    Classifier,
-    StatementClassifier,
-)
+from tests.support.classifiers import by_weakest, linear
+from tests.support.exports import edit, read, reference_of, seal
 
 KEY = "sk-verysecret-0123456789"
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres."]
 ANSWER = "The kettle is blue. It holds 2 litres."
 YES = {"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
-HEAD = Classifier(
-    statement=StatementClassifier(
-        names=("lm", "novel_number_count"),
-        means=(0.1, 0.2),
-        scales=(1.5, 1),
-        weights=(1, -0.5),
-        intercept=0.3,
-    ),
-    answer=AnswerClassifier(
-        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
-    ),
+HEAD = by_weakest(
+    linear({"lm": 1, "novel_number_count": -0.5}, 0.3, (0.1, 0.2), (1.5, 1)),
     threshold=0.4,
 )
 DEMO = {
@@ -58,46 +44,14 @@ def tuned(judge_at):
     return judge, server
 
 
-def reference_of(judge, context=CONTEXT, *answers):
-    """What is stored of answers: all but the judgments on them."""
-    chunks = as_chunks(context)
-    return [
-        (None, chunks, a, judge.judge_input(AnswerInput.make(None, chunks, a))[0])
-        for a in answers or [ANSWER]
-    ]
-
-
 @pytest.fixture
 def exported(tuned, tmp_path):
     """The folder of that judge, with one reference judgment."""
     judge, _ = tuned
-    save_judge(judge, tmp_path / "judge", reference=reference_of(judge))
+    save_judge(
+        judge, tmp_path / "judge", reference=reference_of(judge, CONTEXT, ANSWER)
+    )
     return tmp_path / "judge"
-
-
-def read(folder, name="judge"):
-    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def seal(folder, **documents):
-    """Write what was changed, `judge` or `program`, with the hash that fits as far as there is any."""
-    for name, document in documents.items():
-        (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
-    judge, program = read(folder), read(folder, "program")
-    following = folder / "escalate_to"
-    with suppress(UnicodeEncodeError):
-        judge["sha256"] = _sha256(
-            judge, program, seal(following) if following.is_dir() else None
-        )
-        (folder / "judge.json").write_text(json.dumps(judge), encoding="utf-8")
-        return judge["sha256"]
-
-
-def edit(folder, change):
-    """Change judge.json as somebody would who knows about its SHA-256."""
-    document = read(folder)
-    change(document)
-    seal(folder, judge=document)
 
 
 def contents(folder):
@@ -461,5 +415,10 @@ def test_a_half_written_export_is_none(tuned, exported, monkeypatch):
     for files in range(3):
         room[:] = [None] * files
         with pytest.raises(FaithDspyError, match="cannot be written"):
-            save_judge(judge, exported, card="new", reference=reference_of(judge))
+            save_judge(
+                judge,
+                exported,
+                card="new",
+                reference=reference_of(judge, CONTEXT, ANSWER),
+            )
         assert contents(exported) == before

@@ -2,21 +2,17 @@
 
 import pandas as pd
 import pytest
-from test_study import labels
 
 import faith_dspy
 from faith_dspy import Judge, load_judge
 from faith_dspy.eval_sets.catalog import load
+from tests.support.chat_server import ChatServer, yes_or_no
+from tests.support.studies import labels
 
 
 def says(asked):
     """An LM that tells whose death the context speaks of."""
-    p = (
-        0.1
-        if "died" in asked["messages"][-1]["content"].partition("Statement:")[2]
-        else 0.9
-    )
-    return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+    return yes_or_no(0.1 if "died" in ChatServer.statement(asked) else 0.9)
 
 
 def as_frame(path):

@@ -14,8 +14,8 @@ import typer
 from faith_dspy import Judge
 from faith_dspy.cli.main import app
 from faith_dspy.io.labels import read_labels
+from tests.support.documents import README, ROOT, blocks, text_of
 
-ROOT = Path(__file__).parents[1]
 FOLDERS = (
     "",
     "faith_dspy",
@@ -32,18 +32,7 @@ DOCUMENTS = sorted(
     # They speak of names that are gone.
     if not path.name.startswith(("CHANGELOG", "LOG"))
 )
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 every_document = pytest.mark.parametrize("document", DOCUMENTS)
-
-
-def text_of(document):
-    return (ROOT / document).read_text(encoding="utf-8")
-
-
-def blocks(text, language=""):
-    """What stands in the fenced blocks of a language."""
-    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
-    return [code for name, code in found if name == language]
 
 
 def commands(document):

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from recorded import knowing, labels
 
 from faith_dspy.errors import redact_secrets
+from tests.support.studies import knowing, labels
 
 KEY, PASSWORD, QUERY, DOTENV = (
     "sk-planted-1f3a5c7e9b",

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -46,11 +45,9 @@ from faith_dspy.program.signatures import ExtractStatements
 from faith_dspy.report.tables import estimate, points
 from faith_dspy.schema import Statement
 from faith_dspy.scoring.statistics import by_source, weighted_auroc
+from tests.support.chat_server import ChatServer
 
 from .log import Log
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from chat_server import ChatServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,11 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
-
-from chat_server import ChatServer
-
 from faith_dspy.eval_sets.catalog import load
+from tests.support.chat_server import ChatServer, yes_or_no
 
 LM = "openai/gpt-4o-mini"
 TUNE = f"--lm {LM} --variants answer,sentence"
@@ -38,18 +35,6 @@ COMMANDS = (
 )
 
 
-class Hosted(ChatServer):
-    """A scripted server that counts tokens by the length of what is asked and said."""
-
-    def completion(self, asked):
-        """The reply, with a token for four characters; nothing comes from a cache."""
-        reply = super().completion(asked)
-        prompt = sum(len(m["content"]) for m in asked["messages"]) // 4
-        said = 1 + len(reply["choices"][0]["message"]["content"]) // 4
-        usage = {"prompt_tokens": prompt, "completion_tokens": said}
-        return reply | {"usage": usage | {"total_tokens": prompt + said}}
-
-
 def right_about_most(examples):
     """A reply to each statement: the label's probability, on the wrong side of .5 for one in six."""
     supported = {e.answer: e.label for e in examples}
@@ -60,8 +45,7 @@ def right_about_most(examples):
         statement = ChatServer.statement(asked)
         noise = random.Random(statement).gauss(1.5, 1.5)
         log_odds = noise if supported.get(statement, True) else -noise
-        p = 1 / (1 + math.exp(-log_odds))
-        return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+        return yes_or_no(1 / (1 + math.exp(-log_odds)))
 
     return says
 
@@ -87,9 +71,8 @@ def main():
     for name, wanted in parts.items():
         part = [e for e in examples if e.group_key in wanted]
         write_csv(folder / f"{name}.csv", part)
-    server = Hosted(
-        says=right_about_most(examples), models=[{"id": LM.partition("/")[2]}]
-    )
+    models = [{"id": LM.partition("/")[2]}]
+    server = ChatServer(right_about_most(examples), models, characters_per_token=4)
     bin_folder = Path(sys.executable).parent
     env = os.environ | {
         "OPENAI_API_KEY": "none",

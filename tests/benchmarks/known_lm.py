@@ -11,7 +11,7 @@ from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import Statement
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.text.sentences import carries_statement, sentence_texts
-from tests.chat_server import ChatServer
+from tests.support.chat_server import ChatServer
 
 SPREAD = 1.5
 """Standard deviation of an answer's log-odds among those of one label."""
@@ -62,7 +62,9 @@ class KnownLM(ChatServer):
     """
 
     def __init__(self, labelled, auroc, *, offset=0.0, probabilities=True, seed=0):
-        super().__init__(says=self._reply, models=[])
+        super().__init__(
+            self._reply, models=[], characters_per_token=CHARACTERS_PER_TOKEN
+        )
         self.tells = probabilities
         self.seed = seed
         self.offset = offset
@@ -195,17 +197,6 @@ class KnownLM(ChatServer):
             tokens += [(entry, {"{": 1.0}), (label, top), ('"}, ', {'"': 1.0})]
         tokens[-1] = ('"}]}', {'"': 1.0})
         return {"text": "", "tokens": tokens}
-
-    def completion(self, asked):
-        """The reply, with a usage by the length of its text; nothing is cached."""
-        body = super().completion(asked)
-        written = body["choices"][0]["message"]["content"]
-        read = sum(len(message["content"]) for message in asked["messages"])
-        usage = {
-            "prompt_tokens": read // CHARACTERS_PER_TOKEN,
-            "completion_tokens": 1 + len(written) // CHARACTERS_PER_TOKEN,
-        }
-        return body | {"usage": usage | {"total_tokens": sum(usage.values())}}
 
 
 def _plain(text):

@@ -5,18 +5,14 @@ here. Needs Chromium.
 """
 
 import re
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
-
-from chat_server import ChatServer
-from chromium import Browser
-
 from faith_dspy import Judge
 from faith_dspy.report.judgment import write_html
+from tests.support.chat_server import ChatServer
+from tests.support.chromium import Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "notebooks" / "images"
 PICTURES = {

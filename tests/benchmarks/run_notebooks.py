@@ -278,8 +278,7 @@ def main():
     os.chdir(tempfile.mkdtemp(prefix="notebooks-"))
     sys.modules["IPython.display"] = SimpleNamespace(HTML=HTML)
     if asked.words:
-        sys.path.append(str(Path(__file__).parents[1]))
-        from chat_server import ChatServer
+        from tests.support.chat_server import ChatServer
 
         os.environ |= {
             "OPENAI_API_KEY": "none",

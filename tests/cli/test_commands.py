@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made import rows, study
 from typer.main import get_command
 
 from faith_dspy.cli import app, main
@@ -15,6 +14,7 @@ from faith_dspy.cli.tune import pages
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key, read_labels
+from tests.support.results import rows, study
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {"It is blue.": 0.9, "It holds much.": 0.4, "It is red.": 0.2, "It is new.": 0.3}

@@ -6,7 +6,7 @@ import re
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.chat_server import ChatServer
+from tests.support.chat_server import ChatServer
 
 HERE = Path(__file__).parent
 EXPORTS = HERE.parent / "benchmarks" / "champions"

@@ -2,7 +2,8 @@ import os
 import re
 
 import pytest
-from cases import LABELS
+
+from tests.support.cases import LABELS
 
 os.environ["RAGAS_DO_NOT_TRACK"] = (
     "true"  # before either is imported: tests ask nobody on the network
@@ -70,11 +71,10 @@ def dspy_lm():
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory):
     """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
-    from made import rows, study
-
     from faith_dspy import Judge
     from faith_dspy.optimize.tracking.registry import register
     from faith_dspy.optimize.tracking.store import client_of, connect
+    from tests.support.results import rows, study
 
     folder = tmp_path_factory.mktemp("registry")
     Judge("openai/tiny", granularity="sentence").save(folder / "judge")

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cases import CASES, CONTEXT, QUESTION
 
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations import adapters, axion, continuous_eval, rag_evals
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.scoring.classifier import default_classifiers
+from tests.support.cases import CASES, CONTEXT, QUESTION
 
 pytest.importorskip("ragas")
 pytest.importorskip("strands_evals")

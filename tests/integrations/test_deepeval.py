@@ -4,13 +4,13 @@ import pytest
 
 pytest.importorskip("deepeval")
 
-from cases import CONTEXT, ICELAND, LANDED, WALKED
 from deepeval import assert_test, evaluate
 from deepeval.evaluate import CacheConfig, DisplayConfig
 from deepeval.test_case import LLMTestCase
 
 from faith_dspy import JudgeConfig
 from faith_dspy.integrations.deepeval import FaithfulnessMetric
+from tests.support.cases import CONTEXT, ICELAND, LANDED, WALKED
 
 pytestmark = pytest.mark.all
 

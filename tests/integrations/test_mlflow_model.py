@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import mlflow
 import pytest
-from recorded import free_port, serving
 
 from faith_dspy import Judge, Judgment, load_judge
 from faith_dspy.integrations.mlflow_model import (
@@ -17,6 +16,7 @@ from faith_dspy.integrations.mlflow_model import (
     judge_rows,
 )
 from faith_dspy.schema import Usage
+from tests.support.studies import free_port, serving
 
 KEY = "sk-test-8c21f5e0aa"
 CONTEXT = ["The kettle is blue."]

@@ -4,11 +4,11 @@ import pytest
 
 pytest.importorskip("ragas")
 
-from cases import CONTEXT, ICELAND, LANDED, WALKED
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
+from tests.support.cases import CONTEXT, ICELAND, LANDED, WALKED
 
 pytestmark = pytest.mark.all
 ROW = {

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from needs import JAVA
+
+from tests.support.needs import JAVA
 
 pytest.importorskip("pyspark")
 if JAVA is None:

@@ -5,7 +5,6 @@ import pytest
 
 pytest.importorskip("strands_evals")
 
-from cases import CONTEXT, WALKED
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -20,6 +19,7 @@ from faith_dspy.errors import ConfigError
 from faith_dspy.integrations import otel
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.integrations.strands import DEFAULTS, FaithfulnessEvaluator, records
+from tests.support.cases import CONTEXT, WALKED
 
 pytestmark = pytest.mark.all
 

@@ -6,12 +6,12 @@ import threading
 from http.server import ThreadingHTTPServer
 
 import pytest
-from chat_server import JsonHandler
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import LMUnavailableError
 from faith_dspy.lm import metered
 from faith_dspy.lm.make import make_lm
+from tests.support.chat_server import JsonHandler
 
 CONTEXT = ["The kettle is blue."]
 

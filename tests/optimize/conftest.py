@@ -2,10 +2,10 @@ import shutil
 
 import mlflow
 import pytest
-from chat_server import ChatServer
-from recorded import knowing, recorded_study
 
 from faith_dspy.optimize.tracking.store import connect
+from tests.support.chat_server import ChatServer
+from tests.support.studies import knowing, recorded_study
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import mlflow
 import pytest
 from mlflow.entities import AssessmentSource
 from mlflow.genai.judges import make_judge
-from recorded import knowing, labels
 
 from faith_dspy import load_judge
 from faith_dspy.errors import InputError
@@ -12,6 +11,7 @@ from faith_dspy.integrations.mlflow import FaithfulnessScorer
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.align import FaithfulnessAlignment
 from faith_dspy.optimize.tracking import study_run
+from tests.support.studies import knowing, labels
 
 
 @pytest.fixture

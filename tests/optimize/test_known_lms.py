@@ -4,7 +4,6 @@ from contextlib import closing
 from statistics import mean
 
 import pytest
-from recorded import Quiet, Record
 
 from faith_dspy import load_judge
 from faith_dspy.optimize.plan import Options
@@ -21,6 +20,7 @@ from tests.benchmarks.known_lms import (
     synthetic,
 )
 from tests.benchmarks.studied import unasked_answers, with_sources
+from tests.support.studies import Quiet, Record
 
 STRONG, WEAK = (
     Strength(f"{auroc}", "openai/gpt-4o-mini", auroc, 0.0, True)

@@ -9,6 +9,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.stress import PERTURBATIONS, attacks, inject, stress
 from faith_dspy.scoring.statistics import Estimate
+from tests.support.chat_server import yes_or_no
 
 
 def row(name, faithful, answer, *context):
@@ -52,8 +53,7 @@ def by_words(asked):
     """A judge that only counts words: support is every word of four letters and every number being in the document."""
     document, _, rest = asked["messages"][-1]["content"].rpartition("Statement:")
     words = re.findall(r"\w{4,}", rest.partition("\n\n")[0].casefold())
-    p = 0.9 if all(w in document.casefold() for w in words) else 0.1
-    return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+    return yes_or_no(0.9 if all(w in document.casefold() for w in words) else 0.1)
 
 
 def test_what_a_counter_of_words_catches(judge_at):

@@ -8,8 +8,6 @@ import zlib
 from contextlib import closing
 
 import pytest
-from decision_server import KEY, DecisionServer, statement_of
-from recorded import CITIES, Quiet, Record, knowing, labels, quick_study
 
 from faith_dspy import load_judge, tune
 from faith_dspy.errors import (
@@ -26,6 +24,9 @@ from faith_dspy.optimize.stress import StressReport
 from faith_dspy.optimize.study import run, study_id
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.scoring.statistics import wilson
+from tests.support.chat_server import ChatServer, yes_or_no
+from tests.support.decision_server import KEY, DecisionServer, statement_of
+from tests.support.studies import CITIES, Quiet, Record, knowing, labels, quick_study
 
 
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
@@ -119,11 +120,7 @@ def test_a_good_lm_wins_by_its_answers(tmp_path, chat_server):
     """Words tell nothing apart here and the LM does: a judge that asks it is exported, whatever it costs."""
 
     def good(asked):
-        false = (
-            "mayor died" in asked["messages"][-1]["content"].partition("Statement:")[2]
-        )
-        p = 0.1 if false else 0.9
-        return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+        return yes_or_no(0.1 if "mayor died" in ChatServer.statement(asked) else 0.9)
 
     result = quick_study(tmp_path, chat_server(says=good), "sentence", swapped=True)
     assert result.tested("champion").lm_share == 1.0

@@ -14,20 +14,11 @@ from faith_dspy.scoring.classifier import (
     to_logit,
     to_probability,
 )
+from tests.support.classifiers import linear
 
-STATEMENT = StatementClassifier(
-    names=("novel_run", "lm"),
-    means=(0.5, 1.0),
-    scales=(0.25, 2.0),
-    weights=(-0.5, 1.5),
-    intercept=0.25,
-)
-ANSWER = AnswerClassifier(
-    names=AGGREGATES,
-    means=(0.0,) * 4,
-    scales=(1.0,) * 4,
-    weights=(0.4, 0.3, 0.2, 0.1),
-    intercept=-1.0,
+STATEMENT = linear({"novel_run": -0.5, "lm": 1.5}, 0.25, (0.5, 1.0), (0.25, 2.0))
+ANSWER = linear(
+    dict(zip(AGGREGATES, (0.4, 0.3, 0.2, 0.1), strict=True)), -1.0, of=AnswerClassifier
 )
 HEAD = Classifier(
     statement=STATEMENT, answer=ANSWER, threshold=0.1 + 0.2, statement_threshold=1 / 3

@@ -8,11 +8,6 @@ from faith_dspy import Chunk, JudgeConfig, Judgment, Unscored, Verdict
 from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import RawJudgment, RawVerdict, Usage
-from faith_dspy.scoring.classifier import (
-    AnswerClassifier,
-    Classifier,
-    StatementClassifier,
-)
 from faith_dspy.scoring.score import (
     LEVELS,
     early_judgment,
@@ -20,6 +15,7 @@ from faith_dspy.scoring.score import (
     score,
     score_answer,
 )
+from tests.support.classifiers import by_weakest, linear
 
 FULL, PART, NONE, CONTRA, _ = Verdict
 CONTEXT = (Chunk(id=0, text="The kettle is blue."), Chunk(id=1, text="The lid is red."))
@@ -41,16 +37,7 @@ def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
 
 
 # logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
-HEAD = Classifier(
-    statement=StatementClassifier(
-        names=("lm",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
-    ),
-    answer=AnswerClassifier(
-        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
-    ),
-    threshold=0.6,
-    statement_threshold=0.7,
-)
+HEAD = by_weakest(linear({"lm": 1.0}), threshold=0.6, statement_threshold=0.7)
 
 
 @pytest.mark.parametrize(
@@ -411,13 +398,7 @@ def test_ranking_falls_back():
 
 def test_signals_shown_are_those_that_count():
     said = raw_verdict(FULL, logit=2.0)
-    words = StatementClassifier(
-        names=("admits_gap", "no_more"),
-        means=(0.0, 0.0),
-        scales=(1.0, 1.0),
-        weights=(1.0, 1.0),
-        intercept=0.0,
-    )
+    words = linear({"admits_gap": 1.0, "no_more": 1.0})
     by_words = judged(
         said, classifier=HEAD.model_copy(update={"statement": words})
     ).statements[0]

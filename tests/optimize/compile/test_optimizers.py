@@ -10,7 +10,6 @@ from pathlib import Path
 
 import dspy
 import pytest
-from decision_server import KEY, DecisionServer, statement_of
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
@@ -33,6 +32,8 @@ from faith_dspy.optimize.compile.optimizers import (
 )
 from faith_dspy.optimize.compile.proposals import FORM, RULES, Halves
 from faith_dspy.optimize.plan import Variant
+from tests.support.chat_server import yes_or_no
+from tests.support.decision_server import KEY, DecisionServer, statement_of
 
 EFFORT = Effort(demos=2, candidates=2, compare_on=12, metric_calls=60)
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
@@ -84,7 +85,7 @@ def verdicts(better=told_better):
         p = 0.7 + noise
         if "medal" in statement:
             p = 0.1 if better(asked) else 0.75 - noise
-        label = {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+        label = yes_or_no(p)
         if "First think" not in text:
             return label
         said = [("Why: I looked.\nVerdict:", {}), (f" {label['text']}", {})]

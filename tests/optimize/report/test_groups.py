@@ -1,7 +1,6 @@
-from made import rows as answers
-
 from faith_dspy.optimize.report.tables import by_group
 from faith_dspy.schema import Chunk
+from tests.support.results import rows as answers
 
 
 def rows(

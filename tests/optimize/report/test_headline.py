@@ -1,8 +1,6 @@
 import re
 
 import pytest
-from made import agreement, judge, rows, study
-from test_readme import README, blocks
 
 from faith_dspy.optimize.classifier.fitting import BALANCED
 from faith_dspy.optimize.report.headline import (
@@ -22,6 +20,8 @@ from faith_dspy.optimize.results import (
     Difference,
 )
 from faith_dspy.scoring.statistics import Estimate
+from tests.support.documents import README, blocks
+from tests.support.results import agreement, judge, rows, study
 
 HALF = [True] * 20 + [False] * 20
 

@@ -1,11 +1,10 @@
 import re
 
-from made import judge, rows
-from made import study as made
-
 from faith_dspy.optimize.report.pages import flips, write_learned
 from faith_dspy.optimize.results import word_diff
 from faith_dspy.schema import Chunk, StatementVerdict, Verdict
+from tests.support.results import judge, rows
+from tests.support.results import study as made
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
 """A text that would break a page that does not escape it."""

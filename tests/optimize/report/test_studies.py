@@ -1,9 +1,9 @@
 import pytest
-from made import rows
-from made import study as made
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.report.tables import compare_studies, studies_tables
+from tests.support.results import rows
+from tests.support.results import study as made
 
 
 def study(study_id, right=20, prefix="a", **more):

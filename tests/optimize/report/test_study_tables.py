@@ -2,7 +2,6 @@ import io
 import re
 
 import pytest
-from made import rows
 from rich.console import Console
 
 from faith_dspy.optimize.report.pages import card, links, variant_markdown
@@ -25,6 +24,7 @@ from faith_dspy.optimize.results import CHEAPER
 from faith_dspy.report.tables import number, points, terminal
 from faith_dspy.scoring.agreement import EvidenceAgreement
 from faith_dspy.scoring.statistics import Estimate
+from tests.support.results import rows
 
 
 @pytest.fixture

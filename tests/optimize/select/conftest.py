@@ -1,5 +1,6 @@
 import pytest
-from recorded import CITIES, labels
+
+from tests.support.studies import CITIES, labels
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from test_escalation import CLEAR, OPEN, WORDS
 
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError, InputError
@@ -18,6 +17,7 @@ from faith_dspy.optimize.select.candidates import (
 )
 from faith_dspy.optimize.select.champion import choose
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, Unscored, Verdict
+from tests.support.classifiers import CLEAR, OPEN, WORDS
 
 COLOURS = ("blue", "green", "red", "white", "black")
 

@@ -1,11 +1,11 @@
 import pytest
-from made import judge as measured
-from made import rows
 
 from faith_dspy.optimize.results import costs
 from faith_dspy.optimize.select.candidates import Candidate
 from faith_dspy.optimize.select.champion import choose, difference, not_inferior, score
 from faith_dspy.schema import Usage
+from tests.support.results import judge as measured
+from tests.support.results import rows
 
 LABELS = [i % 2 == 0 for i in range(400)]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from recorded import free_port, log_study, serving
 
 from faith_dspy.optimize.tracking.store import connect
+from tests.support.studies import free_port, log_study, serving
 
 pytestmark = pytest.mark.all
 ROOT = Path(__file__).parents[3]

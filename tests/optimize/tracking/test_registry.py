@@ -2,12 +2,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from made import judge, rows, study
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.tracking.registry import decide_promotion, register, rollback
 from faith_dspy.optimize.tracking.store import client_of, connect
+from tests.support.results import judge, rows, study
 
 RIGHT = rows([0.9, 0.1] * 20)
 WRONG = rows([0.1, 0.9] * 20)

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from recorded import free_port, serving
 
 from faith_dspy.optimize.tracking.review import queue_answers, read_reviews
 from faith_dspy.optimize.tracking.store import connect
+from tests.support.studies import free_port, serving
 
 pytestmark = pytest.mark.all
 QUIET = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');"

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-from made import rows, study
 from typer.testing import CliRunner
 
 from faith_dspy.cli.main import app
@@ -12,6 +11,7 @@ from faith_dspy.optimize.tracking.store import (
     nearest_store,
     read_study,
 )
+from tests.support.results import rows, study
 
 RESULT = study(rows([0.9, 0.1] * 3))
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from needs import POSTGRESQL
-from recorded import free_port, log_study, serving
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.tracking.store import connect, read_study
+from tests.support.needs import POSTGRESQL
+from tests.support.studies import free_port, log_study, serving
 
 
 @contextmanager

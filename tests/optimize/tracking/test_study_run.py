@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import mlflow
 import pytest
-from recorded import log_study
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
@@ -20,6 +19,7 @@ from faith_dspy.optimize.tracking.study_run import (
     log_study_traces,
 )
 from faith_dspy.schema import Judgment, Unscored, Usage
+from tests.support.studies import log_study
 
 YES = {True: "yes", False: "no"}
 

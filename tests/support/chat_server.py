@@ -10,6 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 
 
+def yes_or_no(p):
+    """A reply of one token, “Yes” with this probability."""
+    return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+
 class JsonHandler(BaseHTTPRequestHandler):
     """Replies in JSON, and logs nothing."""
 
@@ -35,16 +40,16 @@ class ChatServer:
     (probabilities of the first token, or in ``tokens`` the whole reply as pairs of token and probabilities),
     ``status``, ``headers`` and ``delay`` where they matter; or with ``body``, the JSON of the whole reply, or an
     iterable of bytes that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement that
-    is not in it, the endpoint knows nothing and fails.
+    is not in it, the endpoint knows nothing and fails. ``characters_per_token``: it counts tokens by the length of
+    texts; else a call takes 100 prompt tokens, 60 of them cached, and 5 output tokens.
     """
 
-    def __init__(self, says="Yes", models=None, yes=None):
+    def __init__(self, says="Yes", models=None, yes=None, characters_per_token=None):
         self.says = self._yes(yes) if yes is not None else says
-        self.tells = (
-            True  # whether it tells token probabilities when it is asked for them
-        )
+        self.tells = True  # token probabilities, when it is asked for them
         self.refuses = False  # whether it refuses a request that asks for them
         self.models = [{"id": "tiny"}] if models is None else models
+        self.characters_per_token = characters_per_token
         self.unlisted = set()
         self.status = 200
         self.error = "no"
@@ -127,12 +132,11 @@ class ChatServer:
                     "status": 500,
                     "text": f"nothing recorded for {self.statement(asked)!r}",
                 }
-            return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+            return yes_or_no(p)
 
         return say
 
     def completion(self, asked):
-        """What it answers: 100 prompt tokens, 60 of them cached, 5 output tokens."""
         said = asked["said"]
         told = said.get("tokens") or [
             (said["text"], said.get("top", {said["text"]: math.exp(-0.1)}))
@@ -150,14 +154,25 @@ class ChatServer:
             if asked.get("logprobs") and self.tells
             else None,
         }
-        usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
         return {
             "id": f"chatcmpl-{len(self.requests)}-{self.http.server_port}",
             "object": "chat.completion",
             "created": 1,
             "model": asked["model"],
             "choices": [choice],
-            "usage": usage | {"prompt_tokens_details": {"cached_tokens": 60}},
+            "usage": self._usage(asked["messages"], text),
+        }
+
+    def _usage(self, messages, reply):
+        read, written, cached = 100, 5, 60
+        if self.characters_per_token:
+            read = sum(len(m["content"]) for m in messages) // self.characters_per_token
+            written, cached = 1 + len(reply) // self.characters_per_token, 0
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+            "prompt_tokens_details": {"cached_tokens": cached},
         }
 
     def close(self):

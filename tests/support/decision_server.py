@@ -4,7 +4,7 @@ import json
 import threading
 from http.server import ThreadingHTTPServer
 
-from chat_server import JsonHandler
+from tests.support.chat_server import JsonHandler
 
 KEY = "ts-key-1f3a5c7e"
 

@@ -1,7 +1,7 @@
 """What `make test-all` needs of the machine, and whether it is there.
 
-python tests/needs.py              says so
-python tests/needs.py --packages   names Debian's packages of what is missing
+python tests/support/needs.py              says so
+python tests/support/needs.py --packages   names Debian's packages of what is missing
 """
 
 import os

@@ -17,6 +17,7 @@ from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.study import run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
+from tests.support.chat_server import yes_or_no
 
 CITIES = (
     "Arlen",
@@ -84,7 +85,7 @@ def knowing(asked):
         told in text.partition("Statement:")[2] for told in ("medal", "mayor died")
     )
     p = 0.25 + noise if false else 0.5 + noise
-    return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+    return yes_or_no(p)
 
 
 class Quiet:

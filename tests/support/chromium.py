@@ -7,7 +7,8 @@ import sys
 import time
 
 import pytest
-from needs import CHROMIUM
+
+from tests.support.needs import CHROMIUM
 
 FLAGS = [
     "--headless",

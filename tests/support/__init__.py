@@ -1,0 +1,1 @@
+"""What several tests use: scripted servers, a browser, labels, studies, results."""
