@@ -178,20 +178,6 @@ def test_a_note_belongs_to_the_sentence_before_it(note):
     assert [s.cited_chunk_ids for s in judgment.statements] == [(0,), ()]
 
 
-def test_the_hand_counts_together():
-    """Twenty answers with 34 citations and 30 statements: .59 and .60."""
-    right, supported = (
-        [sum(n) for n in zip(*counts, strict=True)]
-        for counts in list(zip(*BY_HAND, strict=True))[1:]
-    )
-    assert (len(BY_HAND), right, supported) == (20, [20, 34], [18, 30])
-
-
-def test_a_superfluous_citation_lowers_precision_alone():
-    judgment = Judge("none")(context=KETTLE, answer="The kettle is blue [1, 2].")
-    assert (judgment.citations.precision, judgment.citations.recall) == (0.5, 1.0)
-
-
 def test_an_answer_that_cites_nothing_has_no_figures():
     judgment = Judge("none")(context=KETTLE, answer="The kettle is blue.")
     assert (judgment.citations, judgment.statements[0].citations_support) == (

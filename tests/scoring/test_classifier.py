@@ -20,9 +20,6 @@ STATEMENT = linear({"novel_run": -0.5, "lm": 1.5}, 0.25, (0.5, 1.0), (0.25, 2.0)
 ANSWER = linear(
     dict(zip(AGGREGATES, (0.4, 0.3, 0.2, 0.1), strict=True)), -1.0, of=AnswerClassifier
 )
-HEAD = Classifier(
-    statement=STATEMENT, answer=ANSWER, threshold=0.1 + 0.2, statement_threshold=1 / 3
-)
 
 
 def test_statement_by_hand():

@@ -461,6 +461,12 @@ def test_what_was_decided_by_stands_on_the_judgment():
     assert judged(no_statements=1.0).threshold == 0.5
 
 
+def test_an_answer_that_asserts_nothing_says_why():
+    declined = early_judgment(CONTEXT, "I don't know.", JudgeConfig())
+    assert declined.detail == "the answer only declines to answer"
+    assert judged().detail == "the answer has no sentence that states anything"
+
+
 def test_replayed_replies_are_not_paid_again():
     """Usage is what was paid in this run; the replies from the cache stand apart."""
     raw = RawJudgment(

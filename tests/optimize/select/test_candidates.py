@@ -19,6 +19,7 @@ from faith_dspy.optimize.select.champion import choose
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, Unscored, Verdict
 from tests.support.classifiers import CLEAR, OPEN, WORDS
 
+KNOWN = Judge("openai/known", classifier=None)
 COLOURS = ("blue", "green", "red", "white", "black")
 
 
@@ -41,7 +42,9 @@ def examples(n, *, known_words=0.8, prefix="k", seed=0):
     return rows
 
 
-def replies(labelled, *, separation, shift=0.0, tells=True, seed=1):
+def replies(
+    labelled, *, separation, shift=0.0, tells=True, seed=1, judge=KNOWN, **variant
+):
     """What an LM says that tells faithful answers from others by so many standard deviations of its log-odds."""
     rng = np.random.default_rng(seed)
     answers = []
@@ -61,11 +64,8 @@ def replies(labelled, *, separation, shift=0.0, tells=True, seed=1):
         answers.append(
             JudgedAnswer.of(e, raw, Judgment(score=1.0, faithful=logit >= 0))
         )
-    return Replies(
-        Judge("openai/known", classifier=None),
-        answers,
-        JudgeResult(name="sentence", kind="lm", description="by sentence"),
-    )
+    fields = {"name": "sentence", "kind": "lm", "description": "by sentence"}
+    return Replies(judge, answers, JudgeResult(**fields | variant))
 
 
 def accuracy(judge, answers):
@@ -131,6 +131,25 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
         assert {judge.classifier.threshold for judge in c.judge.cascade} == {0.5}
     (lm,) = [c for c in made if c.method == "lm"]
     assert lm.judge.classifier.statement.names == ("lm",)
+
+
+@pytest.mark.parametrize(
+    ("options", "seed_prompts", "offered"),
+    [
+        ({}, {}, True),
+        ({}, {"verify.predict": {"instructions": "?", "demos": []}}, False),
+        ({"ask_about": "weakest"}, {}, False),
+    ],
+)
+def test_the_default_classifier_is_of_the_prompts_it_was_fitted_to(
+    options, seed_prompts, offered
+):
+    """Of the embedded model as shipped; not of compiled prompts, nor where it is asked about less."""
+    judge = Judge("local", classifier=None, **options)
+    pool = examples(24)
+    asked = replies(pool, separation=1.7, judge=judge, seed_prompts=seed_prompts)
+    made = candidates({"sentence": asked}, pool, 0, BALANCED)
+    assert ("sentence, default" in [c.result.name for c in made]) is offered
 
 
 def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
