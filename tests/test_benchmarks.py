@@ -49,13 +49,13 @@ def test_what_the_lm_says_is_kept_without_text(chat_server, tmp_path):
     server, path = chat_server(says="?"), tmp_path / "kept.jsonl"
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
     server.status = 400
-    public_labels.ask({"kettles": EXAMPLES[:1]}, lm, path)
+    public_labels.ask_lm({"kettles": EXAMPLES[:1]}, lm, path)
     assert not path.exists()
     server = chat_server(yes=says)
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
-    public_labels.ask({"kettles": EXAMPLES[:1]}, lm, path)
+    public_labels.ask_lm({"kettles": EXAMPLES[:1]}, lm, path)
     assert len(server.requests) == 3
-    public_labels.ask({"kettles": EXAMPLES}, lm, path)
+    public_labels.ask_lm({"kettles": EXAMPLES}, lm, path)
     assert (
         len(server.requests) <= 5
     )  # one sentence is the whole answer, mostly the same call; none for declining

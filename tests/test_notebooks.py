@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.run_notebooks import FOLDER, ORDER, code_hash, source
+
+from tests.benchmarks.run_notebooks import FOLDER, ORDER, code_hash, source
 
 PUBLIC = {
     "faith_dspy",

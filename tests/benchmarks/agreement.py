@@ -11,13 +11,13 @@ there already is not asked again. Without it, the tables of ``AGREEMENT.md`` are
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import typer
 
 from faith_dspy import Judge
 from faith_dspy.judge import NO_LM
@@ -30,10 +30,12 @@ from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.statistics import Estimate, Floats, metric_values
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
+from . import DATA, HERE
 from .default_classifier import ENOUGH, METRICS, Default
-from .public_labels import DATA, HERE, ask, read, read_replies, table, write
+from .public_labels import ask_lm, read, read_replies, table, write
 
 Draws = np.ndarray[Any, np.dtype[np.float64]]
+Paths = Annotated[list[Path] | None, typer.Argument()]
 
 REPLIES = HERE / "results" / "agreement.jsonl"
 CARD = HERE / "AGREEMENT.md"
@@ -397,25 +399,15 @@ def parts_table(
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Ask what is asked for, or make the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "labels",
-        nargs="*",
-        type=Path,
-        help="labels files, or a folder of public sets as published",
-    )
-    parser.add_argument("--replies", type=Path, default=REPLIES)
-    parser.add_argument("--ask", metavar="LM")
-    given = parser.parse_args(argv)
-    examples = read(given.labels or sorted(DATA.glob("*.jsonl")))
-    if given.ask:
-        ask(examples, given.ask, given.replies)
+def main(labels: Paths = None, replies: Path = REPLIES, ask: str = "") -> None:
+    """Put a sample to the LM ``--ask``, or make the tables."""
+    examples = read(labels or sorted(DATA.glob("*.jsonl")))
+    if ask:
+        ask_lm(examples, ask, replies)
         return
     unasked = {f: without_lm(rows) for f, rows in examples.items()}
     lexical = Default(unasked, CLASSIFIER_FEATURES)
-    asked = families(examples, given.replies, {f: lexical.fit(f) for f in examples})
+    asked = families(examples, replies, {f: lexical.fit(f) for f in examples})
     judges = {}
     for f, family in asked.items():
         print(f, flush=True)
@@ -445,4 +437,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -3,26 +3,25 @@
 Every result is kept as it comes; the same command goes on where the last one stopped.
 """
 
-import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
 from rich.console import Console
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, short_message
 from faith_dspy.schema import LabelledExample, digest
 
+from . import DATA, HERE
 from .answers import SEED, SETS, AnswerSet, read_set
 from .log import Log
 from .proxy import MeteringProxy
 from .systems import QUIET, SYSTEMS, TUNED, Endpoint, RawVerdict, Record
 
-HERE = Path(__file__).parent
 CHAMPIONS = HERE / "champions"
 WARM_UP = Record(
     "What colour is the kettle?", ("The kettle is blue.",), "The kettle is blue."
@@ -31,74 +30,50 @@ WARM_UP = Record(
 console = Console(stderr=True)
 
 
-def main() -> int:
-    """Run, then report what is there."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.compare", description=__doc__
-    )
-    data = HERE.parents[2] / "shared" / "data"
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=data,
-        help="folder of labelled sets (default: ../shared/data)",
-    )
-    parser.add_argument(
-        "--systems", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS)
-    )
-    parser.add_argument(
-        "--answers",
-        type=int,
-        default=40,
-        help="so many of each set's test part (default: 40)",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=180, help="seconds a call may take"
-    )
-    parser.add_argument("--out", type=Path, default=HERE / "results")
-    parser.add_argument(
-        "--report", action="store_true", help="measure nothing, write the report anew"
-    )
-    asked = parser.parse_args()
+def main(
+    data: Path = DATA,
+    system: list[str] = list(SYSTEMS),
+    answers: int = 40,
+    timeout: float = 180,
+    out: Path = HERE / "results",
+    report: bool = False,
+) -> None:
+    """Judge so many answers of each set's test part, then report what is there; with ``--report`` only that.
+
+    ``timeout``: seconds that a call may take.
+    """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     from .report import write
 
     try:
-        if not asked.report:
-            measure(asked)
+        if not report:
+            out.mkdir(parents=True, exist_ok=True)
+            sets = [read_set(data / f"{name}.jsonl", answers) for name in SETS]
+            measure(sets, system, timeout, Log(out / "answers.jsonl"))
     except KeyboardInterrupt:
         console.print(
             "Stopped; what was measured is kept, and the same command goes on."
         )
     except FaithDspyError as exc:
         console.print(str(exc), markup=False)
-        return 2
-    write(Log(asked.out / "answers.jsonl").rows, asked.out, Console())
-    return 0
+        raise typer.Exit(2) from exc
+    write(Log(out / "answers.jsonl").rows, out, Console())
 
 
-def measure(asked: argparse.Namespace) -> None:
+def measure(
+    sets: Sequence[AnswerSet], systems: Sequence[str], timeout: float, log: Log
+) -> None:
     """Every set in turn."""
     from .server import NUM_CTX, serve
 
-    asked.out.mkdir(parents=True, exist_ok=True)
-    sets = [read_set(asked.data / f"{name}.jsonl", asked.answers) for name in SETS]
     server = serve("local")
     served = Endpoint(server.url, server.model, NUM_CTX, server.sha256)
-    proxy = MeteringProxy(
-        server.url, {name: s.mark for name, s in SYSTEMS.items()}, asked.timeout
-    )
+    marks = {name: s.mark for name, s in SYSTEMS.items()}
+    proxy = MeteringProxy(server.url, marks, timeout)
     try:
         for one in sets:
-            run_set(
-                one,
-                champion(one),
-                served,
-                proxy,
-                Log(asked.out / "answers.jsonl"),
-                asked.systems,
-            )
+            run_set(one, champion(one), served, proxy, log, systems)
     finally:
         proxy.close()
 
@@ -187,4 +162,4 @@ def judged(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

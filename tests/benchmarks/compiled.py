@@ -15,16 +15,16 @@ tables of what is there.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import dspy
 import numpy as np
+import typer
 
 from faith_dspy import Judge
 from faith_dspy.errors import FaithDspyError
@@ -120,27 +120,33 @@ def reflector(name: str, instruction: str) -> ChatServer:
     return ChatServer(says=says)
 
 
-class Benchmark:
+class Benchmark(NamedTuple):
     """What is asked of one LM, and where it is kept."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.log = Log(options.out)
-        self.started = time.monotonic()
-        self.effort = Effort(
-            demos=4, candidates=2, compare_on=16, metric_calls=options.calls
-        )
+    log: Log
+    lm: str
+    minutes: float
+    tested: int
+    characters: int
+    calls: int
+    extraction: bool
+    started: float = time.monotonic()
+
+    @property
+    def effort(self) -> Effort:
+        """Of every optimizer."""
+        return Effort(demos=4, candidates=2, compare_on=16, metric_calls=self.calls)
 
     def run(self, name: str, path: Path) -> None:
         """Compile with each optimizer on one set, and ask about its other half with each prompt."""
-        train, test = halves(path, self.options.characters)
-        extracts = self.options.extraction
+        train, test = halves(path, self.characters)
+        extracts = self.extraction
         cite = any(s.supporting_chunk_ids for e in train for s in e.statements)
         place = f"{name}, extracted statements" if extracts else name
         for prompt in EXTRACTED if extracts else PROMPTS:
             done = self.log.has(set=place, prompt=prompt, done=True)
             minutes = (time.monotonic() - self.started) / 60
-            if done or minutes > self.options.minutes:
+            if done or minutes > self.minutes:
                 continue
             print(f"{place}: {prompt}, after {minutes:.0f} minutes", flush=True)
             optimizer = None if prompt == SEED else prompt.removesuffix(" by hand")
@@ -149,7 +155,7 @@ class Benchmark:
             if optimizer is not None:
                 declared["optimizer"] = optimizer
             config = Variant(name="own", **declared).config
-            judge = Judge(self.options.lm, config=config, classifier=None)
+            judge = Judge(self.lm, config=config, classifier=None)
             try:
                 self._try(judge, optimizer, prompt, place, (train, test))
             except FaithDspyError as exc:
@@ -204,7 +210,7 @@ class Benchmark:
             self._ask_answers(judge, prompt, place, test)
             return
         rows = statement_examples(test, judge.config.granularity, "supported")
-        rows = balanced(rows, self.options.tested, 0)
+        rows = balanced(rows, self.tested, 0)
         rows.sort(key=lambda r: (r.context, r.statement))  # for the prefix cache
         with dspy.context(lm=judge.lm):
             for i, row in enumerate(rows):
@@ -225,7 +231,7 @@ class Benchmark:
     def _ask_answers(
         self, judge: Judge, prompt: str, place: str, test: list[LabelledExample]
     ) -> None:
-        rows = balanced(answer_examples(test), self.options.tested // 4, 0)
+        rows = balanced(answer_examples(test), self.tested // 4, 0)
         with dspy.context(lm=judge.lm):
             for i, row in enumerate(rows):
                 if self.log.has(set=place, prompt=prompt, i=i):
@@ -346,26 +352,26 @@ def _line(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run what is left to run, and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("labels", nargs="*", metavar="NAME=LABELS")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lm", default="local")
-    parser.add_argument("--minutes", type=float, default=38.0)
-    parser.add_argument("--tested", type=int, default=48, help="statements of a set")
-    parser.add_argument("--characters", type=int, default=1600, help="of a context")
-    parser.add_argument("--calls", type=int, default=100, help="of GEPA's metric")
-    parser.add_argument("--extraction", action="store_true")
-    options = parser.parse_args(argv)
-    benchmark = Benchmark(options)
-    for pair in options.labels:
+def main(
+    out: Annotated[Path, typer.Option()],
+    labels: Annotated[list[str] | None, typer.Argument()] = None,
+    lm: str = "local",
+    minutes: float = 38.0,
+    tested: int = 48,
+    characters: int = 1600,
+    calls: int = 100,
+    extraction: bool = False,
+) -> None:
+    """Run what is left to run of NAME=LABELS …, and print the tables.
+
+    ``tested``: statements of a set. ``characters``: of a context. ``calls``: of GEPA's metric.
+    """
+    benchmark = Benchmark(Log(out), lm, minutes, tested, characters, calls, extraction)
+    for pair in labels or ():
         name, _, path = pair.partition("=")
         benchmark.run(name, Path(path))
     print(tables(benchmark.log))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,18 +1,17 @@
 """Fit the default classifiers anew, and measure them with each set's family left out.
 
-``python -m tests.benchmarks.default_classifier LABELS… [--rows FILE… --log-odds FILE] [--write]``
+``python -m tests.benchmarks.default_classifier LABELS… [--rows FILE --rows FILE --log-odds FILE] [--save]``
 
 ``none`` is fitted to labelled answers and, with less weight, to faithful ones of them that were changed. ``local`` and
 ``local:raw`` are fitted to ``--rows``, statements of answers with the answers' labels as `tests.benchmarks.teach.data`
 writes them, and to the embedded model's log-odds of them, taught and untaught (`tests.benchmarks.teach.train`). What is
 expected beforehand is the sum of both judges' log-odds; labels move the weights from there.
 
-``--write`` replaces the numbers, and the tables of ``DEFAULT.md``.
+``--save`` replaces the numbers, and the tables of ``DEFAULT.md``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from faith_dspy import Judge
 from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers, weights_of
@@ -372,24 +372,19 @@ def with_lm(
     return {name: both.fit(lexical=lexical.fit())}, tables
 
 
-def main() -> None:
-    """Fit, measure, print; and write what is asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("labels", nargs="+", type=Path)
-    parser.add_argument("--rows", nargs="+", type=Path, default=[])
-    parser.add_argument("--log-odds", type=Path)
-    parser.add_argument("--families", nargs="+", help="of the rows; default: all")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        default=["none", "local", "local:raw"],
-        help="classifiers that are written",
-    )
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    examples = read(options.labels)
+def main(
+    labels: list[Path],
+    rows: list[Path] = [],
+    log_odds: Path | None = None,
+    family: list[str] = [],
+    only: list[str] = ["none", "local", "local:raw"],
+    save: bool = False,
+) -> None:
+    """Fit, measure, print; ``--save`` writes the classifiers of ``--only``, and the tables.
+
+    ``family``: of the rows; by default all.
+    """
+    examples = read(labels)
     print(
         {
             family: dict(Counter(e.label for e in rows))
@@ -417,24 +412,23 @@ def main() -> None:
     )
     fitted = {"none": fit_opposites(words.fit(), everything)}
     print(fitted["none"].model_dump_json())
-    if options.log_odds:
+    if log_odds:
         for name, which in (("local", "taught"), ("local:raw", "raw")):
-            rows = read_rows(options.rows, options.log_odds, which)
-            rows = {
+            asked = {
                 f: answers
-                for f, answers in rows.items()
-                if not options.families or f in options.families
+                for f, answers in read_rows(rows, log_odds, which).items()
+                if not family or f in family
             }
-            classifier, more = with_lm(name, rows, lexical)
+            classifier, more = with_lm(name, asked, lexical)
             fitted |= classifier
             tables += more
     print(*tables, sep="\n", flush=True)
-    if options.write:
+    if save:
         write(HOME / "DEFAULT.md", tables)
         shipped = json.loads((HOME / DEFAULT_FILE).read_text(encoding="utf-8"))
         shipped |= {
             name: fitted[name].model_dump(mode="json")
-            for name in options.only
+            for name in only
             if name in fitted
         }
         (HOME / DEFAULT_FILE).write_text(
@@ -443,4 +437,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -10,9 +10,11 @@ in every statement; those are the answers that are listed. The demo shows the ch
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from faith_dspy import load_judge
 from faith_dspy.cli.judge import RECORDED, demo
@@ -43,22 +45,22 @@ def listed(a: JudgedAnswer) -> str:
     return f"{a.id}  {a.probability:.2f}  {said}\n    {a.example.question}\n    {a.example.answer}"
 
 
-def main() -> None:
-    """Ask, check, write, show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("judge", help="folder of a tuned judge")
-    parser.add_argument("labels", help="labels file, or a shipped set")
-    parser.add_argument("ids", nargs="*", metavar="ID", help="three, or none")
-    given = parser.parse_args()
-    judge, examples = load_judge(given.judge), read_labels(path_of(Path(given.labels)))
-    asked = [e for e in examples if e.id in given.ids or not given.ids]
+def main(
+    folder: Path,
+    labels: Path,
+    ids: Annotated[list[str] | None, typer.Argument()] = None,
+) -> None:
+    """Ask, check, write, show.
+
+    ``folder``: of a tuned judge. ``labels``: a file, or a shipped set. ``ids``: three, or none.
+    """
+    judge, examples = load_judge(folder), read_labels(path_of(labels))
+    asked = [e for e in examples if not ids or e.id in ids]
     answers = {
         e.id: JudgedAnswer.of(e, *judged)
         for e, judged in zip(asked, judge.stream_raw(asked), strict=True)
     }
-    if not given.ids:
+    if not ids:
         print(
             "\n".join(
                 listed(a)
@@ -67,7 +69,7 @@ def main() -> None:
             )
         )
         return
-    chosen = [answers[i] for i in given.ids]
+    chosen = [answers[i] for i in ids]
     for a, faithful in zip(chosen, (True, False, False), strict=True):
         if not a.label == a.predicted == faithful or not clear(a):
             sys.exit(
@@ -79,9 +81,7 @@ def main() -> None:
         for a in chosen
     ]
     three = "\n".join(f"- {line}" for line in of_judge(judge, "DIR").notes[:2])
-    answers_of = (
-        f"Its answers are {', '.join(given.ids)} of `{Path(given.labels).name}`."
-    )
+    answers_of = f"Its answers are {', '.join(ids)} of `{labels.name}`."
     card = f"# The judge of `faith-dspy demo`\n\n{judge_summary(judge)}\n\n{three}\n\n{answers_of}\n"
     reference = [
         (a.example.question, a.example.context, a.example.answer, a.raw) for a in chosen
@@ -91,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -5,7 +5,6 @@ TEXT is any long text in English. Each engine has a process of its own; the figu
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -13,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import typer
 
 ENGINES = ("ours", "llama.cpp")
 WRITTEN = 24
@@ -70,37 +71,19 @@ def measure(engine: str, text: str, sizes: list[int]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Each engine in turn, so many times."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--sizes", default="200,500,2000,6000")
-    parser.add_argument("--times", type=int, default=1)
-    parser.add_argument(
-        "--engine", choices=ENGINES, help="this one alone, in this process"
-    )
-    given = parser.parse_args()
-    if given.engine:
-        sizes = [int(size) for size in given.sizes.split(",")]
-        print(
-            json.dumps(
-                measure(given.engine, given.text.read_text(encoding="utf-8"), sizes)
-            ),
-            flush=True,
-        )
+def main(
+    text: Path, sizes: str = "200,500,2000,6000", times: int = 1, engine: str = ""
+) -> None:
+    """Each engine in turn, so many times; ``--engine`` alone in this process."""
+    if engine:
+        numbers = [int(size) for size in sizes.split(",")]
+        figures = measure(engine, text.read_text(encoding="utf-8"), numbers)
+        print(json.dumps(figures), flush=True)
         return
-    for _ in range(given.times):
-        for engine in ENGINES:
-            command = [
-                sys.executable,
-                "-m",
-                "tests.benchmarks.engine",
-                str(given.text),
-                "--sizes",
-                given.sizes,
-            ]
-            subprocess.run([*command, "--engine", engine], check=True)
+    command = [sys.executable, "-m", "tests.benchmarks.engine", text, "--sizes", sizes]
+    for name in ENGINES * times:
+        subprocess.run([*command, "--engine", name], check=True)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,22 +1,22 @@
 """How often injections flip a judge's verdict, with and without the defence (`faith_dspy.program.prompt.as_data`).
 
-    python -m tests.benchmarks.injection --out injection.jsonl [--judge default FOLDER …] [--ways with]
+    python -m tests.benchmarks.injection --out injection.jsonl [--judge default --judge FOLDER …] [--way with]
 
 Each attack of `faith_dspy.optimize.stress` is tried twice, on a supported and on an unsupported
 statement of the shipped set that the judge gets right without it, and each time with the defence and without, and
 with a harmless sentence in the attack's place: for each judge 630 answers of one statement, one call each, and up to 80
-to find the statements. ``--ways with`` takes a third of it. The judges are the embedded model untuned, with the default
+to find the statements. ``--way with`` takes a third of it. The judges are the embedded model untuned, with the default
 classifier, and those tuned on labels, by their folders. ``--out`` has a line per answer; run again, it goes on.
 """
 
-import argparse
 import random
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from unittest.mock import patch
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -100,37 +100,26 @@ def answers(
     return found
 
 
-def main() -> None:
-    """Run what is missing, then print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument(
-        "--judge",
-        nargs="+",
-        default=["untuned", "default"],
-        metavar="untuned|default|FOLDER",
-    )
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
-    parser.add_argument(
-        "--lm", default="local", help="of the judges untuned and default"
-    )
-    parser.add_argument("--api-base")
-    parser.add_argument(
-        "--pool", type=int, default=8, help="statements of each label that are attacked"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    log = Log(asked.out)
-    for name in asked.judge:
-        judge = judge_of(name, asked.lm, asked.api_base)
-        pools = answers(name, judge, log, asked.pool, asked.seed)
-        Console(width=200).print(
-            table_of(
-                name, {way: flips(name, judge, log, pools, way) for way in asked.ways}
-            )
-        )
+def main(
+    out: Annotated[Path, typer.Option()],
+    judge: list[str] = ["untuned", "default"],
+    way: list[str] = list(WAYS),
+    lm: str = "local",
+    api_base: str | None = None,
+    pool: int = 8,
+    seed: int = 0,
+) -> None:
+    """Run what is missing, then print the table.
+
+    ``judge``: untuned, default or a folder; ``lm`` is that of the first two. ``pool``: statements of each label that
+    are attacked.
+    """
+    log = Log(out)
+    for name in judge:
+        attacked = judge_of(name, lm, api_base)
+        pools = answers(name, attacked, log, pool, seed)
+        by_way = {one: flips(name, attacked, log, pools, one) for one in way}
+        Console(width=200).print(table_of(name, by_way))
 
 
 def flips(
@@ -179,4 +168,4 @@ def table_of(name: str, found: dict[str, dict[tuple[str, bool], list[bool]]]) ->
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -11,7 +11,6 @@ sources test it. Rows go to ``results/known_lms.jsonl`` as they come, the table 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import typer
 from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
 
@@ -38,9 +38,10 @@ from faith_dspy.program.signatures import INSTRUCTIONS, Instruction
 from faith_dspy.schema import LabelledExample, RawVerdict, Usage
 from faith_dspy.scoring.statistics import metric_values
 
+from . import DATA, HERE
 from .known_lm import BADLY_PLACED, CHARACTERS_PER_TOKEN, Asks, KnownLM, distribution
 from .log import Log
-from .public_labels import DATA, HERE, read
+from .public_labels import read
 from .studied import SHAPES, Answers, answerable, choose, unasked_answers, with_sources
 
 RESULTS = HERE / "results" / "known_lms.jsonl"
@@ -496,47 +497,35 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Study the draws that are missing, and write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument(
-        "--lms",
-        default="",
-        help="only those with one of these parts in their name; ; between them",
-    )
-    parser.add_argument(
-        "--data", type=Path, default=DATA, help="folder of the public labels"
-    )
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--card", type=Path, default=CARD)
-    parser.add_argument(
-        "--commands",
-        type=int,
-        default=0,
-        help="only so many draws by faith-dspy tune and agree",
-    )
-    options = parser.parse_args()
-    parts = options.lms.split(";")
-    lms = [lm for lm in strengths() if any(part in lm.name for part in parts)]
-    if options.commands:
+def main(
+    draws: int = 20,
+    lms: str = "",
+    data: Path = DATA,
+    out: Path = RESULTS,
+    card: Path = CARD,
+    commands: int = 0,
+) -> None:
+    """Study the draws that are missing, and write the table.
+
+    ``lms``: only those with one of these parts in their name, ; between them. ``commands``: only so many draws, by
+    faith-dspy tune and agree.
+    """
+    parts = lms.split(";")
+    chosen = [lm for lm in strengths() if any(part in lm.name for part in parts)]
+    if commands:
         examples = with_sources(synthetic())
         unasked = unasked_answers(examples)
-        for seed, lm in enumerate(lms[: options.commands]):
+        for seed, lm in enumerate(chosen[:commands]):
             print(lm.name, by_command_line(lm, examples, unasked, seed), flush=True)
         return
-    log = Log(options.out)
-    run(log, label_sets(options.data), range(options.draws), lms)
+    log = Log(out)
+    run(log, label_sets(data), range(draws), chosen)
     prose = "# LMs of known strength"
-    if options.card.exists():
-        prose = options.card.read_text(encoding="utf-8").partition("\n| LM")[0].rstrip()
+    if card.exists():
+        prose = card.read_text(encoding="utf-8").partition("\n| LM")[0].rstrip()
     made = f"Made on {date.today():%-d %B %Y}."
-    options.card.write_text(
-        f"{prose}\n\n{table(log.rows)}\n\n{made}\n", encoding="utf-8"
-    )
+    card.write_text(f"{prose}\n\n{table(log.rows)}\n\n{made}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,6 +1,6 @@
 """The judge's own time beside plain `dspy.Predict`: the same calls, on the same endpoint, in turns.
 
-    python -m tests.benchmarks.overhead [--in-flight 1 16 64] [--seconds 5] [--turns 4] [--first]
+    python -m tests.benchmarks.overhead [--in-flight 1 --in-flight 64] [--seconds 5] [--turns 4] [--first]
 
 Answers have about two statements; with ``--first`` one, the dearest case, as no two calls share a document then. The
 endpoint answers after 50 ms, so N calls in flight can make at most N / 50 ms. Plain DSPy gets the judge's predictor,
@@ -10,7 +10,6 @@ replies, which is empty. Of the judge's time everything counts: sentences, promp
 
 from __future__ import annotations
 
-import argparse
 import contextvars
 import datetime
 import importlib.metadata
@@ -25,10 +24,11 @@ from itertools import count, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.endpoint import serving
+from .endpoint import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,19 +202,17 @@ def table(found: dict[str, Any]) -> Table:
     return out
 
 
-def main() -> None:
-    """Measure, show, write ``results/overhead.json``."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--in-flight", type=int, nargs="*", default=[1, 16, 64])
-    parser.add_argument("--seconds", type=float, default=5, help="of each turn")
-    parser.add_argument("--turns", type=int, default=4, help="of each way")
-    parser.add_argument(
-        "--first", action="store_true", help="only the first statement of each answer"
-    )
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
+def main(
+    in_flight: list[int] = [1, 16, 64],
+    seconds: float = 5,
+    turns: int = 4,
+    first: bool = False,
+    out: Path = RESULTS,
+) -> None:
+    """Measure, show, write ``results/overhead.json``.
+
+    ``seconds``: of each turn. ``turns``: of each way. ``first``: only the first statement of each answer.
+    """
     os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(
         prefix="overhead-"
     )  # before dspy is imported
@@ -230,30 +228,18 @@ def main() -> None:
             for name in ("faith_dspy", "dspy", "litellm")
         },
         "delay": DELAY,
-        "first": options.first,
+        "first": first,
     }
     with serving(0.0) as quick, serving(DELAY) as port:
-        judge, recorder, source = (
-            judge_at(port),
-            judge_at(quick),
-            records(options.first),
-        )
+        judge, recorder, source = judge_at(port), judge_at(quick), records(first)
         plain = plain_dspy(recorder, port)
         found["rows"] = [
-            compare(
-                judge,
-                recorder,
-                plain,
-                source,
-                in_flight,
-                options.seconds,
-                options.turns,
-            )
-            for in_flight in options.in_flight
+            compare(judge, recorder, plain, source, n, seconds, turns)
+            for n in in_flight
         ]
     Console().print(table(found))
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

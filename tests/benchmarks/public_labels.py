@@ -22,8 +22,6 @@ from faith_dspy.scoring.score import early_judgment, score_answer
 
 from .log import Log
 
-HERE = Path(__file__).parent
-DATA = HERE.parents[2] / "shared" / "data"
 FAMILIES = {"expertqa_answers": "expertqa_claims"}
 """Sources, as the labels' ``source`` says, that are one family: neither is measured by what the other taught."""
 SAMPLE, MAX_CHARACTERS = 50, 2800
@@ -71,7 +69,9 @@ def sample(family: str, rows: Iterable[LabelledExample]) -> list[LabelledExample
     )
 
 
-def ask(examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path) -> None:
+def ask_lm(
+    examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path
+) -> None:
     """Ask about each answer of the sample that is not in ``path`` yet, and append what is said, answer by answer.
 
     What the LM failed on is left out, and asked again by the next run.

@@ -2,14 +2,13 @@
 
     python -m tests.benchmarks.run_notebooks --write             # with the embedded model; outputs are stored
     python -m tests.benchmarks.run_notebooks --words             # on a few labels, with a stand-in that compares words
-    python -m tests.benchmarks.run_notebooks --words --html DIR  # the same as pages, to look at
+    python -m tests.benchmarks.run_notebooks --words --pages DIR # the same as pages, to look at
 
 Cells are run as Jupyter would: the value of the last expression is shown, figures are PNG, ``!`` begins a command,
 ``%`` a setting of Jupyter. A cell tagged ``parameters`` is followed by the values given here, and says by which model,
 when, and from which commit all outputs are. Beside them the hash of the code is stored that they are of.
 """
 
-import argparse
 import ast
 import asyncio
 import base64
@@ -28,6 +27,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
+
+import typer
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 ORDER = ("tune_load_trust", "in_production")
@@ -249,24 +250,14 @@ def small(name, contexts):
     return f"{name}.jsonl"
 
 
-def main():
-    """Run them all."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lm", default="local")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--write", action="store_true", help="store the outputs in the files"
-    )
-    how.add_argument(
-        "--words",
-        action="store_true",
-        help="with a stand-in, whose outputs are never stored",
-    )
-    parser.add_argument("--html", type=Path)
-    asked = parser.parse_args()
-    pages = asked.html and asked.html.resolve()
+def main(
+    lm: str = "local",
+    write: bool = False,
+    words: bool = False,
+    pages: Path | None = None,
+) -> None:
+    """Run them all; ``--write`` stores the outputs in the files, but those of ``--words`` are never stored."""
+    folder = pages and pages.resolve()
     os.environ |= {
         "MPLBACKEND": "agg",
         "COLUMNS": "90",
@@ -277,7 +268,7 @@ def main():
     )
     os.chdir(tempfile.mkdtemp(prefix="notebooks-"))
     sys.modules["IPython.display"] = SimpleNamespace(HTML=HTML)
-    if asked.words:
+    if words:
         from tests.support.chat_server import ChatServer
 
         os.environ |= {
@@ -294,25 +285,25 @@ def main():
     else:
         from faith_dspy.lm.make import identity, make_lm
 
-        parameters = {"LM": asked.lm}
+        parameters = {"LM": lm}
         git = ["git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD"]
         commit = subprocess.run(
             git, text=True, capture_output=True, check=True
         ).stdout.strip()
-        note = f"These outputs: {identity(make_lm(asked.lm)).name}, {date.today():%d %B %Y}, commit {commit}."
+        note = f"These outputs: {identity(make_lm(lm)).name}, {date.today():%d %B %Y}, commit {commit}."
     for path in (FOLDER / f"{name}.ipynb" for name in ORDER):
         started = time.monotonic()
         notebook = run(path, parameters, note)
         sys.stdout.write(f"{path.stem}: {time.monotonic() - started:.0f} s\n")
         sys.stdout.flush()
-        if asked.write:
+        if write and not words:
             path.write_text(
                 json.dumps(notebook, indent=1, ensure_ascii=False) + "\n",
                 encoding="utf-8",
             )
-        if pages:
-            (pages / f"{path.stem}.html").write_text(page(notebook), encoding="utf-8")
+        if folder:
+            (folder / f"{path.stem}.html").write_text(page(notebook), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

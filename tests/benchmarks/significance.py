@@ -7,13 +7,13 @@ Simulations with the functions that studies and reports use, on labels and verdi
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 import numpy as np
+import typer
 
 from faith_dspy.optimize.classifier.fitting import OperatingPoint, threshold_for
 from faith_dspy.optimize.drift import estimate_share
@@ -21,7 +21,7 @@ from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.scoring.agreement import measure
 
-from .public_labels import HERE
+from . import HERE
 
 CARD = HERE / "SHOWN.md"
 DESIGNS = ((10, 4), (20, 4), (50, 3))
@@ -203,22 +203,12 @@ def _share(c: Counter[str]) -> str:
     return f"{c['covers'] / c['intervals']:.1%}" if c["intervals"] else "–"
 
 
-def main() -> None:
+def main(draws: int = 1000, card: Path = CARD) -> None:
     """Write the tables below the page's text."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--card", type=Path, default=CARD)
-    options = parser.parse_args()
-    prose = (
-        options.card.read_text(encoding="utf-8").partition("\n| sources")[0].rstrip()
-    )
-    made = f"{options.draws:,} draws, made on {date.today():%-d %B %Y}."
-    options.card.write_text(
-        f"{prose}\n\n{made}\n\n{tables(options.draws)}\n", encoding="utf-8"
-    )
+    prose = card.read_text(encoding="utf-8").partition("\n| sources")[0].rstrip()
+    made = f"{draws:,} draws, made on {date.today():%-d %B %Y}."
+    card.write_text(f"{prose}\n\n{made}\n\n{tables(draws)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

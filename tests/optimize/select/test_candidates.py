@@ -122,10 +122,14 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
     """Lexical and default without an LM; the LM calibrated, with features, and the cascade. Nothing is exported with a
     threshold made for other traffic."""
     pool = examples(40)
-    made = candidates({"sentence": replies(pool, separation=1.7)}, pool, 0, BALANCED)
+    hosted = Judge("openai/gpt-4o-mini", classifier=None)
+    asked = replies(pool, separation=1.7, judge=hosted)
+    made = candidates({"sentence": asked}, pool, 0, BALANCED)
     assert [c.result.name for c in made] == [
         "lexical-baseline", "lexical, default", "sentence, LM calibrated", "sentence", "lexical, then sentence",
     ]  # fmt: skip
+    # Nothing was written here; without an LM there is no price, and a cascade has that of its LM.
+    assert [c.result.price for c in made] == [None, None, 0.0, 0.0, 0.0]
     for c in made:
         assert {judge.classifier.fitted_to for judge in c.judge.cascade} == {"labels"}
         assert {judge.classifier.threshold for judge in c.judge.cascade} == {0.5}
