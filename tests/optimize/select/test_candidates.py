@@ -16,10 +16,17 @@ from faith_dspy.optimize.select.candidates import (
     fit_judge,
 )
 from faith_dspy.optimize.select.champion import choose
-from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, Unscored, Verdict
+from faith_dspy.schema import (
+    Judgment,
+    RawJudgment,
+    RawVerdict,
+    Unscored,
+    Usage,
+    Verdict,
+)
 from tests.support.classifiers import CLEAR, OPEN, WORDS
 
-KNOWN = Judge("openai/known", classifier=None)
+KNOWN, NOTHING = Judge("openai/known", classifier=None), Usage()
 COLOURS = ("blue", "green", "red", "white", "black")
 
 
@@ -43,7 +50,15 @@ def examples(n, *, known_words=0.8, prefix="k", seed=0):
 
 
 def replies(
-    labelled, *, separation, shift=0.0, tells=True, seed=1, judge=KNOWN, **variant
+    labelled,
+    *,
+    separation,
+    shift=0.0,
+    tells=True,
+    seed=1,
+    judge=KNOWN,
+    usage=NOTHING,
+    **variant,
 ):
     """What an LM says that tells faithful answers from others by so many standard deviations of its log-odds."""
     rng = np.random.default_rng(seed)
@@ -56,11 +71,8 @@ def replies(
         said = {"logit": 2.0 if logit >= 0 else -2.0}
         if tells:
             said = {"logit": logit, "probability": 1 / (1 + np.exp(-logit))}
-        raw = RawJudgment(
-            raw_verdicts=(
-                RawVerdict(text=e.answer, sentence_index=0, verdict=verdict, **said),
-            )
-        )
+        said = RawVerdict(text=e.answer, sentence_index=0, verdict=verdict, **said)
+        raw = RawJudgment(raw_verdicts=(said,), usage=usage)
         answers.append(
             JudgedAnswer.of(e, raw, Judgment(score=1.0, faithful=logit >= 0))
         )
@@ -123,13 +135,16 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
     threshold made for other traffic."""
     pool = examples(40)
     hosted = Judge("openai/gpt-4o-mini", classifier=None)
-    asked = replies(pool, separation=1.7, judge=hosted)
+    read = Usage(calls=1, prompt_tokens=2000)
+    asked = replies(pool, separation=1.7, judge=hosted, usage=read)
     made = candidates({"sentence": asked}, pool, 0, BALANCED)
     assert [c.result.name for c in made] == [
         "lexical-baseline", "lexical, default", "sentence, LM calibrated", "sentence", "lexical, then sentence",
     ]  # fmt: skip
-    # Nothing was written here; without an LM there is no price, and a cascade has that of its LM.
-    assert [c.result.price for c in made] == [None, None, 0.0, 0.0, 0.0]
+    # A million prompt tokens cost $0.15; the cascade asks about 22 of 40 answers.
+    prices = [c.result.price for c in made]
+    assert prices[:2] == [None, None]
+    assert prices[2:] == pytest.approx([0.0003, 0.0003, 0.0003 * 22 / 40])
     for c in made:
         assert {judge.classifier.fitted_to for judge in c.judge.cascade} == {"labels"}
         assert {judge.classifier.threshold for judge in c.judge.cascade} == {0.5}
@@ -196,14 +211,17 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
         for a in without_lm(labelled)
     ]
     lm = FittedJudge(judge.copy(classifier=WORDS), seen)
-    first = cascade(FittedJudge(Judge(NO_LM, classifier=WORDS), lexical), lm).judge
+    fitted = cascade(FittedJudge(Judge(NO_LM, classifier=WORDS), lexical), lm)
+    by_lm = {CLEAR: 0, OPEN: 1}
+    assert {a.id: a.raw.usage.calls for a in fitted.answers} == by_lm
+    first = fitted.judge
     assert first.config.abstention == 0.0
     low, high = first.classifier.review_range
     assert low < 0.5 < high < 0.9
     asked = len(server.requests)
     expected = {a.id: as_asked(first, a) for a in seen}
     assert len(server.requests) == asked
-    assert {i: a.raw.usage.calls for i, a in expected.items()} == {CLEAR: 0, OPEN: 1}
+    assert {i: a.raw.usage.calls for i, a in expected.items()} == by_lm
     for again in verify(first, labelled):
         assert again.row == expected[again.id].row
         assert again.features == expected[again.id].features
