@@ -9,6 +9,7 @@ import pytest
 from faith_dspy import Judge
 from faith_dspy.lm.make import make_lm
 from faith_dspy.runner import run
+from tests.support.files import write_lines
 
 TIMEOUT = 5.0
 """Seconds a call may take with its retries. The resumed run has as many: DSPy's cache keys hold them."""
@@ -140,8 +141,8 @@ def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
         }
         for i in range(6)
     ]
-    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps(r) + "\n" for r in given), encoding="utf-8")
+    source = write_lines(tmp_path / "in.jsonl", given)
+    out = tmp_path / "out.jsonl"
     endpoint = Faulty(chat_server, fault)
     rows = endpoint.judge(source, out)
     assert [row["id"] for row in rows] == [r["id"] for r in given]

@@ -16,9 +16,9 @@ import pytest
 
 from faith_dspy import load_judge
 from faith_dspy.errors import ArtifactError
+from tests.support.files import MAIN, write_lines
 
 pytestmark = pytest.mark.all
-RUN = "from faith_dspy.cli import main; main()"
 KILLS = int(os.environ.get("KILLS", "3"))
 CONTEXT = ["The kettle is blue."]
 SAVING = """
@@ -53,17 +53,8 @@ def test_a_batch(chat_server, tmp_path):
         {"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."}
         for i in range(600)
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    command = [
-        sys.executable,
-        "-c",
-        RUN,
-        "judge",
-        "in.jsonl",
-        "--lm",
-        "openai/tiny",
-        "--api-base",
-    ]
+    write_lines(tmp_path / "in.jsonl", rows)
+    command = [*MAIN, *["judge", "in.jsonl", "--lm", "openai/tiny", "--api-base"]]
     how = {
         "cwd": tmp_path,
         "env": {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache")},

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from faith_dspy import __version__
+from tests.support.files import MAIN
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {
@@ -21,7 +22,7 @@ FOLDERS = {
     "eval_sets": "faith_dspy/eval_sets",
 }
 NOT_INSTALLED = {"optimize/LOG.md", "optimize/LOG_ARCHIVE.md"}
-RUN = ("-c", "from faith_dspy.cli import main; main()")
+RUN = MAIN[1:]
 JUDGE_ONE = [
     "judge",
     "--answer",

@@ -3,7 +3,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 import tracemalloc
 from itertools import repeat
@@ -14,8 +13,8 @@ import pytest
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LMUnavailableError
 from faith_dspy.runner import run
+from tests.support.files import MAIN
 
-RUN = "from faith_dspy.cli import main; main()"
 CONTEXT = ["The kettle is blue."]
 GOOD = {"context": CONTEXT, "answer": "It is blue."}
 
@@ -205,17 +204,8 @@ def command(tmp_path):
     started = []
 
     def start(server, *args, **how):
-        words = [
-            sys.executable,
-            "-c",
-            RUN,
-            "judge",
-            *args,
-            "--lm",
-            "openai/tiny",
-            "--api-base",
-            server.base,
-        ]
+        at = ("--lm", "openai/tiny", "--api-base", server.base)
+        words = [*MAIN, "judge", *args, *at]
         env = {
             **os.environ,
             "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"),

@@ -1,14 +1,11 @@
 """Planted secrets: no command writes a key or a password to any file, nor to its output."""
 
 import base64
-import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from faith_dspy.errors import redact_secrets
+from tests.support import files
 from tests.support.studies import knowing, labels
 
 KEY, PASSWORD, QUERY, DOTENV = (
@@ -28,26 +25,9 @@ def command(tmp_path):
     """Runs the command line with the key in its environment: (exit code, output)."""
 
     def run(*words):
-        env = {
-            **os.environ,
-            "DSPY_CACHEDIR": str(tmp_path / "cache"),
-            "OPENAI_API_KEY": KEY,
-            "NO_COLOR": "1",
-        }
-        command = [
-            sys.executable,
-            "-c",
-            "from faith_dspy.cli import main; main()",
-            *map(str, words),
-        ]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            check=False,
-            timeout=800,
-        )
+        cache = str(tmp_path / "cache")
+        env = {"DSPY_CACHEDIR": cache, "OPENAI_API_KEY": KEY, "NO_COLOR": "1"}
+        done = files.run(*words, cwd=tmp_path, **env)
         return done.returncode, done.stdout + done.stderr
 
     return run
@@ -55,10 +35,10 @@ def command(tmp_path):
 
 def leaks(folder, *outputs, given=()):
     """Where a secret stands: of files, all but those that were given."""
-    files = [p for p in folder.rglob("*") if p.is_file() and p not in given]
+    written = [p for p in folder.rglob("*") if p.is_file() and p not in given]
     found = [
         (str(p.relative_to(folder)), s)
-        for p in files
+        for p in written
         for s in SECRETS
         if s in p.read_bytes()
     ]
@@ -112,7 +92,7 @@ def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
         {"context": ["All is fine."], "answer": a}
         for a in ("It is fine.", "It is bad.", "It is fine. It is bad.")
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    files.write_lines(tmp_path / "in.jsonl", rows)
     at = ["--lm", "openai/tiny", "--api-base", server.base]
     code, said = command(
         "judge", "in.jsonl", *at, "--out", "out.jsonl", "--html", "out.html"

@@ -37,6 +37,7 @@ from faith_dspy.program.reply import LABEL_LOGIT, expected_support
 from faith_dspy.program.signatures import INSTRUCTIONS, Instruction
 from faith_dspy.schema import LabelledExample, RawVerdict, Usage
 from faith_dspy.scoring.statistics import metric_values
+from tests.support.files import write_lines
 
 from . import DATA, HERE
 from .known_lm import BADLY_PLACED, CHARACTERS_PER_TOKEN, Asks, KnownLM, distribution
@@ -382,8 +383,7 @@ def by_command_line(
     with closing(lm.serve(examples)) as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part, ids in parts.items():
-            lines = "".join(json.dumps(_row(by_id[i])) + "\n" for i in ids)
-            (folder / f"{part}.jsonl").write_text(lines, encoding="utf-8")
+            write_lines(folder / f"{part}.jsonl", (_row(by_id[i]) for i in ids))
         endpoint = ["--api-base", server.base]
         tuned_on = [
             "pool.jsonl",

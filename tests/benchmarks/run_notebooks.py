@@ -244,10 +244,9 @@ def small(name, contexts):
         for row in rows
         if row["group"] in groups
     ]
-    Path(f"{name}.jsonl").write_text(
-        "".join(f"{json.dumps(row)}\n" for row in kept), encoding="utf-8"
-    )
-    return f"{name}.jsonl"
+    from tests.support.files import write_lines
+
+    return str(write_lines(f"{name}.jsonl", kept))
 
 
 def main(

@@ -1,8 +1,6 @@
 import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +12,7 @@ from faith_dspy.cli.tune import pages
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key, read_labels
+from tests.support.files import run, write_lines
 from tests.support.results import rows, study
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
@@ -39,8 +38,8 @@ def working_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
-    jsonl("in.jsonl", *RECORDS)
-    jsonl("labels.jsonl", *LABELS)
+    write_lines("in.jsonl", RECORDS)
+    write_lines("labels.jsonl", LABELS)
 
 
 @pytest.fixture
@@ -53,16 +52,6 @@ def server(chat_server):
 def at(server):
     """The options that name that endpoint."""
     return ["--lm", "openai/tiny", "--api-base", server.base]
-
-
-def jsonl(name, *rows):
-    """A file in the working folder."""
-    path = Path(name)
-    path.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
-        encoding="utf-8",
-    )
-    return path
 
 
 def refused(result, *parts):
@@ -121,7 +110,7 @@ def test_judge_writes_a_line_per_record(cli, at):
 
 def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     """A file that is no JSON lines is wrong input."""
-    source = jsonl("one.jsonl", {"context": [" "], "answer": "It is blue."})
+    source = write_lines("one.jsonl", [{"context": [" "], "answer": "It is blue."}])
     code, _, err = cli("judge", source, *at)
     assert (
         code,
@@ -153,7 +142,7 @@ def test_judge_writes_csv(cli, at, tmp_path):
     answers.insert(0, {**answers[0], "id": None})
     table = tmp_path / "judged.csv"
     code, _, _ = cli(
-        "judge", jsonl("in.jsonl", *answers), "--judge", "none", "--out", table
+        "judge", write_lines("in.jsonl", answers), "--judge", "none", "--out", table
     )
     rows = pd.read_csv(table)
     assert (code, [*rows["id"][1:]]) == (0, ["a", "'=b"])
@@ -281,11 +270,8 @@ def test_agree_names_what_it_could_not_score_and_what_the_study_knew(
         answer_key(None, as_chunks(row["context"]), row["answer"]) for row in LABELS[:2]
     ]
     judge.copy(manifest={"answer_keys": keys}).save("judge")
-    source = jsonl(
-        "more.jsonl",
-        *LABELS,
-        {"context": ["---"], "answer": "It is blue.", "faithful": True},
-    )
+    bare = {"context": ["---"], "answer": "It is blue.", "faithful": True}
+    source = write_lines("more.jsonl", [*LABELS, bare])
     command = ("agree", source, "--judge", "judge", "--api-base", server.base)
     found = json.loads(cli(*command, "--json")[1])
     assert found["unscored"] == {"no_context": 1}
@@ -304,7 +290,8 @@ def test_labels_audit(cli):
         "faithful": True,
         "statements": [statement],
     }
-    source = jsonl("odd.jsonl", *LABELS, {"context": ["x"], "answer": "y"}, odd)
+    bare = {"context": ["x"], "answer": "y"}
+    source = write_lines("odd.jsonl", [*LABELS, bare, odd])
     found = json.loads(cli("labels", "audit", source, "--json")[1])
     counts = {
         "answers": 6,
@@ -343,9 +330,8 @@ def test_labels_show(cli, monkeypatch):
         "answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new.",
         "statements": [said],
     }
-    source = jsonl(
-        "hostile.jsonl", {"question": "Which?", "context": CONTEXT, **hostile}, *LABELS
-    )
+    hostile |= {"question": "Which?", "context": CONTEXT}
+    source = write_lines("hostile.jsonl", [hostile, *LABELS])
     code, out, _ = cli("labels", "show", source, "-n", 2)
     assert code == 0
     assert [line.rstrip() for line in out.splitlines()] == [
@@ -382,7 +368,7 @@ def test_labels_get(cli, tmp_path, name):
         "in.jsonl: exists already. Give another --out",
     )
     assert (
-        jsonl("same.jsonl", *RECORDS).read_bytes()
+        write_lines("same.jsonl", RECORDS).read_bytes()
         == (tmp_path / "in.jsonl").read_bytes()
     )
     refused(
@@ -501,7 +487,7 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
 
     fails_on("nothing.jsonl", "nothing.jsonl: cannot be read (no such")
     fails_on(tmp_path, "cannot be read (is a directory)")
-    jsonl("empty.jsonl")
+    write_lines("empty.jsonl", [])
     fails_on(
         "empty.jsonl",
         "empty.jsonl",
@@ -594,10 +580,6 @@ def test_names_of_files_steer_no_terminal():
     """Escape sequences in a file's name are neither in what is said of its columns nor in an error."""
     Path("evil\x1b[2J.jsonl").write_text(json.dumps({**LABELS[0], "odd": 1}))
     for name in ("evil", "gone"):
-        words = ["judge", f"{name}\x1b[2J.jsonl", "--judge", "none"]
-        code = f"import sys; sys.argv[1:] = {words}; from faith_dspy.cli import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False
-        )
-        assert name in done.stderr
-        assert "\x1b" not in done.stderr
+        done = run("judge", f"{name}\x1b[2J.jsonl", "--judge", "none")
+        assert name in done.stderr.decode()
+        assert b"\x1b" not in done.stderr

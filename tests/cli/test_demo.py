@@ -11,6 +11,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.export import Reference
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.report.judgment import IN_DOUBT, display_verdicts
+from tests.support.files import run
 
 WITHOUT_NETWORK = """
 import socket, sys
@@ -98,20 +99,13 @@ def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path):
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
 def test_it_is_read_on_any_terminal(tmp_path, encoding):
     """A sign that a terminal lacks is shown by one that it has."""
-    env = os.environ | {
+    env = {
         "LC_ALL": "C",
         "PYTHONUTF8": "0",
         "PYTHONCOERCECLOCALE": "0",
         "PYTHONIOENCODING": encoding,
     }
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; sys.argv[1:] = ['demo']; from faith_dspy.cli import main; main()",
-    ]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, check=False, timeout=300
-    )
+    done = run("demo", cwd=tmp_path, **env)
     assert (done.returncode, done.stderr) == (0, b"")
     signs = ("✓", "✗", "← [3]") if encoding == "utf-8" else ("  +  ", "  x  ", "< [3]")
     assert all(sign in done.stdout.decode(encoding) for sign in signs)

@@ -8,23 +8,9 @@ import pytest
 
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key
+from tests.support.files import blue_kettles, write_lines
 
 DEAD = "http://127.0.0.1:9/v1"
-
-
-def labels(contexts=20, name="labels.jsonl"):
-    """A faithful and an unfaithful answer over each context."""
-    rows = [
-        {
-            "context": [f"The kettle is blue, {i}."],
-            "answer": f"It is {colour} {i}.",
-            "faithful": colour == "blue",
-        }
-        for i in range(contexts)
-        for colour in ("blue", "red")
-    ]
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return rows
 
 
 SITUATIONS = {
@@ -46,7 +32,8 @@ def test_how_agree_ends(situation, monkeypatch, tmp_path, judge_at, cli):
     says the same as standard error."""
     monkeypatch.chdir(tmp_path)
     code, options, said = SITUATIONS[situation]
-    rows = labels(9 if situation == "few sources" else 20)
+    rows = blue_kettles(9 if situation == "few sources" else 20)
+    write_lines("labels.jsonl", rows)
 
     silent = {f"It is {colour} {i}." for colour in ("blue", "red") for i in range(5)}
 
@@ -80,7 +67,7 @@ def test_how_agree_ends(situation, monkeypatch, tmp_path, judge_at, cli):
 def test_agree_while_the_lm_dies(monkeypatch, tmp_path, judge_at, cli):
     """What was scored by then is shown with its coverage, and nothing is passed."""
     monkeypatch.chdir(tmp_path)
-    labels(40)
+    write_lines("labels.jsonl", blue_kettles(40))
 
     def says(asked):
         if len(server.requests) > 40:

@@ -18,6 +18,7 @@ from faith_dspy.optimize.drift import (
 from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.schema import Judgment, Unscored
+from tests.support.files import blue_kettles, write_lines
 
 GOOD = [0.9] * 20 + [0.1] * 20
 """Twenty faithful answers passed, twenty unfaithful ones failed."""
@@ -163,16 +164,7 @@ def test_reports_are_kept_in_one_run(own_store):
 
 def test_on_the_command_line(own_store, chat_server, cli):
     """`agree --track` keeps reports: when the LM behind the name has changed, the next one alarms."""
-    labels = [
-        {
-            "context": ["The kettle is blue.", f"Number {i}."],
-            "answer": f"It is {word} {i}.",
-            "faithful": word == "blue",
-        }
-        for word in ("blue", "red")
-        for i in range(12)
-    ]
-    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
+    write_lines("labels.jsonl", blue_kettles(12))
     server = chat_server(
         says=lambda asked: "Yes" if "blue" in server.statement(asked) else "No"
     )
@@ -198,16 +190,8 @@ def test_on_the_command_line(own_store, chat_server, cli):
 def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
     """36 of 40 answers without a verdict fail a bar that the other four pass; on answers of the judge's own study the
     bar and the share of the traffic are refused before anything is asked, and the way out is said."""
-    rows = [
-        {
-            "context": [f"The kettle is blue, {i}."],
-            "answer": f"It is {word} {i}.",
-            "faithful": word == "blue",
-        }
-        for word in ("blue", "red")
-        for i in range(20)
-    ]
-    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = blue_kettles(20)
+    write_lines("labels.jsonl", rows)
 
     def says(asked):
         statement = server.statement(asked)

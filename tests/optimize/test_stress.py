@@ -10,6 +10,7 @@ from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.stress import PERTURBATIONS, attacks, inject, stress
 from faith_dspy.scoring.statistics import Estimate
 from tests.support.chat_server import yes_or_no
+from tests.support.files import write_lines
 
 
 def row(name, faithful, answer, *context):
@@ -257,8 +258,7 @@ def test_a_judge_that_obeys_is_found_out(judge_at):
 def test_on_the_command_line(chat_server, tmp_path, monkeypatch, cli):
     """A table or JSON; exit 1, naming the change, when a share is below the bar."""
     monkeypatch.setenv("COLUMNS", "120")
-    labels = tmp_path / "labels.jsonl"
-    labels.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    labels = write_lines(tmp_path / "labels.jsonl", ROWS)
     command = (
         "stress",
         labels,

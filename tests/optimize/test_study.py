@@ -2,7 +2,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import zlib
 from contextlib import closing
@@ -26,6 +25,7 @@ from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.scoring.statistics import wilson
 from tests.support.chat_server import ChatServer, yes_or_no
 from tests.support.decision_server import KEY, DecisionServer, statement_of
+from tests.support.files import MAIN
 from tests.support.studies import CITIES, Quiet, Record, knowing, labels, quick_study
 
 
@@ -407,7 +407,7 @@ def tuning(tmp_path, server):
     }
     told = f"tune l.jsonl --lm openai/tiny --api-base {server.base} --variants sentence --budget quick"
     return subprocess.Popen(
-        [sys.executable, "-c", "from faith_dspy.cli import main; main()", *told.split()],
+        [*MAIN, *told.split()],
         cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in the background
     )  # fmt: skip

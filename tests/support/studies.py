@@ -1,6 +1,5 @@
 """Labels, an LM that knows them, studies of both, and servers, for the tests of studies and of what MLflow shows."""
 
-import json
 import os
 import signal
 import socket
@@ -18,6 +17,7 @@ from faith_dspy.optimize.study import run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 from tests.support.chat_server import yes_or_no
+from tests.support.files import write_lines
 
 CITIES = (
     "Arlen",
@@ -73,8 +73,7 @@ def labels(path, *, parts=True, swapped=False, cities=CITIES):
                     **({"split": ("train", "dev", "test")[i % 3]} if parts else {}),
                 }
             )
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
-    return path
+    return write_lines(path, rows)
 
 
 def knowing(asked):

@@ -15,6 +15,7 @@ from faith_dspy.optimize.data.labels import (
     parse_values,
 )
 from faith_dspy.report.tables import few
+from tests.support.files import write_lines
 
 BENCH = [
     {
@@ -256,13 +257,11 @@ def audited(tmp_path):
     """Audits a file of rows, each over a context of its own."""
 
     def run(rows):
-        path = tmp_path / "l.jsonl"
         made = (
             {"context": [f"{i:x}" * 9], "answer": "A.", "faithful": i % 2 == 0, **r}
             for i, r in enumerate(rows)
         )
-        path.write_text("".join(json.dumps(row) + "\n" for row in made))
-        return audit_labels(path)
+        return audit_labels(write_lines(tmp_path / "l.jsonl", made))
 
     return run
 
