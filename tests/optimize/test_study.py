@@ -217,8 +217,6 @@ def test_what_cannot_be_a_study_is_refused(tmp_path, chat_server):
         match=r"recall=0\.99: got 12 unfaithful answers to fit on, expected at least 99",
     ):
         quick_study(tmp_path, chat_server(says=knowing), operating_point="recall=0.99")
-    with pytest.raises(ConfigError, match="two variants are called 'sentence'"):
-        quick_study(tmp_path, chat_server(says=knowing), "sentence", "sentence")
 
 
 def test_a_limit_stops_the_study_and_a_higher_one_goes_on_where_it_stopped(

@@ -47,6 +47,12 @@ def test_every_metric_worked_by_hand():
     })  # fmt: skip
 
 
+def test_equal_scores_share_a_bin_of_the_calibration_error():
+    """Scores .2 .2 .8 .8, of which the second and the last two are faithful: |1 - .4| and |2 - 1.6|, of four."""
+    a = measure([False, True, True, True], [True] * 4, [0.2, 0.2, 0.8, 0.8])
+    assert a.ece.value == pytest.approx((0.6 + 0.4) / 4)
+
+
 def test_unscored_answers_count_in_coverage_alone():
     without = measure(LABELS, PREDICTIONS, SCORES)
     a = measure(

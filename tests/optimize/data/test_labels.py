@@ -209,19 +209,6 @@ def test_what_cannot_be_imported(imported, rows, columns, message):
         imported(*rows, columns=parse_columns(columns))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("t.parquet", "cannot be read"),
-        ("no.csv", r"no\.csv: cannot be read \(no such file"),
-    ],
-)
-def test_files_that_cannot_be_read(tmp_path, name, message):
-    (tmp_path / "t.parquet").write_text("x")
-    with pytest.raises(InputError, match=message):
-        import_labels(tmp_path / name)
-
-
 def test_values():
     """A value's meaning is said by a word that tells; another is refused."""
     assert parse_values(["fail=false", "made up=unfaithful", "1=no"]) == {
