@@ -14,7 +14,6 @@ or role changed is not; chunks of other contexts change nothing; without the rig
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import random
@@ -24,6 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import typer
 
 from faith_dspy.eval_sets import begin, ragtruth
 from faith_dspy.eval_sets.public import Files, read_tabs
@@ -71,41 +72,10 @@ class Set(NamedTuple):
     """A pattern for its published files."""
     rows: int
     """Rows at most that are trained on."""
+    read: Callable[[list[Path]], Iterator[Row]]
+    twins: float | None = None
+    """Share of its supported statements that get a perturbed twin; None where statements are too short."""
 
-
-SETS = {
-    "ragtruth": Set("MIT", "github.com/ParticleMedia/RAGTruth", "*.jsonl", 15000),
-    "fever_nli": Set("CC BY-SA 3.0", "github.com/salesforce/DocNLI", "*.txt", 9000),
-    "mnli": Set("OANC and others", "github.com/salesforce/DocNLI", "*.txt", 5000),
-    "snli": Set("CC BY-SA 4.0", "nlp.stanford.edu/projects/snli", "*.txt", 3000),
-    "scitail": Set("Apache-2.0", "github.com/allenai/scitail", "*.txt", 1600),
-    "fever_symmetric": Set(
-        "CC BY-SA 3.0", "github.com/TalSchuster/FeverSymmetric", "*.jsonl", 1400
-    ),
-    "wice": Set("ODC-BY, CC BY-SA", "github.com/ryokamoi/wice", "train.jsonl", 1500),
-    "frank": Set("MIT", "github.com/artidoro/frank", "frank.csv", 900),
-    "summeval": Set("MIT", "github.com/Yale-LILY/SummEval", "summeval.csv", 1500),
-    "fib": Set("CC BY 4.0", "github.com/r-three/fib", "xsum-*.jsonl", 2400),
-    "entailment_bank": Set(
-        "Apache-2.0", "github.com/allenai/entailment_bank", "*.jsonl", 4000
-    ),
-    "qmsum": Set("MIT", "github.com/Yale-LILY/QMSum", "*.json", 8000),
-    "wiki_split": Set(
-        "CC BY-SA 4.0", "github.com/google-research-datasets/wiki-split", "*.tsv", 6000
-    ),
-    "e2e": Set("CC BY-SA 4.0", "github.com/tuetschek/e2e-cleaning", "*.csv", 3000),
-    "tabfact": Set("MIT", "github.com/wenhuchen/Table-Fact-Checking", "*.tsv", 1200),
-    "scitldr": Set("Apache-2.0", "github.com/allenai/scitldr", "*.jsonl", 2500),
-    "pubmedqa": Set("MIT", "github.com/pubmedqa/pubmedqa", "*.json", 2500),
-    "xquad": Set("CC BY-SA 4.0", "github.com/google-deepmind/xquad", "*.json", 4500),
-    "cmrc": Set("CC BY-SA 4.0", "github.com/ymcui/cmrc2018", "*.json", 1400),
-    "jsquad": Set("CC BY-SA 4.0", "github.com/yahoojapan/JGLUE", "*.json", 1400),
-    "jnli": Set("CC BY-SA 4.0", "github.com/yahoojapan/JGLUE", "*.json", 1500),
-    "klue": Set("CC BY-SA 4.0", "github.com/KLUE-benchmark/KLUE", "*.json", 1600),
-    "farstail": Set("Apache-2.0", "github.com/dml-qom/FarsTail", "*.csv", 2500),
-    "indonli": Set("CC BY-SA 4.0", "github.com/ir-nlp-csui/indonli", "*.jsonl", 2500),
-}
-"""Training families. Left out, as they may not be used for all purposes: ANLI, XNLI, OCNLI, SICK, WebNLG."""
 
 HELD_OUT = {
     "begin": "*.tsv",
@@ -123,19 +93,22 @@ HELD_OUT = {
 class Row(NamedTuple):
     """A statement over a context."""
 
-    family: str
     source: str
     context: tuple[str, ...]
     statement: str
-    label: bool
     verdict: str
     kind: str
     question: str | None = None
+    family: str = ""
+
+    @property
+    def label(self) -> bool:
+        """Whether people call it supported."""
+        return self.verdict == SUPPORTED
 
     def to_line(self, **more: Any) -> str:
         """Its line of a file."""
         fields = self._asdict()
-        fields["context"] = list(self.context)
         fields["label"] = int(self.label)
         fields["licence"] = SETS[self.family].licence if self.family in SETS else None
         return json.dumps(fields | more, ensure_ascii=False)
@@ -149,7 +122,7 @@ Change = Callable[[Row, Sequence[Row], random.Random], "str | None"]
 # -- the training families ---------------------------------------------------------------------------------------------
 
 
-def read_ragtruth(family: str, paths: list[Path]) -> Rows:
+def read_ragtruth(paths: list[Path]) -> Rows:
     """Responses of the training half with an even source: their sentences, and some of them whole."""
     files = Files({path.name: path for path in paths})
     for answer in ragtruth.rows(files):
@@ -159,29 +132,10 @@ def read_ragtruth(family: str, paths: list[Path]) -> Rows:
         context = tuple(answer["context"])
         question = answer["question"]
         for s in answer["statements"] or ():
-            supported = s["verdict"] == SUPPORTED
-            yield Row(
-                family,
-                source,
-                context,
-                s["text"],
-                supported,
-                s["verdict"],
-                "sentence",
-                question,
-            )
+            yield Row(source, context, s["text"], s["verdict"], "sentence", question)
         faithful = answer["faithful"]
         verdict = SUPPORTED if faithful else NOT_SUPPORTED
-        yield Row(
-            family,
-            source,
-            context,
-            answer["answer"],
-            faithful,
-            verdict,
-            "answer",
-            question,
-        )
+        yield Row(source, context, answer["answer"], verdict, "answer", question)
 
 
 NLI = {
@@ -198,75 +152,73 @@ NLI = {
 """How labels of inference sets begin, and the verdict they are."""
 
 
-def pair(family: str, premise: str, hypothesis: str, label: str) -> Row:
+def pair(premise: str, hypothesis: str, label: str) -> Row:
     """A pair of an inference set, by how its label begins."""
     verdict = NOT_SUPPORTED if label.startswith("not") else NLI[label[0]]
-    return Row(
-        family, premise, (premise,), hypothesis, verdict == SUPPORTED, verdict, "claim"
-    )
+    return Row(premise, (premise,), hypothesis, verdict, "claim")
 
 
-def read_docnli(family: str, paths: list[Path]) -> Rows:
+def read_docnli(paths: list[Path]) -> Rows:
     """Lines of label, premise and hypothesis."""
     for line in lines(paths):
         cells = line.split("\t")
         if len(cells) == 3:
             label, premise, hypothesis = cells
-            yield pair(family, untokenized(premise), untokenized(hypothesis), label)
+            yield pair(untokenized(premise), untokenized(hypothesis), label)
 
 
-def read_numbered(family: str, paths: list[Path]) -> Rows:
+def read_numbered(paths: list[Path]) -> Rows:
     """Lines of premise, hypothesis and a number: 0 entailment, 1 neutral, 2 contradiction."""
     for line in lines(paths):
         cells = line.split("\t")
         if len(cells) == 3:
             premise, hypothesis, label = cells
-            yield pair(family, sentence_case(premise), sentence_case(hypothesis), label)
+            yield pair(sentence_case(premise), sentence_case(hypothesis), label)
 
 
-def read_farstail(family: str, paths: list[Path]) -> Rows:
+def read_farstail(paths: list[Path]) -> Rows:
     """Persian premises and hypotheses."""
     for path in paths:
         for r in read_tabs(path):
             if r["label"] in NLI:
-                yield pair(family, r["premise"], r["hypothesis"], r["label"])
+                yield pair(r["premise"], r["hypothesis"], r["label"])
 
 
-def read_indonli(family: str, paths: list[Path]) -> Rows:
+def read_indonli(paths: list[Path]) -> Rows:
     """Indonesian premises and hypotheses."""
     for r in objects(paths):
-        yield pair(family, r["premise"], r["hypothesis"], r["label"])
+        yield pair(r["premise"], r["hypothesis"], r["label"])
 
 
-def read_jnli(family: str, paths: list[Path]) -> Rows:
+def read_jnli(paths: list[Path]) -> Rows:
     """Japanese captions of one picture."""
     for r in objects(paths):
-        yield pair(family, r["sentence1"], r["sentence2"], r["label"])
+        yield pair(r["sentence1"], r["sentence2"], r["label"])
 
 
-def read_klue(family: str, paths: list[Path]) -> Rows:
+def read_klue(paths: list[Path]) -> Rows:
     """Korean premises and hypotheses."""
     for path in paths:
         for r in read_json(path):
-            yield pair(family, r["premise"], r["hypothesis"], r["gold_label"])
+            yield pair(r["premise"], r["hypothesis"], r["gold_label"])
 
 
-def read_fever_symmetric(family: str, paths: list[Path]) -> Rows:
+def read_fever_symmetric(paths: list[Path]) -> Rows:
     """Claims and evidence in which the same words stand under both labels."""
     for r in objects(paths):
         label = r.get("gold_label") or r["label"]
-        yield pair(family, untokenized(r["evidence"]), untokenized(r["claim"]), label)
+        yield pair(untokenized(r["evidence"]), untokenized(r["claim"]), label)
 
 
-def read_wice(family: str, paths: list[Path]) -> Rows:
+def read_wice(paths: list[Path]) -> Rows:
     """Partially supported claims; and what is left of them without the words that are not supported."""
     for r in objects(paths):
         source = r["meta"]["id"]
         context = around(r["evidence"], r["supporting_sentences"][0])
-        yield Row(family, source, context, r["claim"], False, PARTIAL, "claim")
+        yield Row(source, context, r["claim"], PARTIAL, "claim")
         if rest := supported_rest(r["claim_tokens"], r["non_supported_spans"]):
-            yield Row(family, source, context, rest, True, SUPPORTED, "perturbed")
-        yield from of_document(family, source, context, None)
+            yield Row(source, context, rest, SUPPORTED, "perturbed")
+        yield from of_document(source, context, None)
 
 
 def around(
@@ -305,7 +257,7 @@ DANGLING = re.compile(
 """What is left where words were cut out of the middle of a phrase."""
 
 
-def read_entailment_bank(family: str, paths: list[Path]) -> Rows:
+def read_entailment_bank(paths: list[Path]) -> Rows:
     """Hypotheses that follow from several facts among others; and over the same facts without one that is needed."""
     rng = random.Random(SEED)
     for i, r in enumerate(objects(paths)):
@@ -327,10 +279,8 @@ def read_entailment_bank(family: str, paths: list[Path]) -> Rows:
         spared = set(shuffled[: len(removed)])
         right = tuple(f for n, f in enumerate(whole) if n not in spared)
         wrong = tuple(f for n, f in enumerate(whole) if n not in removed)
-        yield Row(family, str(i), right, statement, True, SUPPORTED, "claim", question)
-        yield Row(
-            family, str(i), wrong, statement, False, NO_EVIDENCE, "perturbed", question
-        )
+        yield Row(str(i), right, statement, SUPPORTED, "claim", question)
+        yield Row(str(i), wrong, statement, NO_EVIDENCE, "perturbed", question)
 
 
 def some_facts(
@@ -350,45 +300,39 @@ def best_fact(statement: str, facts: Sequence[str], needed: Sequence[int]) -> in
     return max(needed, key=lambda n: len(words & set(facts[n].lower().split())))
 
 
-def read_summaries(family: str, paths: list[Path]) -> Rows:
+def read_summaries(paths: list[Path]) -> Rows:
     """Summaries of news, judged by people: whole, and the sentences of those that are right."""
     for path in paths:
         for r in csv.DictReader(path.open(encoding="utf-8")):
             text = r["grounding"].replace("\\'", "'")
             context = chunks([s.text for s in sentences(untokenized(text))])
             summary = untokenized(r["generated_text"].replace("\\'", "'"))
-            yield from of_summary(family, context, summary, r["label"] == "1")
+            yield from of_summary(context, summary, r["label"] == "1")
 
 
-def of_summary(
-    family: str, context: tuple[str, ...], summary: str, faithful: bool
-) -> Rows:
+def of_summary(context: tuple[str, ...], summary: str, faithful: bool) -> Rows:
     """A summary as a whole, and its sentences when all are right."""
     source = context[0]
     verdict = SUPPORTED if faithful else NOT_SUPPORTED
-    yield Row(family, source, context, summary, faithful, verdict, "answer")
+    yield Row(source, context, summary, verdict, "answer")
     found = statements_of(summary)
     if faithful and len(found) > 1:
         for s in found:
-            yield Row(family, source, context, s, True, SUPPORTED, "sentence")
+            yield Row(source, context, s, SUPPORTED, "sentence")
 
 
-def read_fib(family: str, paths: list[Path]) -> Rows:
+def read_fib(paths: list[Path]) -> Rows:
     """Summaries of models, by file: people found all of them consistent, or none; the other choice is corrected."""
     for path in paths:
         consistent = "consistent" in path.name
         for r in objects([path]):
             context = chunks([s.text for s in sentences(r["input"])])
             for choice in r["list_choices"]:
-                yield from of_summary(
-                    family,
-                    context,
-                    choice.strip(),
-                    consistent or choice == r["correct_choice"],
-                )
+                is_consistent = consistent or choice == r["correct_choice"]
+                yield from of_summary(context, choice.strip(), is_consistent)
 
 
-def read_qmsum(family: str, paths: list[Path]) -> Rows:
+def read_qmsum(paths: list[Path]) -> Rows:
     """Questions about meetings: people's answers over the turns that they marked; and over other turns."""
     for path in paths:
         meeting = read_json(path)
@@ -407,26 +351,8 @@ def read_qmsum(family: str, paths: list[Path]) -> Rows:
             context = chunks(marked, 900)
             answer = query["answer"].strip()
             for s in statements_of(answer):
-                yield Row(
-                    family,
-                    path.stem,
-                    context,
-                    s,
-                    True,
-                    SUPPORTED,
-                    "sentence",
-                    query["query"],
-                )
-            yield Row(
-                family,
-                path.stem,
-                context,
-                answer,
-                True,
-                SUPPORTED,
-                "answer",
-                query["query"],
-            )
+                yield Row(path.stem, context, s, SUPPORTED, "sentence", query["query"])
+            yield Row(path.stem, context, answer, SUPPORTED, "answer", query["query"])
 
 
 def spoken(text: str) -> str:
@@ -434,17 +360,17 @@ def spoken(text: str) -> str:
     return untokenized(re.sub(r"\{\w+\}", "", text))
 
 
-def read_wiki_split(family: str, paths: list[Path]) -> Rows:
+def read_wiki_split(paths: list[Path]) -> Rows:
     """A sentence, and two that say the same: each of the two over the one, and the one over the two."""
     for line in lines(paths):
         whole, _, parts = line.partition("\t")
         first, _, second = parts.partition("<::::>")
         one, two = untokenized(whole), (untokenized(first), untokenized(second))
-        yield Row(family, one, (" ".join(two),), one, True, SUPPORTED, "claim")
-        yield Row(family, one, (one,), two[0], True, SUPPORTED, "claim")
+        yield Row(one, (" ".join(two),), one, SUPPORTED, "claim")
+        yield Row(one, (one,), two[0], SUPPORTED, "claim")
 
 
-def read_e2e(family: str, paths: list[Path]) -> Rows:
+def read_e2e(paths: list[Path]) -> Rows:
     """Descriptions of restaurants over the fields they describe; and over fields of which one has another value."""
     rng = random.Random(SEED)
     records = [r for path in paths for r in csv.DictReader(path.open(encoding="utf-8"))]
@@ -454,20 +380,12 @@ def read_e2e(family: str, paths: list[Path]) -> Rows:
         for name, value in field.items():
             values[name].add(value)
     for r, field in zip(records, fields, strict=True):
-        yield Row(family, r["mr"], (table(field),), r["ref"], True, SUPPORTED, "answer")
+        yield Row(r["mr"], (table(field),), r["ref"], SUPPORTED, "answer")
         name = rng.choice(sorted(field))
         others = sorted(values[name] - {field[name]})
         if others and name != "priceRange":
             changed = field | {name: rng.choice(others)}
-            yield Row(
-                family,
-                r["mr"],
-                (table(changed),),
-                r["ref"],
-                False,
-                CONTRADICTORY,
-                "perturbed",
-            )
+            yield Row(r["mr"], (table(changed),), r["ref"], CONTRADICTORY, "perturbed")
 
 
 def table(fields: dict[str, str]) -> str:
@@ -475,32 +393,30 @@ def table(fields: dict[str, str]) -> str:
     return "\n".join(f"{name}: {value}" for name, value in fields.items())
 
 
-def read_tabfact(family: str, paths: list[Path]) -> Rows:
+def read_tabfact(paths: list[Path]) -> Rows:
     """Statements about tables, in the published form with base forms of words."""
     for line in lines(paths):
         name, _, _, rows, statement, label = line.split("\t")
         context = re.sub(r" \. (?=row \d)", "\n", rows)
         supported = label == "1"
         verdict = SUPPORTED if supported else CONTRADICTORY
-        yield Row(family, name, (context,), statement, supported, verdict, "claim")
+        yield Row(name, (context,), statement, verdict, "claim")
 
 
-def read_scitldr(family: str, paths: list[Path]) -> Rows:
+def read_scitldr(paths: list[Path]) -> Rows:
     """Sentences of abstracts."""
     for r in objects(paths):
-        yield from of_document(family, r["paper_id"], chunks(r["source"]), None)
+        yield from of_document(r["paper_id"], chunks(r["source"]), None)
 
 
-def read_pubmedqa(family: str, paths: list[Path]) -> Rows:
+def read_pubmedqa(paths: list[Path]) -> Rows:
     """Sentences of medical abstracts, under the question that the study asked."""
     for path in paths:
         for name, r in read_json(path).items():
-            yield from of_document(family, name, tuple(r["CONTEXTS"]), r["QUESTION"])
+            yield from of_document(name, tuple(r["CONTEXTS"]), r["QUESTION"])
 
 
-def of_document(
-    family: str, source: str, context: tuple[str, ...], question: str | None
-) -> Rows:
+def of_document(source: str, context: tuple[str, ...], question: str | None) -> Rows:
     """Two sentences of a context, which supports them."""
     found = [
         s
@@ -509,10 +425,10 @@ def of_document(
         if 40 < len(s) < MAX_STATEMENT
     ]
     for s in random.Random(source).sample(found, min(2, len(found))):
-        yield Row(family, source, context, s, True, SUPPORTED, "sentence", question)
+        yield Row(source, context, s, SUPPORTED, "sentence", question)
 
 
-def read_squad(family: str, paths: list[Path]) -> Rows:
+def read_squad(paths: list[Path]) -> Rows:
     """Short answers to questions; and answers to other questions about the same text."""
     for path in paths:
         paragraphs = [
@@ -523,33 +439,22 @@ def read_squad(family: str, paths: list[Path]) -> Rows:
             context = chunks(
                 statements_of(p["context"].partition("[SEP]")[2] or p["context"]), 500
             )
-            yield from of_answers(family, source, context, p["qas"])
-            yield from of_document(family, source, context, None)
+            yield from of_answers(source, context, p["qas"])
+            yield from of_document(source, context, None)
 
 
 def of_answers(
-    family: str, source: str, context: tuple[str, ...], asked: list[dict[str, Any]]
+    source: str, context: tuple[str, ...], asked: list[dict[str, Any]]
 ) -> Rows:
     """Right answers, and those of the question after it where they share no word."""
     for here, there in zip(asked, [*asked[1:], *asked[:1]], strict=True):
         right = here["answers"][0]["text"]
         other = there["answers"][0]["text"]
-        yield Row(
-            family, source, context, right, True, SUPPORTED, "answer", here["question"]
-        )
+        yield Row(source, context, right, SUPPORTED, "answer", here["question"])
         accepted = " ".join(a["text"] for a in here["answers"]).lower()
         new_letters = set(other.lower()) - set(accepted) - {" "}
         if kind_of(right) == kind_of(other) and new_letters and apart(other, accepted):
-            yield Row(
-                family,
-                source,
-                context,
-                other,
-                False,
-                CONTRADICTORY,
-                "answer",
-                here["question"],
-            )
+            yield Row(source, context, other, CONTRADICTORY, "answer", here["question"])
 
 
 def apart(one: str, other: str) -> bool:
@@ -564,33 +469,124 @@ def kind_of(answer: str) -> str:
     return "name" if answer[:1].isupper() else "words"
 
 
-TRAINING: dict[str, Callable[[str, list[Path]], Rows]] = {
-    "ragtruth": read_ragtruth,
-    "fever_nli": read_docnli,
-    "mnli": read_docnli,
-    "snli": read_numbered,
-    "scitail": read_numbered,
-    "fever_symmetric": read_fever_symmetric,
-    "wice": read_wice,
-    "frank": read_summaries,
-    "summeval": read_summaries,
-    "fib": read_fib,
-    "entailment_bank": read_entailment_bank,
-    "qmsum": read_qmsum,
-    "wiki_split": read_wiki_split,
-    "e2e": read_e2e,
-    "tabfact": read_tabfact,
-    "scitldr": read_scitldr,
-    "pubmedqa": read_pubmedqa,
-    "xquad": read_squad,
-    "cmrc": read_squad,
-    "jsquad": read_squad,
-    "jnli": read_jnli,
-    "klue": read_klue,
-    "farstail": read_farstail,
-    "indonli": read_indonli,
+SETS = {
+    "ragtruth": Set(
+        "MIT", "github.com/ParticleMedia/RAGTruth", "*.jsonl", 15000, read_ragtruth, 0.3
+    ),
+    "fever_nli": Set(
+        "CC BY-SA 3.0", "github.com/salesforce/DocNLI", "*.txt", 9000, read_docnli, 0.3
+    ),
+    "mnli": Set(
+        "OANC and others",
+        "github.com/salesforce/DocNLI",
+        "*.txt",
+        5000,
+        read_docnli,
+        0.25,
+    ),
+    "snli": Set(
+        "CC BY-SA 4.0",
+        "nlp.stanford.edu/projects/snli",
+        "*.txt",
+        3000,
+        read_numbered,
+        0.3,
+    ),
+    "scitail": Set(
+        "Apache-2.0", "github.com/allenai/scitail", "*.txt", 1600, read_numbered
+    ),
+    "fever_symmetric": Set(
+        "CC BY-SA 3.0",
+        "github.com/TalSchuster/FeverSymmetric",
+        "*.jsonl",
+        1400,
+        read_fever_symmetric,
+        0.3,
+    ),
+    "wice": Set(
+        "ODC-BY, CC BY-SA",
+        "github.com/ryokamoi/wice",
+        "train.jsonl",
+        1500,
+        read_wice,
+        1.0,
+    ),
+    "frank": Set(
+        "MIT", "github.com/artidoro/frank", "frank.csv", 900, read_summaries, 0.4
+    ),
+    "summeval": Set(
+        "MIT",
+        "github.com/Yale-LILY/SummEval",
+        "summeval.csv",
+        1500,
+        read_summaries,
+        0.6,
+    ),
+    "fib": Set(
+        "CC BY 4.0", "github.com/r-three/fib", "xsum-*.jsonl", 2400, read_fib, 0.4
+    ),
+    "entailment_bank": Set(
+        "Apache-2.0",
+        "github.com/allenai/entailment_bank",
+        "*.jsonl",
+        4000,
+        read_entailment_bank,
+        0.3,
+    ),
+    "qmsum": Set("MIT", "github.com/Yale-LILY/QMSum", "*.json", 8000, read_qmsum, 1.0),
+    "wiki_split": Set(
+        "CC BY-SA 4.0",
+        "github.com/google-research-datasets/wiki-split",
+        "*.tsv",
+        6000,
+        read_wiki_split,
+        1.0,
+    ),
+    "e2e": Set(
+        "CC BY-SA 4.0",
+        "github.com/tuetschek/e2e-cleaning",
+        "*.csv",
+        3000,
+        read_e2e,
+        1.0,
+    ),
+    "tabfact": Set(
+        "MIT", "github.com/wenhuchen/Table-Fact-Checking", "*.tsv", 1200, read_tabfact
+    ),
+    "scitldr": Set(
+        "Apache-2.0", "github.com/allenai/scitldr", "*.jsonl", 2500, read_scitldr, 1.0
+    ),
+    "pubmedqa": Set(
+        "MIT", "github.com/pubmedqa/pubmedqa", "*.json", 2500, read_pubmedqa, 1.0
+    ),
+    "xquad": Set(
+        "CC BY-SA 4.0",
+        "github.com/google-deepmind/xquad",
+        "*.json",
+        4500,
+        read_squad,
+        1.0,
+    ),
+    "cmrc": Set(
+        "CC BY-SA 4.0", "github.com/ymcui/cmrc2018", "*.json", 1400, read_squad
+    ),
+    "jsquad": Set(
+        "CC BY-SA 4.0", "github.com/yahoojapan/JGLUE", "*.json", 1400, read_squad
+    ),
+    "jnli": Set(
+        "CC BY-SA 4.0", "github.com/yahoojapan/JGLUE", "*.json", 1500, read_jnli
+    ),
+    "klue": Set(
+        "CC BY-SA 4.0", "github.com/KLUE-benchmark/KLUE", "*.json", 1600, read_klue
+    ),
+    "farstail": Set(
+        "Apache-2.0", "github.com/dml-qom/FarsTail", "*.csv", 2500, read_farstail
+    ),
+    "indonli": Set(
+        "CC BY-SA 4.0", "github.com/ir-nlp-csui/indonli", "*.jsonl", 2500, read_indonli
+    ),
 }
-"""How each family is read."""
+"""Training families. Left out, as they may not be used for all purposes: ANLI, XNLI, OCNLI, SICK, WebNLG."""
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -890,9 +886,7 @@ def moved(row: Row, others: Sequence[Row], rng: random.Random) -> list[Row]:
     everywhere = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
     context = tuple(everywhere.sub(lambda _: new, text) for text in row.context)
     statement = everywhere.sub(lambda _: new, row.statement)
-    wrong = row._replace(
-        context=context, label=False, verdict=NOT_SUPPORTED, kind="perturbed"
-    )
+    wrong = row._replace(context=context, verdict=NOT_SUPPORTED, kind="perturbed")
     return [wrong, row._replace(context=context, statement=statement, kind="perturbed")]
 
 
@@ -1046,9 +1040,7 @@ def perturbed(row: Row, others: Sequence[Row], rng: random.Random) -> list[Row]:
         if statement and statement != row.statement:
             verdict = CONTRADICTORY if name in OPPOSED else NOT_SUPPORTED
             return [
-                row._replace(
-                    statement=statement, label=False, verdict=verdict, kind="perturbed"
-                )
+                row._replace(statement=statement, verdict=verdict, kind="perturbed")
             ]
     return []
 
@@ -1063,33 +1055,13 @@ def rewritten(row: Row, others: Sequence[Row], rng: random.Random) -> Row:
 
 # -- the training rows -------------------------------------------------------------------------------------------------
 
-TWIN_SHARE = {
-    "ragtruth": 0.3,
-    "fever_nli": 0.3,
-    "mnli": 0.25,
-    "snli": 0.3,
-    "fever_symmetric": 0.3,
-    "wice": 1.0,
-    "frank": 0.4,
-    "summeval": 0.6,
-    "fib": 0.4,
-    "entailment_bank": 0.3,
-    "qmsum": 1.0,
-    "wiki_split": 1.0,
-    "e2e": 1.0,
-    "scitldr": 1.0,
-    "pubmedqa": 1.0,
-    "xquad": 1.0,
-}
-"""Share of a family's supported statements that get a perturbed twin; where statements are long enough."""
-
 
 def training_rows(published: Path, blocked: set[str]) -> list[Row]:
     """The rows of every training family that is there."""
     out: list[Row] = []
-    for family, read in TRAINING.items():
-        if paths := sorted((published / family).glob(SETS[family].files)):
-            rows = of_family(family, read(family, paths), blocked)
+    for family, public in SETS.items():
+        if paths := sorted((published / family).glob(public.files)):
+            rows = of_family(family, public.read(paths), blocked)
             print(family, len(rows), dict(Counter(r.label for r in rows)), flush=True)
             out += rows
         else:
@@ -1101,14 +1073,15 @@ def training_rows(published: Path, blocked: set[str]) -> list[Row]:
 def of_family(family: str, rows: Iterable[Row], blocked: set[str]) -> list[Row]:
     """Rows of one family: usable ones, with twins, other chunks among theirs, and both labels alike."""
     rng = random.Random(family)
-    usable = [r for r in rows if is_usable(r, blocked)]
+    named = (r._replace(family=family) for r in rows)
+    usable = [r for r in named if is_usable(r, blocked)]
     if family == "scitail":
         usable = under_both_labels(usable)
     rng.shuffle(usable)
-    most = SETS[family].rows
+    most, share = SETS[family].rows, SETS[family].twins
     usable = balanced(usable, most * 2, rng)
-    if family in TWIN_SHARE:
-        usable = with_twins(family, usable, rng)
+    if share is not None:
+        usable = with_twins(usable, share, rng)
     usable = [r for r in with_chunks(usable, rng) if fits(r)]
     return balanced(usable, most, rng, exactly=True)
 
@@ -1167,9 +1140,8 @@ def spread(rows: Iterable[Row]) -> list[Row]:
     return [row for _, row in ranks]
 
 
-def with_twins(family: str, rows: Sequence[Row], rng: random.Random) -> list[Row]:
+def with_twins(rows: Sequence[Row], share: float, rng: random.Random) -> list[Row]:
     """The rows; some of the supported ones with a twin; some of all rewritten."""
-    share = TWIN_SHARE[family]
     out: list[Row] = []
     for row in rows:
         if not row.label or rng.random() > share:
@@ -1203,7 +1175,6 @@ def with_chunks(rows: Sequence[Row], rng: random.Random) -> Rows:
             if foreign:
                 yield row._replace(
                     context=tuple(foreign),
-                    label=False,
                     verdict=NO_EVIDENCE,
                     kind="perturbed",
                 )
@@ -1504,15 +1475,9 @@ def twin(e: LabelledExample, answer: str) -> LabelledExample:
 def as_row(e: LabelledExample) -> Row:
     """A faithful answer as a row."""
     context = tuple(c.text for c in e.context)
+    family = e.tags["source"]
     return Row(
-        e.tags["source"],
-        e.context_key,
-        context,
-        e.answer,
-        True,
-        SUPPORTED,
-        "answer",
-        e.question,
+        e.context_key, context, e.answer, SUPPORTED, "answer", e.question, family
     )
 
 
@@ -1529,16 +1494,7 @@ def statement_lines(
             SUPPORTED if e.label else NOT_SUPPORTED
         )
         kind = "perturbed" if e.id.endswith("/perturbed") else "sentence"
-        row = Row(
-            family,
-            e.context_key,
-            context,
-            text,
-            verdict == SUPPORTED,
-            verdict,
-            kind,
-            e.question,
-        )
+        row = Row(e.context_key, context, text, verdict, kind, e.question, family)
         labelled_itself = text.strip() in verdicts or bool(e.label)
         level = "statement" if labelled_itself else "answer"
         yield row.to_line(
@@ -1608,30 +1564,21 @@ def counts(name: str, rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(out) + "\n"
 
 
-def main() -> None:
+def main(published: Path, shared: Path, out: Path) -> None:
     """Read, make, count, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("published", type=Path)
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("out", type=Path)
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    families = held_out(given.published, given.shared)
-    blocked = held_out_sentences(families, given.published, given.shared)
-    made = {
+    out.mkdir(parents=True, exist_ok=True)
+    families = held_out(published, shared)
+    blocked = held_out_sentences(families, published, shared)
+    files = {
         "dev.jsonl": dev_lines(families),
-        "studies.jsonl": study_lines(given.shared),
-        "all_shared.jsonl": shared_lines(given.shared),
-        "train.jsonl": (
-            row.to_line() for row in training_rows(given.published, blocked)
-        ),
+        "studies.jsonl": study_lines(shared),
+        "all_shared.jsonl": shared_lines(shared),
+        "train.jsonl": (row.to_line() for row in training_rows(published, blocked)),
     }
-    tables = [
-        counts(name, write(given.out / name, rows)) for name, rows in made.items()
-    ]
-    (given.out / "COUNTS.txt").write_text("\n".join(tables), encoding="utf-8")
+    tables = [counts(name, write(out / name, rows)) for name, rows in files.items()]
+    (out / "COUNTS.txt").write_text("\n".join(tables), encoding="utf-8")
     print(*tables, sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -23,6 +23,7 @@ from faith_dspy.optimize.classifier.logistic import (
     fit_logistic,
     platt_scaling,
     soft_minimum,
+    standardized,
 )
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import without_lm
@@ -265,6 +266,14 @@ def test_soft_minimum_by_hand():
     value, share = soft_minimum(np.array([0.0, math.log(3), 5.0]), np.array([0, 0, 1]))
     assert value == pytest.approx([math.log(1.5), 5.0])
     assert share == pytest.approx([0.75, 0.25, 1.0])
+
+
+def test_missing_values_are_the_mean():
+    """Of a column that was measured once, and of one that never was."""
+    gap = np.nan
+    means, scales, z = standardized(np.array([[3.0, gap], [gap, gap], [gap, gap]]))
+    assert (means.tolist(), scales.tolist()) == ([3.0, 0.0], [1.0, 1.0])
+    assert not z.any()
 
 
 def test_labels_weigh_as_told():
