@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from faith_dspy.errors import InputError
@@ -44,8 +46,6 @@ class Record:
     key: str = ""
     """First 16 hex digits of the SHA-256 of the line, or of the row as JSON; empty for what is in memory."""
     kind: str = "line"
-    file_line: int | None = None
-    """Where a row of a CSV or TSV file ends, counted from 1 with the header."""
 
     @property
     def place(self) -> str:
@@ -84,19 +84,12 @@ class AnswerInput:
             return record
         fields = fields_of(record)
         key = _key(fields.pop("id", None))
-        row = record if isinstance(record, Mapping) else fields
-        problem = value_of(record, "error")  # of a loader that could not read it
-        if "answer" in fields or "conversation" in fields:
-            try:
-                return cls.make(**fields, id=key)
-            except InputError as exc:
-                problem = str(exc)
-        elif not row and row is not record:
-            kind = type(record).__name__
-            problem = f"record is {kind}, expected a mapping with context and answer"
-        elif not isinstance(problem, str):
-            problem = missing(row, "answer")
-        return cls(problem=problem, id=key)
+        if not fields.keys() & {"answer", "conversation"}:
+            return cls(problem=_problem_of(record, fields), id=key)
+        try:
+            return cls.make(**fields, id=key)
+        except InputError as exc:
+            return cls(problem=str(exc), id=key)
 
     @classmethod
     def make(
@@ -118,14 +111,27 @@ class AnswerInput:
                     "give either conversation, or context and answer; got both"
                 )
             question, context, answer = _turn(conversation)
-        for name, text in (("question", question or ""), ("answer", answer)):
-            if not isinstance(text, str):
-                kind = type(text).__name__
-                raise InputError(f"{name} is {kind}, expected {_EXPECTED[name]}")
+        if not isinstance(question, str | None):
+            kind = type(question).__name__
+            raise InputError(f"question is {kind}, expected text or None")
+        if not isinstance(answer, str):
+            raise InputError(f"answer is {type(answer).__name__}, expected text")
         chunks = as_chunks(context)
         check_length(question or "", answer, *(c.text for c in chunks))
         question = question and unicode_text(question)
         return cls(question, chunks, unicode_text(answer), id)
+
+
+def _problem_of(record: Any, fields: Mapping[str, Any]) -> str:
+    """Say why a record without an answer has none; a loader that could not read it has said so as its ``error``."""
+    error = value_of(record, "error")
+    if isinstance(error, str):
+        return error
+    row = record if isinstance(record, Mapping) else fields
+    if row or row is record:
+        return missing(row, "answer")
+    kind = type(record).__name__
+    return f"record is {kind}, expected a mapping with context and answer"
 
 
 def _turn(conversation: Any) -> tuple[Any, Any, Any]:
@@ -134,9 +140,6 @@ def _turn(conversation: Any) -> tuple[Any, Any, Any]:
     if "answer" not in fields:
         return from_conversation(conversation)
     return fields.get("question"), fields.get("context"), fields["answer"]
-
-
-_EXPECTED = {"question": "text or None", "answer": "text"}
 
 
 def _key(value: Any) -> str | int | None:
@@ -157,9 +160,8 @@ def check_length(*texts: str) -> None:
 
 def unicode_text(text: str) -> str:
     """Replace surrogates that have no partner, which no file and no request can hold."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    units = text.encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "replace")
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:
@@ -173,20 +175,18 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
             f"context is {type(context).__name__}, expected a list of texts or chunks"
         )
     chunks = []
-    for i, item in enumerate(context):
-        document = (item or "", None) if _is_text(item) else document_of(item)
+    for number, item in enumerate(context):
+        document = document_of(item)
+        if isinstance(item, str | None):
+            document = item or "", None
         if document is None:
             raise InputError(
-                f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'"
+                f"context[{number}] is {str(item)[:40]!r}, expected text or an object with 'text'"
             )
         text, source = document
         source = source and unicode_text(source)
-        chunks.append(Chunk(id=i, text=unicode_text(text), source=source))
+        chunks.append(Chunk(id=number, text=unicode_text(text), source=source))
     return tuple(chunks)
-
-
-def _is_text(item: Any) -> bool:
-    return item is None or isinstance(item, str)
 
 
 def document_of(item: Any) -> tuple[str, str | None] | None:
@@ -195,7 +195,7 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
     Reads mappings and objects with ``text``, ``page_content`` (LangChain) or ``content``, also inside a ``node``
     (LlamaIndex), ``document`` or ``kwargs`` (LangChain's dumps), and the source that they or their ``metadata`` name.
     """
-    if _is_text(item):
+    if isinstance(item, str | None):
         return None
     if isinstance(item, Chunk):
         return item.text, item.source
@@ -205,19 +205,23 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
             return inner
     values = [value_of(item, name) for name in TABLES["documents"]["text"]]
     texts = [value for value in values if isinstance(value, str)]
-    if not texts:
-        return None
+    return (texts[0], _source_of(item)) if texts else None
+
+
+def _source_of(document: Any) -> str | None:
+    metadata = value_of(document, "metadata")
     for name in TABLES["documents"]["source"]:
-        for holder in (item, value_of(item, "metadata")):
-            source = value_of(holder, name)
+        for source in (value_of(document, name), value_of(metadata, name)):
             if isinstance(source, str | int) and source != "":
-                return texts[0], str(source)
-    return texts[0], None
+                return str(source)
+    return None
 
 
 def value_of(item: Any, name: str) -> Any:
     """Return a mapping's value, or an object's attribute; None where there is none."""
-    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+    if isinstance(item, Mapping):
+        return item.get(name)
+    return getattr(item, name, None)
 
 
 def fields_of(record: Any) -> dict[str, Any]:
@@ -225,35 +229,35 @@ def fields_of(record: Any) -> dict[str, Any]:
 
     A conversation counts where there is no answer in words; a record that holds messages is one as a whole.
     """
-    is_mapping = isinstance(record, Mapping)
-    names = columns(record) if is_mapping else _attributes(record)
-    fields = {field: value_of(record, name) for field, name in names.items()}
+    row = record if isinstance(record, Mapping) else _attributes(record)
+    named = columns(row)
+    fields = {field: row[name] for field, name in named.items()}
     if isinstance(fields.get("answer"), str):
-        if names.get("conversation") != "conversation":
+        if named.get("conversation") != "conversation":
             fields.pop("conversation", None)
-    elif is_mapping and is_conversation(record):
+    elif row is record and is_conversation(row):
         fields = {name: fields[name] for name in fields if name == "id"}
-        fields["conversation"] = record
+        fields["conversation"] = row
     return fields
 
 
-def _attributes(record: Any) -> dict[str, str]:
-    """Return the attribute of an object that each field is read from."""
-    names = {}
-    for field, options in NAMES.items():
-        present = [name for name in options if value_of(record, name) is not None]
-        if present:
-            names[field] = present[0]
-    return names
+def _attributes(record: Any) -> dict[str, Any]:
+    """Return those attributes of an object that hold anything and have a name of a field."""
+    values = {}
+    for name in chain.from_iterable(NAMES.values()):
+        value = value_of(record, name)
+        if value is not None:
+            values[name] = value
+    return values
 
 
 def columns(row: Mapping[str, Any], names: Names = COLUMNS) -> dict[str, str]:
     """Return the column of a row that each field is read from: the first of its ``names`` that holds anything."""
     filled = {}
     for field, present in columns_named(row, names).items():
-        holding = [column for column in present if row[column] is not None]
-        if holding:
-            filled[field] = holding[0]
+        for column in reversed(present):
+            if row[column] is not None:
+                filled[field] = column
     return filled
 
 
@@ -262,36 +266,39 @@ def columns_named(
 ) -> dict[str, list[str]]:
     """Return by field those of the columns that have one of its names, filled or not."""
     by_spelling = {_spelling(column): column for column in reversed([*present])}
-    own = ("answer", "context") if by_spelling.keys() >= {"answer", "context"} else ()
-    if "sourcedocuments" in by_spelling and "answer" in names:  # of RetrievalQA
-        names = {**names, "answer": [*names["answer"], "result"]}
+    are_own = by_spelling.keys() >= {"answer", "context"}
     named = {}
     for field, options in names.items():
-        spellings = map(_spelling, (field,) if field in own else options)
+        if are_own and field in ("answer", "context"):
+            options = [field]
+        elif field == "answer" and "sourcedocuments" in by_spelling:  # RetrievalQA's
+            options = [*options, "result"]
+        spellings = map(_spelling, options)
         named[field] = [by_spelling[s] for s in spellings if s in by_spelling]
     return named
 
 
 @lru_cache(maxsize=1024)
 def _spelling(name: object) -> str:
-    return "".join(c for c in str(name).casefold() if c.isalnum())
+    return re.sub(r"[\W_]", "", str(name).casefold())
 
 
 def missing(row: Mapping[str, Any], field: str, names: Names = COLUMNS) -> str:
     """Say that a row lacks a field: the columns it has, the likeliest misspelling, and the names it may have."""
-    present = [
-        f"{name} (empty)" if value is None else str(name)
-        for name, value in row.items()
-        if name
-    ]
+    present = []
+    for name, value in row.items():
+        if name:
+            present.append(f"{name} (empty)" if value is None else str(name))
     noun = "label" if field == "faithful" else field
-    return f"it has no {noun}: got {', '.join(present) or 'nothing'}{nearest(row, names[field])}"
+    got = ", ".join(present) or "nothing"
+    return f"it has no {noun}: got {got}{nearest(row, names[field])}"
 
 
 def nearest(present: Iterable[str], expected: Sequence[str]) -> str:
     """Return the misspelt one of ``present`` beside what is expected, or else what is expected."""
     for column in present:
-        likely = get_close_matches(str(column).casefold(), expected, n=1, cutoff=0.75)
+        spelling = str(column).casefold()
+        likely = get_close_matches(spelling, expected, n=1, cutoff=0.75)
         if likely and likely[0] != column:
             return f" ({column} → {likely[0]}?)"
     return f", expected {', '.join(expected)}"
@@ -314,23 +321,24 @@ def log_columns(
         label: what was understood of the labels.
     """
     used = {*read}
-    filled: dict[str, None] = {}
-    notes: dict[str, None] = {}
+    filled: list[str] = []
+    notes: list[str] = []
     for row in rows:
-        filled.update(
-            dict.fromkeys(name for name in row if name and row[name] is not None)
-        )
+        filled += [name for name in row if name and row[name] is not None]
         if fields_of(row).get("conversation") is row:
-            notes["each row is read as a conversation"] = None
+            notes.append("each row is read as a conversation")
             used |= CONVERSATION_KEYS
         for field, column in columns(row, names).items():
-            if field != column and column not in used:
-                notes[f"{field} is taken from {column!r}"] = None
+            if column not in {field, *used}:
+                notes.append(f"{field} is taken from {column!r}")
             used.add(column)
-    unused = ", ".join(repr(column) for column in filled if column not in used)
-    sentences = [*notes, label, f"not used: {unused}" if unused else ""]
-    if any(sentences):
-        _log_once(f"{where}: {', '.join(filter(None, sentences))}")
+    notes.append(label)
+    unused = [repr(column) for column in dict.fromkeys(filled) if column not in used]
+    if unused:
+        notes.append(f"not used: {', '.join(unused)}")
+    said = ", ".join(filter(None, dict.fromkeys(notes)))
+    if said:
+        _log_once(f"{where}: {said}")
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,7 +48,6 @@ _UNTOLD = (*LABELS["faithful"][1:], *TABLES["further_label_columns"])
 """Names of columns that may hold the label, and do not tell what a yes means."""
 _TAGS = ("source", "domain", "language", "kind", "level", "form", "model", "drawn")
 _READ = ("score", "statements", "meta", "reasons", "reviewed")
-_OPTIONAL = ("question", "faithful", "score", "annotators", "group", "split")
 _MOST = 10
 """Kinds of faults that are named at once."""
 _NAMED = re.compile(
@@ -61,17 +60,25 @@ _NAMED = re.compile(
     r"(?P<free>_free)?(?:_(?:labels?|flag|binary|bool|detected|present|found|gold|human|spans?|annotations?|yn))*"
 )
 """Names of a column that tell what a yes in it means, in snake case."""
-_LABEL_WORDS = TABLES["label_words"]
-_YES_OR_NO = {
-    **dict.fromkeys(_LABEL_WORDS["yes"], True),
-    **dict.fromkeys(_LABEL_WORDS["no"], False),
-}
-_WORDS = {
-    **dict.fromkeys(_LABEL_WORDS["faithful"], True),
-    **dict.fromkeys(_LABEL_WORDS["unfaithful"], False),
-    **{verdict.value: verdict.is_supported for verdict in Verdict},
-}
+_YES_OR_NO: dict[str, bool] = TABLES["yes_or_no"]
+_WORDS: dict[str, bool] = TABLES["label_words"]
 """Words that tell by themselves whether an answer is faithful, whatever the column is called."""
+_WORDS |= {verdict.value: verdict.is_supported for verdict in Verdict}
+
+
+def meanings_of(yes: bool | None = True, flipped: bool = False) -> dict[str, bool]:
+    """Return by word whether it means faithful.
+
+    Args:
+        yes: whether a yes means faithful; None where nothing tells.
+        flipped: whether words that tell mean the opposite.
+    """
+    meanings = {word: means is not flipped for word, means in _WORDS.items()}
+    if yes is not None:
+        meanings |= {word: is_yes is yes for word, is_yes in _YES_OR_NO.items()}
+    if yes:
+        del meanings["none"]  # no hallucinations, or no label
+    return meanings
 
 
 @dataclass(frozen=True)
@@ -82,12 +89,10 @@ class LabelColumn:
     """The column; with dots, inside an object."""
     yes: bool | None = True
     """Whether a yes, true or 1 means faithful; None where nothing tells."""
-    flipped: bool = False
-    """Whether words that tell mean the opposite, too, as the user says."""
-    words: Mapping[str, bool] = field(default_factory=dict)
-    """What further values mean, as the user says."""
-    graded: bool = False
-    """Whether there are other numbers than 0 and 1, so that these do not tell, either."""
+    meanings: Mapping[str, bool] = field(default_factory=meanings_of)
+    """By word, whether it means faithful; words that do not tell are left out."""
+    negated: Collection[str] = ()
+    """Words that mean the opposite of what they say."""
 
     def meaning(self, value: Any) -> bool | None:
         """Return whether a value means faithful; None where it does not tell.
@@ -95,59 +100,48 @@ class LabelColumn:
         A list of spans of unsupported text, or counts of them, means faithful where it is empty.
         """
         value = parsed(value)
-        if isinstance(value, list | tuple | Mapping):
-            return self._meaning_of_marks(value)
-        word = label_word(value)
-        if word in self.words:
-            return self.words[word]
-        if word in _WORDS:
-            return _WORDS[word] is not self.flipped
-        if self.yes is None or word not in _YES_OR_NO:
-            return None
-        if self.graded and word in ("0", "1"):
-            return None
-        if self.yes and word == "none":  # no hallucinations, or no label
-            return None
-        return _YES_OR_NO[word] is self.yes
+        if not isinstance(value, list | tuple | Mapping):
+            return self.meanings.get(label_word(value))
+        marks = [*value.values()] if isinstance(value, Mapping) else value
+        are_spans = all(isinstance(mark, Mapping) for mark in marks)
+        if self.yes is False or (self.yes is None and are_spans):
+            return not any(marks)
+        return None
 
-    def _meaning_of_marks(self, value: Any) -> bool | None:
-        """Return whether a list of spans of unsupported text, or their numbers by kind, means faithful."""
-        items = [*value.values()] if isinstance(value, Mapping) else value
-        are_spans = all(isinstance(item, Mapping) for item in items)
-        if self.yes or (self.yes is None and not are_spans):
-            return None
-        return not any(items)
-
-    def negates(self, value: Any) -> bool:
-        """Tell whether a value means the opposite of what it says."""
-        word = label_word(value)
-        if word in _WORDS:
-            return self.flipped and word not in self.words
-        return self.yes is False and word in _YES_OR_NO and word not in self.words
-
-    def summary(self, values: Sequence[Any]) -> str:
+    def summary(self, values: Iterable[Any]) -> str:
         """Say what was understood: ``faithful: 120 yes, 54 no, from 'hallucination', negated``."""
-        counts = Counter(self.meaning(value) for value in values if value is not None)
-        negated = ", negated" if any(map(self.negates, values)) else ""
+        values = [value for value in values if value is not None]
+        counts = Counter(map(self.meaning, values))
+        is_negated = self.negates(values)
+        negated = ", negated" if is_negated else ""
         return f"faithful: {counts[True]} yes, {counts[False]} no, from {self.name!r}{negated}"
+
+    def negates(self, values: Iterable[Any]) -> bool:
+        """Tell whether any of the values means the opposite of what it says."""
+        return not _count_words(values).keys().isdisjoint(self.negated)
 
     def doubt(self, values: Iterable[Any]) -> str | None:
         """Ask in one sentence what the values that do not tell mean; None where all do."""
-        unclear = (v for v in values if v is not None and self.meaning(v) is None)
-        counts = Counter(map(label_word, unclear))
+        counts = _count_words(v for v in values if self.meaning(v) is None)
         if not counts:
             return None
-        named = ", ".join(f"{word!r} ({n:,})" for word, n in counts.most_common(8))
+        word = max(counts, key=lambda word: _YES_OR_NO.get(word, False))
         what = "has other words"
         if counts.keys() <= _YES_OR_NO.keys():
             what = "does not tell which of its values means faithful"
-        word = next(
-            (word for word in counts if _YES_OR_NO.get(word)), next(iter(counts))
-        )
         return (
-            f"{self.name!r} {what}: {named}. Say it with `faith-dspy labels import FILE --value {word}=unfaithful` "
-            f"(or {word}=faithful)"
+            f"{self.name!r} {what}: {_listed(counts)}. Say it with `faith-dspy labels import FILE --value "
+            f"{word}=unfaithful` (or {word}=faithful)"
         )
+
+
+def _count_words(values: Iterable[Any]) -> Counter[str]:
+    return Counter(label_word(value) for value in values if value is not None)
+
+
+def _listed(counts: Counter[str]) -> str:
+    words = [f"{word!r} ({count:,})" for word, count in counts.most_common(8)]
+    return ", ".join(words)
 
 
 def label_word(value: Any) -> str:
@@ -160,18 +154,21 @@ def label_word(value: Any) -> str:
 
 def named_meaning(column: str) -> bool | None:
     """Return whether a yes in a column of that name means faithful; None where the name does not tell."""
-    name = str(column).rsplit(".", 1)[-1]
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", name).casefold()
-    match = _NAMED.fullmatch(snake.strip("_"))
+    name = _snake_case(str(column).rsplit(".", 1)[-1])
+    match = _NAMED.fullmatch(name.strip("_"))
     if match is None:
         return None
     negations = [not match["faithful"], match["not"], match["free"]]
     return sum(map(bool, negations)) % 2 == 0
 
 
+def _snake_case(name: object) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", str(name)).casefold()
+
+
 def find_label(
     rows: Sequence[Mapping[str, Any]],
-    column: str | None = None,
+    column: str = "",
     values: Mapping[str, bool] | None = None,
 ) -> LabelColumn | None:
     """Find the column with the label of whole answers, and what its values mean.
@@ -185,41 +182,42 @@ def find_label(
     Returns:
         None where no column holds a label.
     """
-    words = {label_word(value): faithful for value, faithful in (values or {}).items()}
-    flipped = column is not None and column.startswith("!")
     name = column.lstrip("!") if column else _label_name(rows)
     if name is None:
         return None
+    flipped = column.startswith("!")
     yes = False if flipped else named_meaning(name)
-    present = {
-        label_word(value) for row in rows if (value := at(row, name)) is not None
-    }
-    graded = any(rating(word) is not None for word in present - _YES_OR_NO.keys())
-    pairs = [] if graded else [word for word in words if word in _YES_OR_NO]
-    for word in pairs:
-        means_yes = _YES_OR_NO[word] is words[word]
-        words = {**{w: _YES_OR_NO[w] is means_yes for w in _YES_OR_NO}, **words}
-    return LabelColumn(name, yes, flipped, words, graded)
+    meanings = meanings_of(yes, flipped)
+    said = {label_word(value): faithful for value, faithful in (values or {}).items()}
+    words = _count_words(at(row, name) for row in rows).keys()
+    if any(rating(word) is not None for word in words - _YES_OR_NO.keys()):
+        meanings.pop("0", None)
+        meanings.pop("1", None)
+    else:
+        for word in said.keys() & _YES_OR_NO.keys():
+            means_yes = _YES_OR_NO[word] is said[word]
+            pair = {other: yes is means_yes for other, yes in _YES_OR_NO.items()}
+            said = pair | said
+    plain = _YES_OR_NO | _WORDS
+    negated = {word for word in meanings if meanings[word] is not plain[word]}
+    return LabelColumn(name, yes, {**meanings, **said}, negated - said.keys())
 
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the column that is taken for the label: one of ours, else one whose name tells, else one that may be."""
-    filled = dict.fromkeys(
-        name for row in rows for name, value in row.items() if value is not None
-    )
+    filled: dict[str, None] = {}
+    for row in rows:
+        filled |= {name: None for name, value in row.items() if value is not None}
     if filled.keys() & {"faithful", "statements"}:
         return "faithful" if "faithful" in filled else None
     telling = [name for name in filled if named_meaning(name) is not None]
-    answers = {columns(row).get("answer") for row in rows}
-    spelt = {
-        re.sub(r"\W+", "_", str(name)).casefold(): name
-        for name in filled
-        if name not in answers
-    }
-    untold = [spelt[name] for name in _UNTOLD if name in spelt]
-    if filled.keys() >= {"score", "context", "answer"}:  # one of ours
-        untold = []
-    return next(iter([*telling, *untold]), None)
+    if telling or filled.keys() >= {"score", "context", "answer"}:  # a score of ours
+        return telling[0] if telling else None
+    for row in rows:
+        filled.pop(columns(row).get("answer", ""), None)
+    by_spelling = {_snake_case(name): name for name in filled}
+    untold = [by_spelling[name] for name in _UNTOLD if name in by_spelling]
+    return untold[0] if untold else None
 
 
 def at(row: Any, column: str) -> Any:
@@ -258,8 +256,9 @@ def read_labels(
         records = [_with_columns(record, columns) for record in opened]
     rows = [record.row for record in records if isinstance(record.row, Mapping)]
     _check_columns(rows, name, columns)
-    label = find_label(rows, columns.get("faithful"), values)
-    _check_values(rows, name, label, values or {})
+    column = columns.get("faithful", "")
+    label = find_label(rows, column, values)
+    _check_values(rows, name, label, column, values or {})
     summary = ""
     if label and label.name != "faithful":  # of ours each line is named
         labels = [at(row, label.name) for row in rows]
@@ -282,12 +281,11 @@ def read_labels(
 
 def _with_columns(record: Record, columns: Mapping[str, str]) -> Record:
     """Return the record with the fields that the user reads from other columns; the label is found by itself."""
-    if not columns or not isinstance(record.row, Mapping):
+    if not isinstance(record.row, Mapping):
         return record
     row = dict(record.row)
-    for name, column in columns.items():
-        if name != "faithful":
-            row[name] = at(record.row, column)
+    for name in columns.keys() - {"faithful"}:
+        row[name] = at(record.row, columns[name])
     return replace(record, row=row)
 
 
@@ -313,6 +311,7 @@ def _check_values(
     rows: Sequence[Mapping[str, Any]],
     name: str,
     label: LabelColumn | None,
+    column: str,
     values: Mapping[str, bool],
 ) -> None:
     """Raise `LabelsError` where what the user says of the label's values has no effect."""
@@ -323,14 +322,13 @@ def _check_values(
             f"{name}: got --value {next(iter(values))}, but no column with labels; name it with --map faithful=COLUMN."
         )
     labels = [at(row, label.name) for row in rows]
-    counts = Counter(label_word(value) for value in labels if value is not None)
+    counts = _count_words(labels)
     for value in values:
         if label_word(value) not in counts:
-            named = ", ".join(f"{w!r} ({n:,})" for w, n in counts.most_common(8))
             raise LabelsError(
-                f"{name}: got --value {value}, but {label.name!r} has {named}; expected one of these."
+                f"{name}: got --value {value}, but {label.name!r} has {_listed(counts)}; expected one of these."
             )
-    if label.flipped and not any(map(label.negates, labels)):
+    if column.startswith("!") and not label.negates(labels):
         raise LabelsError(
             f"{name}: got --map faithful=!{label.name}, but --value says what each of its values means; leave out "
             "the “!”, or the --value."
@@ -418,11 +416,11 @@ def parse_example(
 def _example(
     source: Mapping[str, Any], label: LabelColumn | None, lenient: bool
 ) -> LabelledExample:
-    row = {k: v for k, v in source.items() if v is not None} | fields_of(source)
+    row = {name: value for name, value in source.items() if value is not None}
+    row |= fields_of(source)
     if "conversation" in row and not isinstance(row.get("answer"), str):
-        row["question"], row["context"], row["answer"] = from_conversation(
-            row["conversation"]
-        )
+        turn = from_conversation(row["conversation"])
+        row |= zip(("question", "context", "answer"), turn, strict=True)
     for name, column in columns(source, _BESIDE).items():
         row[name] = row[column] if name == "annotators" else str(row[column])
     if label is not None:
@@ -433,19 +431,20 @@ def _example(
         if needed not in row:
             raise InputError(missing(source, needed))
     context, answer = as_chunks(row["context"]), row["answer"]
-    if not any(chunk.text.strip() for chunk in context):
+    texts = [chunk.text for chunk in context]
+    if not "".join(texts).strip():
         raise InputError(
             "context is empty: a labelled example needs the text the answer was judged against"
         )
     if not isinstance(answer, str) or not answer.strip():
         raise InputError(f"answer is {answer!r}, expected text")
-    check_length(answer, *(chunk.text for chunk in context))
-    meta = row["meta"] if isinstance(row.get("meta"), dict) else {}
-    fields = {name: row[name] for name in _OPTIONAL if name in row}
+    check_length(answer, *texts)
+    fields = {name: row[name] for name in LabelledExample.model_fields if name in row}
     fields["id"] = str(row.get("id", answer_key(row.get("question"), context, answer)))
-    fields["tags"] = _tags({**meta, **row})
+    fields["tags"] = _tags(row)
     fields["statements"] = _statements(row.get("statements", []))
-    example = LabelledExample(context=context, answer=unicode_text(answer), **fields)
+    fields |= {"context": context, "answer": unicode_text(answer)}
+    example = LabelledExample(**fields)
     for i, statement in enumerate(example.statements):
         for chunk_id in statement.supporting_chunk_ids or ():
             if not 0 <= chunk_id < len(context):
@@ -457,8 +456,14 @@ def _example(
 
 
 def _tags(row: Mapping[str, Any]) -> dict[str, str]:
-    tags = {name: row[name] for name in _TAGS if isinstance(row.get(name), str | int)}
-    return {name: str(value) for name, value in tags.items()}
+    meta = row.get("meta")
+    fields = {**meta, **row} if isinstance(meta, dict) else row
+    tags = {}
+    for name in _TAGS:
+        value = fields.get(name)
+        if isinstance(value, str | int):
+            tags[name] = str(value)
+    return tags
 
 
 def _statements(statements: Any) -> Any:
@@ -476,10 +481,12 @@ def _label(
 ) -> dict[str, bool]:
     """Return the label of a row as true or false; nothing where it has none."""
     value = at(row, label.name)
-    faithful = None if value is None else label.meaning(value)
+    if value is None:
+        return {}
+    faithful = label.meaning(value)
     if faithful is not None:
         return {"faithful": faithful}
-    if value is None or (lenient and label.name != "faithful"):
+    if lenient and label.name != "faithful":
         return {}
     if label.yes is None:
         raise InputError(str(label.doubt([value])))

@@ -55,6 +55,8 @@ _OTHERS = {
     b"\x1f\x8b": "it is compressed: unpack it first",
 }
 """How files begin that are not read, and what to do."""
+_LONGEST = 2**31 - 1
+"""Characters of a cell: a context may be longer than the 131,072 that csv takes."""
 _EXCEL = f"it is an Excel file: save it as “CSV UTF-8”, or {install_command('tune')}"
 _COLUMNS = 'it holds columns, not rows: write it with to_json(path, orient="records", lines=True)'
 
@@ -67,10 +69,8 @@ def open_records(source: Any) -> Iterator[Iterator[Record]]:
         InputError: it cannot be opened, or is of a kind that is not read.
     """
     if not isinstance(source, str | PathLike):
-        yield (
-            Record(number, row, kind="row")
-            for number, row in enumerate(rows_of(source), 1)
-        )
+        rows = enumerate(rows_of(source), 1)
+        yield (Record(number, row, kind="row") for number, row in rows)
         return
     path = Path(source)
     if path == STANDARD:
@@ -81,40 +81,41 @@ def open_records(source: Any) -> Iterator[Iterator[Record]]:
     except OSError as exc:
         raise _unreadable(path, (exc.strerror or str(exc)).lower()) from exc
     with handle:
-        yield _records_in(path, handle)
+        try:
+            records = _records_in(path, handle)
+        except ValueError as exc:
+            raise _unreadable(path, exc) from exc
+        yield records
 
 
 def _records_in(path: Path, handle: IO[bytes]) -> Iterator[Record]:
     if not handle.seekable():  # a pipe holds lines of JSON
         return read_records(handle)
-    start = handle.read(64)
-    handle.seek(0)
     suffix = path.suffix.lower()
+    start = _start_of(handle)
     if start.startswith(b"PAR1") or suffix == ".parquet":
         return _rows(path, _read_parquet(handle))
     if suffix == ".xlsx":
         return _rows(path, _read_excel(path))
     for beginning, advice in _OTHERS.items():
-        if start.removeprefix(_BOM).lstrip().startswith(beginning):
-            raise _unreadable(path, advice)
+        if start.startswith(beginning):
+            raise ValueError(advice)
     if start.startswith(_UTF16):
-        handle = io.BytesIO(_from_utf16(path, handle.read()))
-        start = handle.getvalue()[:64]
-    is_json = start.removeprefix(_BOM).lstrip().startswith((b"{", b"["))
+        content = handle.read().decode("utf-16")
+        handle = io.BytesIO(content.encode())
+        start = _start_of(handle)
+    is_json = start.startswith((b"{", b"["))
     if suffix in _TABLES and not (is_json and suffix == ".txt"):
-        return _rows(path, _read_csv(handle, tab=suffix == ".tsv"), numbered=True)
-    try:
-        rows = _list_in(handle, wrapped=suffix == ".json") if is_json else None
-    except ValueError as exc:
-        raise _unreadable(path, exc) from exc
+        return _rows(path, _read_csv(handle, tab=suffix == ".tsv"))
+    rows = _list_in(handle, wrapped=suffix == ".json") if is_json else None
     return read_records(handle) if rows is None else _rows(path, rows)
 
 
-def _from_utf16(path: Path, content: bytes) -> bytes:
-    try:
-        return content.decode("utf-16").encode()
-    except UnicodeError as exc:
-        raise _unreadable(path, exc) from exc
+def _start_of(handle: IO[bytes]) -> bytes:
+    """Return the beginning of a file, without what may stand before its content."""
+    start = handle.read(64).removeprefix(_BOM)
+    handle.seek(0)
+    return start.lstrip()
 
 
 def name_of(source: Any, otherwise: str = "labels") -> str:
@@ -150,10 +151,10 @@ def check_records(source: Any) -> None:
         return
     present: set[str] = set()
     for row in rows:
-        present.update(field for field, named in columns_named(row).items() if named)
-        present.update(fields_of(row))
+        present |= fields_of(row).keys()
+        present |= {field for field, named in columns_named(row).items() if named}
     for needed in ("answer", "context"):
-        if needed not in present and "conversation" not in present:
+        if not present & {needed, "conversation"}:
             raise InputError(f"{where}: {missing(rows[0], needed)}.")
 
 
@@ -178,21 +179,17 @@ def read_records(handle: IO[bytes]) -> Iterator[Record]:
         yield Record(number, value, _key(text))
 
 
-def _rows(
-    source: Path, rows: Iterable[Any], *, numbered: bool = False
-) -> Iterator[Record]:
-    """Yield rows, or what is wrong with them; ``numbered``: each with its line.
+def _rows(source: Path, rows: Iterable[Any]) -> Iterator[Record]:
+    """Yield rows, or what is wrong with them.
 
     Raises:
         InputError: the file turns out not to be a table.
     """
     try:
-        for number, item in enumerate(rows, 1):
-            file_line, row = item if numbered else (None, item)
+        for number, row in enumerate(rows, 1):
             text = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
-            yield Record(
-                number, row, _key(text.encode(errors="replace")), "row", file_line
-            )
+            key = _key(text.encode(errors="replace"))
+            yield Record(number, row, key, "row")
     except ValueError as exc:
         raise _unreadable(source, exc) from exc
 
@@ -206,36 +203,28 @@ def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
 
     ``wrapped``: whether any list in an object counts, or only one of a usual name.
     """
-    first = _json_or_none(handle.readline())
-    more = any(line.strip() for line in islice(handle, 1))
+    first, *more = islice(handle, 2)
     handle.seek(0)
-    if more and isinstance(first, dict):
+    if b"".join(more).strip() and isinstance(_json_or_none(first), dict):
         return None
     value = _json_or_none(handle.read())
     handle.seek(0)
-    if isinstance(value, dict) and _is_frame(value):
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, dict) or _is_record(value):
+        return None
+    for name, part in value.items():
+        rows = part if isinstance(part, list) else []
+        if (wrapped or name in _WRAPPERS) and isinstance(next(iter(rows), None), dict):
+            return rows
+    if not any(isinstance(part, str) for part in value.values()):
         raise ValueError(_COLUMNS)
-    if (
-        isinstance(value, dict)
-        and not {"answer", "conversation"} & columns(value).keys()
-    ):
-        lists = [v for k, v in value.items() if wrapped or k in _WRAPPERS]
-        value = next((v for v in lists if isinstance(v, list)), None)
-    return value if isinstance(value, list) else None
+    return None
 
 
-def _is_frame(value: Mapping[str, Any]) -> bool:
-    """Tell whether an object is a table as pandas writes it by default, by its index, split, or as lists."""
-    if value.keys() >= {"columns", "index", "data"}:
-        return True
-    parts = [*value.values()]
-    inner = [key for part in parts if isinstance(part, dict) for key in part]
-    by_index = all(isinstance(part, dict) for part in parts) and (
-        all(map(str.isdigit, inner)) or all(map(str.isdigit, value))
-    )
-    answers = value.get(columns(value).get("answer", ""))
-    is_list = isinstance(answers, list) and all(isinstance(a, str) for a in answers)
-    return bool(inner and by_index) or is_list
+def _is_record(value: Mapping[str, Any]) -> bool:
+    fields = fields_of(value)
+    return isinstance(fields.get("answer"), str) or "conversation" in fields
 
 
 def _json_or_none(text: bytes) -> Any:
@@ -264,11 +253,11 @@ def read_json(text: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{twice!r} is there twice")
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"{key!r} is there twice")
+        values[key] = value
     return values
 
 
@@ -279,18 +268,14 @@ def _number(digits: str) -> float:
     return int(digits) if digits.lstrip("-").isdigit() else number
 
 
-def _read_csv(
-    handle: IO[bytes], *, tab: bool
-) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
-    """Yield line and content of the rows of a table with a header, or what is wrong with a row.
+def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | ValueError]:
+    """Yield the rows of a table with a header, or what is wrong with a row.
 
     The separator of a CSV file is what its header has most of: comma, semicolon or tab.
     """
     text = io.TextIOWrapper(handle, "utf-8-sig", newline="")
-    line = 0
-    csv.field_size_limit(
-        2**31 - 1
-    )  # a context may be longer than the 131,072 characters that csv takes
+    line = 1
+    csv.field_size_limit(_LONGEST)
     try:
         first = text.readline()
         separator = "\t" if tab else max(",;\t", key=first.count)
@@ -298,13 +283,12 @@ def _read_csv(
         names = [name for name in reader.fieldnames or () if name]
         if len(set(names)) < len(names):
             raise ValueError("two of its columns have the same name")
-        line = reader.line_num
         for row in reader:
             line = reader.line_num
             if None in row:
-                yield line, ValueError("has more cells than the header")
+                yield ValueError("has more cells than the header")
             elif any(row.values()):
-                yield line, clean(row)
+                yield clean(row)
     except csv.Error as exc:
         raise ValueError(
             f"{exc}, in the row that begins in line {line + 1}: is a quotation mark not closed?"
@@ -357,11 +341,14 @@ def rows_of(data: Any) -> Iterable[Any]:
 
     A mapping is the only row; anything else is returned as it is.
     """
-    if isinstance(data, Mapping) and not (data and all(map(is_table, data.values()))):
-        return [data]
     if isinstance(data, Mapping):
-        parts = [(_PARTS.get(name, name), rows_of(part)) for name, part in data.items()]
-        return [{**row, "split": name} for name, rows in parts for row in rows]
+        if not data or not all(map(is_table, data.values())):
+            return [data]
+        rows = []
+        for name, part in data.items():
+            split = _PARTS.get(name, name)
+            rows += [{**row, "split": split} for row in rows_of(part)]
+        return rows
     if hasattr(data, "iloc"):
         cells = data.itertuples(index=False, name=None)
         return (clean(dict(zip(data.columns, row, strict=True))) for row in cells)
@@ -383,20 +370,18 @@ def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
     plain = {str(name): _plain(value) for name, value in row.items()}
     named = columns(plain)
     texts = (named.get("question"), named.get("answer"))
-    return {
-        name: value if name in texts else parsed(value) for name, value in plain.items()
-    }
+    for name in plain.keys() - texts:
+        plain[name] = parsed(plain[name])
+    return plain
 
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # of numpy
         value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [
-            v if v == "" else _plain(v) for v in value
-        ]  # an empty chunk keeps its place
+    if isinstance(value, list | tuple):  # an empty chunk keeps its place
+        return [_plain(item) if str(item) else "" for item in value]
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     text = str(value)
     if value is None or text.strip() in _EMPTY:
         return None
@@ -446,12 +431,12 @@ def with_judgments(table: Any, judgments: Sequence[Judgment]) -> Any:
         row["statements"] = json.dumps(row["statements"], ensure_ascii=False)
     added = {}
     for name, kind in _ADDED.items():
-        added[f"judge_{name}"] = pandas.array([row[name] for row in rows], dtype=kind)
+        values = [row[name] for row in rows]
+        added[f"judge_{name}"] = pandas.array(values, dtype=kind)
     if hasattr(table, "iloc"):
         return table.assign(**added)
     import datasets
 
     others = table.remove_columns([c for c in table.column_names if c in added])
-    return datasets.concatenate_datasets(
-        [others, datasets.Dataset.from_pandas(pandas.DataFrame(added))], axis=1
-    )
+    judged = datasets.Dataset.from_pandas(pandas.DataFrame(added))
+    return datasets.concatenate_datasets([others, judged], axis=1)

@@ -19,6 +19,7 @@ from faith_dspy.io.labels import (
     LabelColumn,
     label_set_hash,
     label_word,
+    meanings_of,
     parse_example,
     rating,
     read_labels,
@@ -141,7 +142,7 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
 def label_meaning(label: Any, values: Mapping[str, bool] | None = None) -> bool | None:
     """Return whether a person's label means faithful; None where neither it nor ``values`` tell."""
     words = {label_word(value): faithful for value, faithful in (values or {}).items()}
-    return LabelColumn("faithful", words=words).meaning(label)
+    return LabelColumn("faithful", meanings=meanings_of() | words).meaning(label)
 
 
 def by_annotator(annotators: Any) -> dict[str, Any]:
