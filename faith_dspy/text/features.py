@@ -27,7 +27,6 @@ from faith_dspy.text.words import (
     Token,
     comparable,
     content_tokens,
-    is_unit,
     plain_words,
     symbols,
     tidy,
@@ -131,7 +130,7 @@ _indexed = lru_cache(maxsize=16)(
 def neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
     """Keys of the words and units near a token."""
     around = tokens[max(0, i - reach) : i + reach + 1]
-    return {t.key for t in around if t.kind == "word" or is_unit(t)}
+    return {t.key for t in around if t.kind == "word" or t.is_unit}
 
 
 CLASSIFIER_FEATURES = (

@@ -10,21 +10,20 @@ file is read with its function words counted as content. Words are listed as the
 - ``negations``, words or phrases, negate; ``antonyms`` are groups of words, those before the bar against those behind.
 - ``agents`` (“by”) come before who did it, where the verb stands in the passive.
 - ``stating_verbs`` make a short line that ends in a colon a statement.
-- ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
+- ``number_words`` have values. They begin at two: “one” is an article in most languages.
 
 Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
 to four greetings, pleasantries and offers of help states nothing. ``refusal``, in lines, is how a clause begins that
 says the answer cannot be given; ``clause_break`` is where another clause begins.
 
-``values.json`` has, for all languages together, the units and currencies (a form after ``~`` may be another unit, too),
-months, scales and fractions that are compared by value, and how scripts without spaces negate. They are lists of our
-own: babel formats values and reads no text, dateparser and text2num rewrite a text without telling where each value
-stood, and pint knows units but not how people write them.
+``values.json`` has, for all languages together, the units and currencies, months, scales and fractions that are
+compared by value, and how scripts without spaces negate. They are lists of our own: babel formats values and reads no
+text, dateparser and text2num rewrite a text without telling where each value stood, and pint knows units but not how
+people write them.
 """
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
@@ -34,19 +33,6 @@ import regex
 import snowballstemmer
 from pydantic import BaseModel
 
-LANGUAGES = (
-    "english", "french", "german", "spanish", "italian", "portuguese", "dutch",
-    "chinese", "japanese", "hindi", "arabic",
-)  # fmt: skip
-"""Languages with a file of word lists; of two that fit a text equally well the first is taken."""
-DECIMAL_COMMA = frozenset(
-    {"french", "german", "spanish", "italian", "portuguese", "dutch", "russian"}
-)
-"""Languages that write 1.5 as “1,5”."""
-_BY_SCRIPT = {  # the Snowball stemmers' names
-    "CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANAGARI": "hindi", "TAMIL": "tamil",
-    "ARMENIAN": "armenian", "HEBREW": "hebrew",
-}  # fmt: skip
 _EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})
 
 
@@ -61,7 +47,6 @@ class WordLists(BaseModel, extra="forbid", frozen=True):
     antonyms: tuple[str, ...] = ()
     agents: frozenset[str] = frozenset()
     number_words: dict[str, int] = {}
-    magnitudes: dict[str, int] = {}
     stating_verbs: frozenset[str] = frozenset()
     apology: tuple[str, ...] = ()
     greeting: tuple[str, ...] = ()
@@ -70,19 +55,43 @@ class WordLists(BaseModel, extra="forbid", frozen=True):
 
 
 class Values(BaseModel, extra="forbid", frozen=True):
-    """What ``values.json`` holds."""
+    """What ``values.json`` holds, for all languages together."""
 
-    units: dict[str, list[str]]
+    languages: tuple[str, ...]
+    """Languages with a file of word lists; of two that fit a text equally well the first is taken."""
+    languages_by_script: dict[str, str]
+    """By Unicode's name of a script, the Snowball stemmers' name of its language."""
+    decimal_comma: frozenset[str]
+    """Languages that write 1.5 as “1,5”."""
+    units: dict[str, str]
+    """By each form of a unit or currency its name: ``kilometres`` → ``km``."""
+    ambiguous_units: dict[str, tuple[str, ...]]
+    """By unit, the forms that may be another one, too."""
     durations: frozenset[str]
     """Forms of units that are one only behind a number (“5 days”, not “day 5”)."""
     conversions: dict[str, tuple[float, str]]
     """By unit, how many of which smaller unit it is."""
     aliases: dict[str, str]
     """By a word as written, the key of what else it says (“noon”, “Mon”)."""
-    months: tuple[str, ...]
+    months: dict[str, int]
     unspaced_negations: tuple[str, ...]
+    """How scripts without spaces negate."""
     scales: dict[str, int]
+    """What may follow a number without a space: “5k”."""
+    magnitudes: dict[str, int]
+    """Words that multiply the number before them."""
     fractions: dict[str, int]
+    """In percent."""
+
+
+@cache
+def values() -> Values:
+    """Load ``values.json``."""
+    content = (files(__package__) / "values.json").read_bytes()
+    return Values.model_validate_json(content)
+
+
+LANGUAGES = values().languages
 
 
 @cache
@@ -90,44 +99,17 @@ def word_lists(language: str) -> WordLists:
     """Load the word lists of a language; all empty where it has no file."""
     if language not in LANGUAGES:
         return WordLists()
-    return WordLists.model_validate_json(
-        (files(__package__) / "word_lists" / f"{language}.json").read_bytes()
-    )
-
-
-@cache
-def values() -> Values:
-    """Load the units, months, scales and fractions."""
-    return Values(**json.loads((files(__package__) / "values.json").read_bytes()))
-
-
-@cache
-def unit_names() -> dict[str, str]:
-    """Return by each form of a unit its name: ``kilometres`` → ``km``."""
-    return {
-        form: unit
-        for unit, forms in values().units.items()
-        for form in forms
-        if not form.startswith("~")
-    }
+    path = files(__package__) / "word_lists" / f"{language}.json"
+    return WordLists.model_validate_json(path.read_bytes())
 
 
 @cache
 def unit_stems(unit: str, language: str) -> tuple[str, ...]:
     """Return the stems of a unit's forms, by which it is known where no number stands beside it."""
-    return tuple(
-        dict.fromkeys(stem(form.lstrip("~"), language) for form in values().units[unit])
-    )
-
-
-@cache
-def month_numbers() -> dict[str, int]:
-    """Return by each name of a month its number."""
-    return {
-        name: number
-        for number, names in enumerate(values().months, 1)
-        for name in names.split()
-    }
+    forms = [form for form, name in values().units.items() if name == unit]
+    forms += values().ambiguous_units.get(unit, ())
+    stems = [stem(form, language) for form in forms]
+    return tuple(dict.fromkeys(stems))
 
 
 @cache
@@ -148,16 +130,6 @@ def antonyms(language: str) -> dict[str, frozenset[str]]:
                 for form in (word, stem(word, language)):
                     opposites.setdefault(form, set()).update(forms)
     return {word: frozenset(forms) for word, forms in opposites.items()}
-
-
-@cache
-def magnitudes() -> dict[str, int]:
-    """Return the values of “thousand”, “million” and the like, in all languages together."""
-    return {
-        word: value
-        for language in LANGUAGES
-        for word, value in word_lists(language).magnitudes.items()
-    }
 
 
 @lru_cache(maxsize=100_000)  # a stem takes a hundred times as long as looking it up
@@ -183,8 +155,8 @@ def language_of(text: str) -> str:
     """
     text = text[:20_000]
     script = script_of(text)
-    if script in _BY_SCRIPT:
-        return _BY_SCRIPT[script]
+    if script in values().languages_by_script:
+        return values().languages_by_script[script]
     hits, n = function_words_in(text)
     language = max(LANGUAGES, key=hits.__getitem__)
     return (

@@ -5,25 +5,15 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import zip_longest
 from typing import NamedTuple
 
 import regex
 
-from faith_dspy.text.languages import (
-    DECIMAL_COMMA,
-    LANGUAGES,
-    magnitudes,
-    month_numbers,
-    stem,
-    unit_names,
-    unit_stems,
-    values,
-    word_lists,
-)
+from faith_dspy.text.languages import LANGUAGES, stem, unit_stems, values, word_lists
 
 # What is a letter, a mark or a digit is Unicode's to say: Python's \w has no vowel signs, and would cut Hindi at each.
 _PAIRED = (
@@ -35,38 +25,41 @@ the word. They are compared by pairs of characters."""
 _LETTERS = (
     rf"[[\p{{L}}\p{{Nl}}\p{{No}}]--[{_PAIRED}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_PAIRED}]]*"
 )
-_ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", "º", "ª"])
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern of words in any case, the longest first; without words one that matches nothing."""
+    longest_first = sorted(words, key=len, reverse=True)
+    return f"(?i:{'|'.join(longest_first) or '(?!)'})"
 
 
 @cache
-def _tokens() -> regex.Pattern[str]:
-    fractions = "|".join(sorted(values().fractions, key=len, reverse=True))
-    scales = "|".join(sorted(values().scales, key=len, reverse=True))
-    negations = [
-        word for language in LANGUAGES for word in word_lists(language).negations
-    ]
-    phrases = "|".join(sorted(word for word in negations if " " in word))
-    units = "|".join(sorted(unit_names(), key=len, reverse=True))
+def _tokens(language: str) -> regex.Pattern[str]:
+    numbers = word_lists(language).number_words
+    tens = _any_of(word for word in numbers if numbers[word] >= 20)
+    small = _any_of(word for word in numbers if numbers[word] < 20)
+    magnitude = rf"{_any_of(values().magnitudes)}(?![\p{{L}}\p{{N}}])"
+    spelled = rf"(?:{tens}(?:[\s-](?:{small}|(?i:one)))?|{small}|(?i:one)(?=[\s-]{magnitude}))"
+    negations = (w for name in LANGUAGES for w in word_lists(name).negations)
     return regex.compile(
         r"(?P<date>(?<!\d)\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)|(?<!\d)\d{1,2}[./]\d{1,2}[./]\d{4}(?!\d)"
         r"|\d{4}年\d{1,2}月\d{1,2}日)"
-        r"|(?P<time>(?<![\d.,:])(?:\d{1,2}(?:[.:]\d{2})?\s?Uhr\b|\d{1,2}(?:[:.]\d{2})?\s?[AaPp]\.?[Mm]\b\.?|\d{1,2}:\d{2}(?::\d{2})?(?![\d:])"
-        r"(?:\s?[AaPp]\.?[Mm]\b\.?)?|\d{1,2}\s?h\s?\d{2}\b))"
+        r"|(?P<time>(?<![\d.,:])(?:\d{1,2}(?:[.:]\d{2})?\s?Uhr\b|\d{1,2}(?:[:.]\d{2})?\s?[AaPp]\.?[Mm]\b\.?"
+        r"|\d{1,2}:\d{2}(?::\d{2})?(?![\d:])(?:\s?[AaPp]\.?[Mm]\b\.?)?|\d{1,2}\s?h\s?\d{2}\b))"
         r"|(?P<ratio>(?<![\d/])(?:\d+\s)?[1-7]/[2348](?![\d/]))"
         r"|(?P<minus>(?<!\w)(?<!\d\s)-(?=\d)|\bminus\s(?=\d)|(?<=(?<!\w)-[$€£¥])(?=\d))?"
-        rf"(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
-        rf"(?P<scale>(?i:{scales})(?![\p{{L}}\p{{N}}]))?"
+        r"(?P<number>\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
+        rf"(?:(?i:st|nd|rd|th|er|ère|ers|e|ème)(?!\p{{L}})"
+        rf"|(?P<scale>{_any_of(values().scales)}(?![\p{{L}}\p{{N}}])|[\s-]?{magnitude}))?"
         r"|(?P<sign>(?:US|CA|AU|A|C)?\$|[€£¥₹%]|°[CF]\b|\b(?:per|pour|por)\s(?:cent|cento|ciento)\b"
         r"|\bdegrees?\s(?i:celsius|fahrenheit)\b)"
-        rf"|(?P<fraction>\b(?i:{fractions})\b)"
-        rf"|(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-](?i:{units})\b))"
+        rf"|(?P<fraction>\b{_any_of(values().fractions)}\b)"
+        rf"|(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(values().units)}\b))"
+        rf"|(?P<spelled>\b{spelled}(?:[\s-]{magnitude}(?:\s(?:(?:and|und|y|e|en)\s)?{spelled})?)*\b)"
         rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
-        rf"|(?P<word>\b(?i:{phrases})\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
+        rf"|(?P<word>\b{_any_of(w for w in negations if ' ' in w)}\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
         regex.VERSION1,
     )
-
-
-_AND = frozenset(["and", "und", "y", "e", "en"])
 
 
 class Token(NamedTuple):
@@ -83,6 +76,23 @@ class Token(NamedTuple):
     negates: bool = False
     also: tuple[str, ...] = ()
     """Further keys that it may stand for."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.raw)
+
+    @property
+    def is_value(self) -> bool:
+        """Whether it is a number, not a unit, a month or a word."""
+        return self.kind == "number" and _VALUE.match(self.key) is not None
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether it is a unit, a currency or a month beside a number."""
+        return self.kind == "number" and not self.is_value
+
+
+_VALUE = re.compile(r"#-?\d")
 
 
 _MARKER = re.compile(
@@ -193,7 +203,7 @@ _TIDY = str.maketrans({
 def tokenize(text: str, language: str) -> list[Token]:
     """Return the tokens of a `comparable` text in order, by the word lists and the stemmer of ``language``."""
     tokens: list[Token] = []
-    for match in _tokens().finditer(text):
+    for match in _tokens(language).finditer(text):
         raw, start = match[0], match.start()
         match match.lastgroup:
             case "date":
@@ -203,11 +213,14 @@ def tokenize(text: str, language: str) -> list[Token]:
             case "ratio":
                 tokens.append(_value(_ratio(raw), raw, start))
             case "one":
-                tokens.append(_value(1 if raw.lower() == "one" else 0.5, raw, start))
+                amount = 1 if raw.lower() == "one" else 0.5
+                tokens.append(_value(amount, raw, start))
+            case "spelled":
+                tokens.append(_value(_spelled(raw, language), raw, start))
             case "minus" | "number" | "scale":
                 tokens.append(_number(match, language))
             case "sign":
-                unit = unit_names().get(raw.lower(), "%")
+                unit = values().units.get(raw.lower(), "%")
                 tokens.append(_unit(unit, raw, start, language))
             case "fraction":
                 words = re.findall(r"\w+", raw.lower())
@@ -217,13 +230,9 @@ def tokenize(text: str, language: str) -> list[Token]:
                 tokens.append(_value(share, raw, start, () if is_plural else stems))
                 tokens.append(_unit("%", raw, start, language))
             case "paired":
-                negations = values().unspaced_negations
-                pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
-                for i, pair in enumerate(pairs):
-                    negates = any(sign in pair for sign in negations)
-                    tokens.append(Token(pair, pair, start + i, "word", negates))
+                tokens += _pairs(raw, start)
             case _:
-                _add_words(tokens, raw, start, text, language)
+                tokens += _words(raw, start, language)
     return _with_units(tokens, text, language)
 
 
@@ -238,21 +247,25 @@ def _value(value: object, raw: str, start: int, also: tuple[str, ...] = ()) -> T
 
 def _date(raw: str, start: int, language: str) -> list[Token]:
     """Return day, month and year. Where day and month cannot be told apart, each may be the other."""
-    first, second, third = (int(part) for part in re.findall(r"\d+", raw))
-    year, month, day = (first, second, third) if first > 31 else (third, second, first)
-    either = first <= 12 and second <= 12 and "/" in raw
-    if month > 12 or (either and language == "english"):
+    numbers = [int(part) for part in re.findall(r"\d+", raw)]
+    is_either = "/" in raw and max(numbers[:2]) <= 12
+    if numbers[0] > 31:
+        numbers.reverse()
+    day, month, year = numbers
+    if month > 12 or (is_either and language == "english"):
         month, day = day, month
-    tokens = [_value(day, raw, start), _value(f"m{month}", raw, start)]
-    if either:
-        others = ((f"#{month}",), (f"#m{day}",))
-        tokens = [t._replace(also=o) for t, o in zip(tokens, others, strict=True)]
-    return [*tokens, _value(year, raw, start)]
+    other_day = (f"#{month}",) if is_either else ()
+    other_month = (f"#m{day}",) if is_either else ()
+    return [
+        _value(day, raw, start, other_day),
+        _value(f"m{month}", raw, start, other_month),
+        _value(year, raw, start),
+    ]
 
 
 def _time(raw: str, start: int) -> Token:
     """Return a time of day; without “am” or “pm” it may be either."""
-    hour, minute = (int(part) for part in (*re.findall(r"\d+", raw), "0")[:2])
+    hour, minute, *_ = [int(part) for part in re.findall(r"\d+", raw)] + [0]
     half = re.search(r"[AaPp](?=\.?[Mm])", raw)
     also: tuple[str, ...] = ()
     if half:
@@ -268,101 +281,112 @@ def _ratio(raw: str) -> str:
     return _plain(float(sum(map(Fraction, (*whole, fraction)))))
 
 
+def _spelled(raw: str, language: str) -> int:
+    """Return the value of a number in words: “two hundred and fifty”, “twenty-one”, “five thousand”."""
+    numbers = word_lists(language).number_words | {"one": 1}
+    total = group = 0
+    for word in re.findall(r"\w+", raw.lower()):
+        factor = values().magnitudes.get(word, 0)
+        if not (factor and group):
+            group += numbers.get(word, 0)
+        elif factor < 1000:
+            group *= factor
+        else:
+            total += group * factor
+            group = 0
+    return total + group
+
+
 def _number(match: regex.Match[str], language: str) -> Token:
-    """Return a number, times its scale; “m” and “b” may be metres and bytes, too."""
+    """Return a number, times its scale (“2bn”, “3 million”); “m” and “b” may be metres and bytes, too."""
     value, scale = number_value(match["number"], language), match["scale"]
     if match["minus"] is not None:
         value = f"-{value}"
     if scale is None:
         return _value(value, match[0], match.start())
+    factors = values().scales | values().magnitudes
+    scaled = float(value) * factors[scale.strip(" -").lower()]
     also = (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()
-    scaled = _plain(float(value) * values().scales[scale.lower()])
-    return _value(scaled, match[0], match.start(), also)
+    return _value(_plain(scaled), match[0], match.start(), also)
 
 
 def _unit(unit: str, raw: str, start: int, language: str) -> Token:
     return _value(unit, raw, start, unit_stems(unit, language))
 
 
-def _add_words(
-    tokens: list[Token], raw: str, start: int, text: str, language: str
-) -> None:
-    numbers = _words_of_numbers(language)
+def _pairs(raw: str, start: int) -> list[Token]:
+    """Return each two neighbouring characters of a script without spaces."""
+    tokens = []
+    for i in range(max(1, len(raw) - 1)):
+        pair = raw[i : i + 2]
+        negates = any(sign in pair for sign in values().unspaced_negations)
+        tokens.append(Token(pair, pair, start + i, "word", negates))
+    return tokens
+
+
+def _words(raw: str, start: int, language: str) -> list[Token]:
+    tokens = []
     for part in _parts(raw, language):
-        is_number = part.lower() in numbers
-        if not (is_number and _add_to_number(tokens, part, start, text, language)):
-            key, kind, negates = _word(part, language)
-            tokens.append(Token(key, part, start, kind, negates))
+        key, kind, negates = _word(part, language)
+        tokens.append(Token(key, part, start, kind, negates))
         start += len(part) + 1
+    return tokens
 
 
 def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
     """Return the tokens with units and months beside numbers as values; unit after number, month after day."""
     out: list[Token] = []
-    months, units = month_numbers(), unit_names()
-    for i, token in enumerate(tokens):
-        low = token.raw.lower()
-        around = [*out[-1:], token, *tokens[i + 1 : i + 2]]
-        beside = any(_is_beside(*pair, text) for pair in pairwise(around))
-        follows = bool(out) and _is_value(out[-1]) and _is_beside(out[-1], token, text)
-        is_unit = beside and (follows or low not in values().durations)
-        if token.kind != "number" and low in units and is_unit:
-            token = _unit(units[low], token.raw, token.start, language)
-        elif token.kind != "number" and low in months and beside:
-            stems = (stem(low, language),)
-            token = _value(f"m{months[low]}", token.raw, token.start, stems)
-        elif token.kind == "word" and low in months:
-            token = token._replace(also=(f"#m{months[low]}",))
-        elif token.raw in values().aliases:
-            token = token._replace(also=(values().aliases[token.raw],))
+    for token, following in zip_longest(tokens, tokens[1:]):
+        before = out[-1] if out and _are_beside(out[-1], token, text) else None
+        follows = before is not None and before.is_value
+        leads = (
+            following is not None
+            and following.is_value
+            and _are_beside(token, following, text)
+        )
+        token = _named_value(token, follows, leads, language)
         out.append(token)
-        leads = len(out) > 1 and _is_value(token) and _leads(out[-2])
-        if leads and _is_beside(out[-2], token, text):
-            out[-2:] = [token, out[-2]]
+        if before and token.is_value and before.is_unit and before.key != "#%":
+            out[-2:] = [token, before]
         out[-2:] = _converted(out[-2:])
     return out
 
 
+def _named_value(token: Token, follows: bool, leads: bool, language: str) -> Token:
+    """Return a unit or a month as a value if it follows or leads a number; other words with what they stand for."""
+    low = token.raw.lower()
+    unit, month = values().units.get(low), values().months.get(low)
+    if token.kind != "number" and (follows or leads):
+        if unit and (follows or low not in values().durations):
+            return _unit(unit, token.raw, token.start, language)
+        if month:
+            stems = (stem(low, language),)
+            return _value(f"m{month}", token.raw, token.start, stems)
+    if token.kind == "word" and month:
+        return token._replace(also=(f"#m{month}",))
+    if token.raw in values().aliases:
+        return token._replace(also=(values().aliases[token.raw],))
+    return token
+
+
 def _converted(tokens: Sequence[Token]) -> list[Token]:
     """Return a number and its unit with the same in the smallest unit: ``2 h`` is ``7200 s``, too."""
-    conversion = values().conversions.get(tokens[-1].key[1:])
-    if conversion is None or not _is_value(tokens[0]) or ":" in tokens[0].key:
+    number, unit = tokens[0], tokens[-1]
+    conversion = values().conversions.get(unit.key[1:])
+    if conversion is None or not number.is_value or ":" in number.key:
         return [*tokens]
-    factor, unit = conversion
-    quantity = f"#{_plain(round(float(tokens[0].key[1:]) * factor, 9))} {unit}"
+    factor, smallest = conversion
+    amount = round(float(number.key[1:]) * factor, 9)
+    quantity = f"#{_plain(amount)} {smallest}"
     return [token._replace(also=(*token.also, quantity)) for token in tokens]
 
 
-def _is_value(token: Token) -> bool:
-    """Tell whether it is a number, not a unit, a month or a word."""
-    return token.kind == "number" and _VALUE.match(token.key) is not None
+_BETWEEN = re.compile(r"\s?|-|(?:\.|º)?,?\s?(?:(?:of|de|the)\s)?")
 
 
-_VALUE = re.compile(r"#-?\d")
-
-
-def is_unit(token: Token) -> bool:
-    """Tell whether it is a unit, a currency or a month beside a number."""
-    return token.kind == "number" and not _is_value(token)
-
-
-def _leads(token: Token) -> bool:
-    """Tell whether it is a unit or a month, which may stand before its number."""
-    return is_unit(token) and token.key != "#%"
-
-
-_BETWEEN = re.compile(r"\s?|-|(?:st|nd|rd|th|\.|º)?,?\s?(?:(?:of|de|the)\s)?")
-
-
-def _is_beside(left: Token, right: Token, text: str) -> bool:
-    """Tell whether one of the two is a number, and nothing but a space, a hyphen or “of” stands between."""
-    if not (_is_value(left) or _is_value(right)):
-        return False
-    return _BETWEEN.fullmatch(text, _end(left), right.start) is not None
-
-
-def _end(token: Token) -> int:
-    return token.start + len(token.raw)
+def _are_beside(left: Token, right: Token, text: str) -> bool:
+    """Tell whether nothing but a space, a hyphen or “of” stands between."""
+    return _BETWEEN.fullmatch(text, left.end, right.start) is not None
 
 
 def _parts(raw: str, language: str) -> list[str]:
@@ -373,69 +397,13 @@ def _parts(raw: str, language: str) -> list[str]:
     return parts[:1] if language == "english" and len(parts[-1]) <= 2 else parts
 
 
-@cache
-def _words_of_numbers(language: str) -> frozenset[str]:
-    """Return words that are a number or may belong to the one before."""
-    return (
-        _ORDINAL
-        | {"one"}
-        | magnitudes().keys()
-        | word_lists(language).number_words.keys()
-    )
-
-
-def _add_to_number(
-    tokens: list[Token], raw: str, start: int, text: str, language: str
-) -> bool:
-    """Tell whether a word is a number, or belongs to the one right before it (“2 million”, “3rd”); add it if so."""
-    low = raw.lower()
-    words = word_lists(language).number_words
-    small = 1 if low == "one" else words.get(low)  # only in “twenty-one”
-    factor = magnitudes().get(low)
-    is_joined = small is not None and _ends_in_hundreds(tokens)
-    if is_joined:  # “two hundred and fifty”
-        tokens.pop()
-    last = tokens[-1] if tokens and _is_value(tokens[-1]) else None
-    if last and (":" in last.key or start - _end(last) > 1 + 4 * is_joined):
-        last = None  # a time, or not right before
-    number = float(last.key[1:]) if last else 0.0
-    if last and factor is not None:
-        number *= factor
-    elif last and low in _ORDINAL and text[start - 1 : start].isdigit():
-        pass
-    elif small is None:
-        return False
-    elif last and last.raw[0].isalpha() and _takes(number, small):
-        number += small
-    elif low == "one":
-        return False
-    else:
-        tokens.append(_value(small, raw, start))
-        return True
-    if last:
-        whole = text[last.start : start] + raw
-        tokens[-1] = last._replace(key=f"#{_plain(number)}", raw=whole)
-    return True
-
-
-def _ends_in_hundreds(tokens: Sequence[Token]) -> bool:
-    """Tell whether the last two tokens are like “hundred and”."""
-    if len(tokens) < 2 or tokens[-1].raw.lower() not in _AND:
-        return False
-    return tokens[-2].key.endswith("00")
-
-
-def _takes(number: float, small: int) -> bool:
-    """Tell whether a number in words goes on with a smaller one: “two hundred fifty”, “twenty-five”."""
-    return number >= 20 and number % (10 if small < 10 else 100) == 0
-
-
 @lru_cache(maxsize=100_000)
 def _word(raw: str, language: str) -> tuple[str, str, bool]:
     """Return key and kind of a word that is not a number, and whether it negates."""
     low, lists = raw.lower(), word_lists(language)
     negates = low in lists.negations or low.endswith("n't")
-    if negates or low in lists.function_words or (len(low) == 1 and not raw.isupper()):
+    is_letter = len(low) == 1 and not raw.isupper()
+    if negates or is_letter or low in lists.function_words:
         return low, "function", negates
     return stem(low, language), "word", False
 
@@ -448,7 +416,7 @@ def number_value(raw: str, language: str) -> str:
     separator of the same kind always groups.
     """
     digits = re.sub(r"[ \u00a0\u202f'’]", "", raw)
-    group = "." if language in DECIMAL_COMMA else ","
+    group = "." if language in values().decimal_comma else ","
     marks = re.sub(r"\d", "", digits)
     decimal = (
         bool(marks) and marks.count(marks[-1]) == 1

@@ -10,8 +10,8 @@ from faith_dspy.text.languages import (
     LANGUAGES,
     has_word_breaks,
     language_of,
-    magnitudes,
     stem,
+    values,
     word_lists,
 )
 from faith_dspy.text.words import has_words, tidy, tokenize, visible
@@ -26,7 +26,10 @@ def test_every_file_is_a_language():
     assert word_lists("klingon") == word_lists("other")
     assert not word_lists("klingon").function_words
     assert (stem("stolicą", "klingon"), stem("ryba", "klingon")) == ("stoli", "ryba")
-    assert (magnitudes()["mille"], magnitudes()["milliarde"]) == (10**3, 10**9)
+    assert (values().magnitudes["mille"], values().magnitudes["milliarde"]) == (
+        10**3,
+        10**9,
+    )
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -37,7 +40,7 @@ def test_words_are_listed_as_they_are_compared(language):
         lists.qualifiers,
         {word for phrase in lists.negations for word in phrase.split(" ")},
         lists.number_words,
-        lists.magnitudes,
+        values().magnitudes,
     )
     for each in (*listed, lists.stating_verbs):
         assert all(word == word.lower() and not re.search(r"\s", word) for word in each)
