@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, KeysView, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise, product
 from typing import NamedTuple
 
 from faith_dspy.schema import Chunk
@@ -50,22 +50,25 @@ class IndexedContext:
     """A tokenised context; made by `index_context`. What only some features need is computed when first asked for."""
 
     def __init__(self, context: Sequence[Chunk], language: str | None = None) -> None:
-        texts = [comparable(c.text) for c in context]
+        texts = [comparable(chunk.text) for chunk in context]
         self.text = " ".join(texts)
         self.language = language or language_of(self.text)
-        self.chunk_ids = [c.id for c in context]
+        self.chunk_ids = [chunk.id for chunk in context]
         self.sentences: list[IndexedSentence] = []
-        places: defaultdict[str, list[int]] = defaultdict(list)
-        for chunk, text in enumerate(texts):
-            for _, sentence in sentence_texts(text):
-                tokens = tokenize(sentence, self.language)
-                content = [t.key for t in content_tokens(tokens)]
-                keys = frozenset(chain(content, *(t.also for t in tokens)))
-                for key in keys:
-                    places[key].append(len(self.sentences))
-                self.sentences.append(IndexedSentence(chunk, tokens, content, keys))
-        self.places = dict(places)
+        self.places: dict[str, list[int]] = {}
         """By content key, the positions of the sentences that have it."""
+        for number, text in enumerate(texts):
+            for _, sentence in sentence_texts(text):
+                self._add(number, sentence)
+
+    def _add(self, chunk: int, sentence: str) -> None:
+        tokens = tokenize(sentence, self.language)
+        content = [token.key for token in content_tokens(tokens)]
+        further = chain.from_iterable(token.also for token in tokens)
+        keys = frozenset([*content, *further])
+        for key in keys:
+            self.places.setdefault(key, []).append(len(self.sentences))
+        self.sentences.append(IndexedSentence(chunk, tokens, content, keys))
 
     @property
     def keys(self) -> KeysView[str]:
@@ -81,19 +84,19 @@ class IndexedContext:
     @cached_property
     def pairs(self) -> set[tuple[str, str]]:
         """Content keys that are neighbours in a sentence."""
-        return {
-            pair for sentence in self.sentences for pair in pairwise(sentence.content)
-        }
+        pairs = (pairwise(sentence.content) for sentence in self.sentences)
+        return set(chain.from_iterable(pairs))
 
     @cached_property
     def number_neighbours(self) -> dict[str, set[str]]:
         """By number, the words near it."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
+        words: dict[str, set[str]] = {}
         for sentence in self.sentences:
             for i, token in enumerate(sentence.tokens):
                 if token.kind == "number":
-                    found[token.key] |= neighbours(sentence.tokens, i)
-        return dict(found)
+                    near = neighbours(sentence.tokens, i)
+                    words.setdefault(token.key, set()).update(near)
+        return words
 
     @cached_property
     def plain(self) -> str:
@@ -107,7 +110,7 @@ class IndexedContext:
 def index_context(
     context: Sequence[Chunk], question: str | None = None
 ) -> IndexedContext:
-    """The index of a context, kept for the next statement, and for the next answer and question over the same chunks.
+    """Return the index of a context, kept for the next statement, and for the next answer and question about it.
 
     The question only helps to guess the language: what it says is no evidence.
     """
@@ -117,20 +120,21 @@ def index_context(
 
 @lru_cache(maxsize=16)
 def _language(context: tuple[Chunk, ...], question: str | None) -> str:
-    return language_of(
-        " ".join([*(comparable(c.text) for c in context), question or ""])
-    )
+    texts = [comparable(chunk.text) for chunk in context]
+    texts.append(question or "")
+    return language_of(" ".join(texts))
 
 
-_indexed = lru_cache(maxsize=16)(
-    IndexedContext
-)  # more than a batch has threads; a long document takes megabytes
+_indexed = lru_cache(maxsize=16)(IndexedContext)
+"""More than a batch has threads; the index of a long document takes megabytes."""
+_REACH = 4
+"""Tokens on either side that are near a number."""
 
 
-def neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
-    """Keys of the words and units near a token."""
-    around = tokens[max(0, i - reach) : i + reach + 1]
-    return {t.key for t in around if t.kind == "word" or t.is_unit}
+def neighbours(tokens: Sequence[Token], i: int) -> set[str]:
+    """Return the keys of the words and units near a token."""
+    around = tokens[max(0, i - _REACH) : i + _REACH + 1]
+    return {token.key for token in around if token.kind == "word" or token.is_unit}
 
 
 CLASSIFIER_FEATURES = (
@@ -151,7 +155,7 @@ class Comparison:
         self.context = context
         self.text, tokens = _tokenized(statement, context.language)
         self.tokens = [_resolved(token, context.keys) for token in tokens]
-        self.content = [t.key for t in content_tokens(self.tokens)]
+        self.content = [token.key for token in content_tokens(self.tokens)]
         self.keys = set(self.content)
 
     @cached_property
@@ -163,34 +167,35 @@ class Comparison:
     def names(self) -> set[str]:
         """Capitalised words that do not begin a sentence, and words with two capitals anywhere."""
         names = set()
-        for i, t in enumerate(self.tokens):
-            if t.kind == "word" and t.raw[0].isupper():
-                before = self.text[max(0, t.start - 12) : t.start].rstrip(" \"'(*-")
-                if sum(c.isupper() for c in t.raw) >= 2 or (
-                    i > 0 and before and before[-1] not in ".!?:\n"
-                ):
-                    names.add(t.key)
+        for token in self.tokens:
+            capitals = sum(map(str.isupper, token.raw))
+            if token.kind != "word" or not token.raw[0].isupper():
+                continue
+            before = self.text[: token.start].rstrip(" \"'(*-")[-1:]
+            is_first = token is self.tokens[0] or before in ("", *".!?:\n")
+            if capitals >= 2 or not is_first:
+                names.add(token.key)
         return names
 
     @cached_property
     def numbers(self) -> list[tuple[int, str]]:
         """Place and key of each number."""
-        return [(i, t.key) for i, t in enumerate(self.tokens) if t.kind == "number"]
+        tokens = enumerate(self.tokens)
+        return [(i, token.key) for i, token in tokens if token.kind == "number"]
 
     @cached_property
     def shared(self) -> Counter[int]:
         """By sentence of the context, how many content keys it shares; sentences that share none are left out."""
-        places = self.context.places
-        return Counter(chain.from_iterable(places[k] for k in self.keys if k in places))
+        places = (self.context.places.get(key, ()) for key in self.keys)
+        return Counter(chain.from_iterable(places))
 
 
 def _resolved(token: Token, known: KeysView[str]) -> Token:
     """Return the token with that of its keys which the context has, if it has one."""
-    if token.key in known:
-        return token
-    return token._replace(
-        key=next((key for key in token.also if key in known), token.key)
-    )
+    for key in (token.key, *token.also):
+        if key in known:
+            return token._replace(key=key)
+    return token
 
 
 @lru_cache(maxsize=256)  # its features are computed before its chunks are chosen
@@ -206,12 +211,11 @@ def novel_words(c: Comparison) -> float:
 
 def novel_run(c: Comparison) -> float:
     """log(1 + the longest run of novel words without a known content word between)."""
-    runs = [
-        len(list(run))
-        for novel, run in groupby(c.content, key=c.novel.__contains__)
-        if novel
-    ]
-    return math.log1p(max(runs, default=0))
+    longest = run = 0
+    for key in c.content:
+        run = run + 1 if key in c.novel else 0
+        longest = max(longest, run)
+    return math.log1p(longest)
 
 
 def novel_in_window(c: Comparison) -> float:
@@ -220,15 +224,16 @@ def novel_in_window(c: Comparison) -> float:
     for first in chain.from_iterable((i - 1, i) for i in c.shared):
         if c.shared[first] + c.shared[first + 1] > best:
             window = c.context.sentences[max(first, 0) : first + 2]
-            keys = chain.from_iterable(sentence.keys for sentence in window)
-            best = max(best, len(c.keys.intersection(keys)))
+            keys = frozenset().union(*(sentence.keys for sentence in window))
+            best = max(best, len(c.keys & keys))
     return 1 - best / len(c.keys)
 
 
 def novel_pairs(c: Comparison) -> float:
     """Share of neighbouring content words that are neighbours nowhere in the context."""
     pairs = list(pairwise(c.content))
-    return sum(pair not in c.context.pairs for pair in pairs) / max(1, len(pairs))
+    novel = [pair for pair in pairs if pair not in c.context.pairs]
+    return len(novel) / max(1, len(pairs))
 
 
 def novel_name_count(c: Comparison) -> float:
@@ -238,31 +243,33 @@ def novel_name_count(c: Comparison) -> float:
 
 def novel_number_count(c: Comparison) -> float:
     """log(1 + how many numbers the context lacks, however written)."""
-    return math.log1p(len({k for _, k in c.numbers} - c.context.keys))
+    numbers = {key for _, key in c.numbers}
+    return math.log1p(len(numbers - c.context.keys))
 
 
 def moved_numbers(c: Comparison) -> float:
     """Share of numbers that the context has, but near none of the same words."""
-    near = [(k, neighbours(c.tokens, i)) for i, k in c.numbers if k in c.context.keys]
-    moved = [
-        k
-        for k, words in near
-        if words and not words & c.context.number_neighbours.get(k, set())
-    ]
-    return len(moved) / max(1, len(c.numbers))
+    moved = 0
+    for i, key in c.numbers:
+        words = neighbours(c.tokens, i)
+        if key in c.context.keys and words:
+            moved += words.isdisjoint(c.context.number_neighbours.get(key, ()))
+    return moved / max(1, len(c.numbers))
 
 
 def negation_mismatch(c: Comparison) -> float:
     """Share of the content words in the most similar sentence, where one of the two negates and the other does not."""
     sentences = c.context.sentences
-    best = min(
-        c.shared, key=lambda i: (-c.shared[i], len(sentences[i].keys), i), default=None
-    )
-    if best is None or any(t.negates for t in c.tokens) == any(
-        t.negates for t in sentences[best].tokens
-    ):
+    if not c.shared:
+        return 0.0
+    best = min(c.shared, key=lambda i: (-c.shared[i], len(sentences[i].keys), i))
+    if _negates(c.tokens) == _negates(sentences[best].tokens):
         return 0.0
     return c.shared[best] / len(c.keys)
+
+
+def _negates(tokens: Sequence[Token]) -> bool:
+    return any(token.negates for token in tokens)
 
 
 def contradictions(c: Comparison) -> float:
@@ -289,17 +296,18 @@ def closest_sentences(c: Comparison) -> list[int]:
     most = max(c.shared.values(), default=0)
     if most < _ALIKE * len(c.keys):
         return []
-    return [i for i, n in sorted(c.shared.items()) if n >= _CLOSE * most]
+    return [i for i in sorted(c.shared) if c.shared[i] >= _CLOSE * most]
 
 
 def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
-    mine = set(_negations(c.tokens))
-    theirs = [(sentence.keys, set(_negations(sentence.tokens))) for sentence in alike]
-    count = 0
-    for key in c.keys:
-        states = {key in negated for keys, negated in theirs if key in keys}
-        count += bool(states) and (key in mine) not in states
-    return count
+    """Count words of the statement that are negated here and not there, or there and not here."""
+    negated = set(_negations(c.tokens))
+    states: dict[str, set[bool]] = {}
+    for sentence in alike:
+        negations = _negations(sentence.tokens)
+        for key in c.keys & sentence.keys:
+            states.setdefault(key, set()).add(key in negations)
+    return sum((key in negated) not in said for key, said in states.items())
 
 
 def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
@@ -329,7 +337,7 @@ def _negated_forms(word: str) -> set[str]:
     forms = [prefix + word for prefix in _NEGATING]
     for prefix in _NEGATING:
         bare = word.removeprefix(prefix)
-        if bare != word and len(bare) > 3:
+        if 3 < len(bare) < len(word):
             forms.append(bare)
     return {stem(form, "english") for form in forms}
 
@@ -344,19 +352,17 @@ def _swapped(c: Comparison, sentence: IndexedSentence) -> bool:
     if sorted(mine) != sorted(theirs) or len(mine) < _ALIKE * len(c.content):
         return False
     agents = word_lists(c.context.language).agents
-    if agents.isdisjoint(_forms(c.tokens)) != agents.isdisjoint(
-        _forms(sentence.tokens)
-    ):
-        return False  # one is in the passive
+    is_active = agents.isdisjoint(_forms(c.tokens))
+    if is_active != agents.isdisjoint(_forms(sentence.tokens)):
+        return False
     while mine and mine[0] == theirs[0]:
         mine, theirs = mine[1:], theirs[1:]
     while mine and mine[-1] == theirs[-1]:
         mine, theirs = mine[:-1], theirs[:-1]
-    for i in range(1, min(len(mine), _PHRASE)):
-        for j in range(1, min(len(mine) - i, _PHRASE)):
-            first, between, last = mine[:i], mine[i:-j], mine[-j:]
-            if theirs == [*last, *between, *first]:
-                return True
+    for i, j in product(range(1, _PHRASE), repeat=2):
+        exchanged = mine[-j:] + mine[i:-j] + mine[:i]
+        if i + j < len(mine) and exchanged == theirs:
+            return True
     return False
 
 
@@ -373,34 +379,38 @@ def says_opposite(c: Comparison) -> float:
     """
     if admits_gap(c):
         return 0.0
-    words = _stated(c.tokens)
-    negations = _negations(c.tokens, c.text)
-    opposite = False
-    for i, n in c.shared.items():
-        if n < _ALIKE * len(c.keys):
-            continue
-        sentence = c.context.sentences[i]
-        others = _stated(sentence.tokens)
-        common = words & others
-        antonym_count = _opposites(c, [sentence])
-        n_same = len(common) + antonym_count
-        is_same = n_same >= _SAME * (len(words | others) - antonym_count)
-        is_part = negations and n_same == len(words) > 1 and _is_in_order(c, sentence)
-        if not is_same and not is_part:
-            continue
-        others_negations = _negations(sentence.tokens)
-        if antonym_count:
-            is_opposite = len(negations) == len(others_negations)
-        else:
-            one_negates = bool(negations) != bool(others_negations)
-            about = {*negations, *others_negations}
-            is_negated = one_negates and not about.isdisjoint({*common, ""})
-            is_opposite = is_negated or _is_exchanged(c, sentence)
-        if is_opposite:
-            opposite = True
-        elif is_same:
-            return 0.0
-    return float(opposite)
+    relations = set()
+    for i, shared in c.shared.items():
+        if shared >= _ALIKE * len(c.keys):
+            relations.add(_relation(c, c.context.sentences[i]))
+    return float("opposite" in relations and "same" not in relations)
+
+
+def _relation(c: Comparison, sentence: IndexedSentence) -> str:
+    """Return whether a sentence says the same as the statement, the opposite, or neither."""
+    words, others = _stated(c.tokens), _stated(sentence.tokens)
+    negations, others_negations = (
+        _negations(c.tokens, c.text),
+        _negations(sentence.tokens),
+    )
+    common = words & others
+    antonym_count = _opposites(c, [sentence])
+    same_count = len(common) + antonym_count
+    is_same = same_count >= _SAME * (len(words | others) - antonym_count)
+    is_all = same_count == len(words) > 1
+    is_part = negations and is_all and _is_in_order(c, sentence)
+    if not is_same and not is_part:
+        return "neither"
+    if antonym_count:
+        is_opposite = len(negations) == len(others_negations)
+    else:
+        one_negates = bool(negations) != bool(others_negations)
+        about = {*negations, *others_negations}
+        is_negated = one_negates and not about.isdisjoint({*common, ""})
+        is_opposite = is_negated or _is_exchanged(c, sentence)
+    if is_opposite:
+        return "opposite"
+    return "same" if is_same else "neither"
 
 
 _SAME = 0.8
@@ -414,20 +424,18 @@ def _stated(tokens: Sequence[Token]) -> set[str]:
 
 def _negations(tokens: Sequence[Token], text: str = "") -> list[str]:
     """Return the key of the word that each negation is about; a “No,” that answers a question does not count."""
-    answers = bool(tokens) and text[len(tokens[0].raw) :].startswith(",")
-    return [
-        _negated_key(tokens, i)
-        for i, t in enumerate(tokens)
-        if t.negates and i >= answers
-    ]
+    first = int(bool(tokens) and text[tokens[0].end :].startswith(","))
+    places = range(first, len(tokens))
+    return [_negated_key(tokens, i) for i in places if tokens[i].negates]
 
 
 def _negated_key(tokens: Sequence[Token], i: int) -> str:
     """Return the key of the content word behind a negation, or of the one before; empty in scripts without spaces."""
     if tokens[i].kind == "word":
         return ""
-    following = content_tokens(tokens[i + 1 : i + 6])[:1]
-    nearest = following or content_tokens(tokens[:i])[-1:]
+    following = content_tokens(tokens[i + 1 : i + 6])
+    before = content_tokens(tokens[:i])
+    nearest = following[:1] or before[-1:]
     return nearest[0].key if nearest else ""
 
 
@@ -439,10 +447,8 @@ def _is_in_order(c: Comparison, sentence: IndexedSentence) -> bool:
 
 def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
     """Tell whether a statement has exactly the words of a sentence, two phrases of which have changed places."""
-    words, others = (
-        Counter(token.raw.lower() for token in tokens)
-        for tokens in (c.tokens, sentence.tokens)
-    )
+    words = Counter(token.raw.lower() for token in c.tokens)
+    others = Counter(token.raw.lower() for token in sentence.tokens)
     return words == others and _swapped(c, sentence)
 
 
@@ -478,10 +484,11 @@ def lexical_features(
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
     compared = Comparison(statement, indexed)
-    return {
-        n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0
-        for n in names
-    }
+    features = dict.fromkeys(names, 0.0)
+    for name in features:
+        if compared.content or name == "admits_gap":
+            features[name] = _FEATURES[name](compared)
+    return features
 
 
 _STEP = re.compile(
@@ -509,11 +516,10 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
         return False
     if any(feature(compared) for feature in _UNCOVERED):
         return False
-    literal = [
-        *re.findall(r'"([^"]*)"', compared.text),
-        *_STEP.findall(tidy(statement)),
-    ]
-    return all(f" {plain_words(words)} " in f" {indexed.plain} " for words in literal)
+    quotations = re.findall(r'"([^"]*)"', compared.text)
+    steps = _STEP.findall(tidy(statement))
+    literal = (plain_words(text) for text in [*quotations, *steps])
+    return all(f" {words} " in f" {indexed.plain} " for words in literal)
 
 
 def novelty(statement: str, indexed: IndexedContext) -> float:
@@ -530,9 +536,10 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
     chosen: list[int] = []
     for _ in range(2):
         gains = [len(wanted & keys) for keys in indexed.chunk_keys]
-        best = max(range(len(gains)), key=lambda i: (gains[i], -i), default=None)
-        if best is None or not gains[best]:
+        most = max(gains, default=0)
+        if not most:
             break
+        best = gains.index(most)
         chosen.append(indexed.chunk_ids[best])
         wanted -= indexed.chunk_keys[best]
     return tuple(sorted(chosen))
@@ -542,4 +549,5 @@ def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
     """The words, names and numbers of a statement that the context does not contain, as written, each once."""
     compared = Comparison(statement, indexed)
     tokens = content_tokens(compared.tokens)
-    return tuple(dict.fromkeys(t.raw for t in tokens if t.key in compared.novel))
+    words = [token.raw for token in tokens if token.key in compared.novel]
+    return tuple(dict.fromkeys(words))
