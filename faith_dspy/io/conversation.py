@@ -105,9 +105,9 @@ def from_conversation(
     answer: list[Piece] = []
     for number, message in enumerate(messages[: last + 1]):
         turn = _Turn(number, message, tools)
-        pieces = turn.pieces()
-        evidence += [piece for piece in pieces if piece.source]
-        words = [piece for piece in pieces if not piece.source]
+        words = []
+        for piece in turn.pieces():
+            (evidence if piece.source else words).append(piece)
         if number >= first:
             answer += words
         elif words and turn.role != "assistant":
@@ -115,8 +115,7 @@ def from_conversation(
             evidence.append(Piece(text, turn.source(turn.role, message.get("name"))))
             if turn.role == "user":
                 asked.append(text)
-    only_asks = len(asked) == len(evidence) and all(map(_ASKS.fullmatch, asked[:-1]))
-    if asked and only_asks and _QUESTION.fullmatch(asked[-1]):
+    if len(asked) == len(evidence) and _only_ask(asked):
         evidence = []
         log.warning(
             "conversation: no evidence found; looked at tool results, documents, search results, citations, and what "
@@ -124,7 +123,15 @@ def from_conversation(
         )
     evidence = _without_quotations(evidence)
     chunks = [{"text": piece.text, "source": piece.source} for piece in evidence]
-    return asked[-1] if asked else None, chunks, _answer_text(answer, evidence)
+    question = asked[-1] if asked else None
+    return question, chunks, _answer_text(answer, evidence)
+
+
+def _only_ask(texts: Sequence[str]) -> bool:
+    """Tell whether a user's messages, of which the last one asks, tell nothing."""
+    if not texts or not _QUESTION.fullmatch(texts[-1]):
+        return False
+    return all(map(_ASKS.fullmatch, texts[:-1]))
 
 
 def is_conversation(record: Mapping[str, Any]) -> bool:
@@ -137,51 +144,52 @@ def _plain(value: Any) -> Any:
     """Return objects of client libraries as mappings, whatever holds them, without the bytes of files."""
     if isinstance(value, Enum):
         return value.value
-    if value is None or isinstance(value, str | bytes | int | float):
+    if isinstance(value, str | bytes | int | float | None):
         return value
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     fields = value
-    if not isinstance(value, Mapping):
-        dump = getattr(value, "model_dump", None)
-        fields = dump() if dump else getattr(value, "__dict__", {"text": str(value)})
-        fields = {key: item for key, item in fields.items() if item is not None}
+    if hasattr(value, "model_dump"):
+        fields = value.model_dump()
+    elif not isinstance(value, Mapping):
+        fields = getattr(value, "__dict__", {"text": str(value)})
     if "lc" in fields and "kwargs" in fields:  # LangChain's dumpd
         fields = {"type": fields["id"][-1], **fields["kwargs"]}
-    return {
-        key: _plain(item)
-        for key, item in fields.items()
-        if not _is_bytes(key, item, fields)
-    }
+    plain = {}
+    for key, item in fields.items():
+        if item is not None and not _is_bytes(key, item, fields):
+            plain[key] = _plain(item)
+    return plain
 
 
 def _is_bytes(key: str, value: Any, fields: Mapping[str, Any]) -> bool:
     """Tell whether a value beside the other fields is the content of a file."""
     if not isinstance(value, str):
         return isinstance(value, bytes)
-    is_typed = key == "data" and bool(fields.keys() & _NAMED["media_types"])
-    is_file = is_typed and fields.get("type") != "text"
-    return is_file or key in _NAMED["bytes"] or bool(_DATA_URL.match(value))
+    if key == "data" and fields.get("type") != "text":
+        return not fields.keys().isdisjoint(_NAMED["media_types"])
+    return key in _NAMED["bytes"] or bool(_DATA_URL.match(value))
 
 
 def _messages(conversation: Any) -> list[dict[str, Any]]:
     """Return the messages of a list, a request, a response, or both together."""
-    items = conversation if isinstance(conversation, list) else []
-    messages = [_unwrapped(item) for item in items]
+    messages = []
+    if isinstance(conversation, list):
+        messages = [_unwrapped(item) for item in conversation]
     for key, role in _NAMED["whole"].items():
-        part = _mapping(conversation).get(key) or []
-        items = part if isinstance(part, list) else [part]
+        items = _listed(_mapping(conversation).get(key))
         messages += [_unwrapped(item, role) for item in items]
     unclear = [item for item in messages if not _role(item)]
-    if unclear or not messages:
-        got = unclear[0] if unclear else conversation
-        is_mapping = isinstance(got, Mapping) and bool(got)
-        named = f"an object with {', '.join(got)}" if is_mapping else repr(got)[:60]
-        raise InputError(
-            f'conversation: got {named}, expected messages like {{"role": "user", "content": "…"}}: a list of them, or '
-            "a request or response that holds it"
-        )
-    return messages
+    if messages and not unclear:
+        return messages
+    got = unclear[0] if unclear else conversation
+    named = repr(got)[:60]
+    if isinstance(got, Mapping) and got:
+        named = f"an object with {', '.join(got)}"
+    raise InputError(
+        f'conversation: got {named}, expected messages like {{"role": "user", "content": "…"}}: a list of them, or '
+        "a request or response that holds it"
+    )
 
 
 def _unwrapped(message: Any, role: str = "") -> Any:
@@ -254,11 +262,14 @@ def _blocks(message: Mapping[str, Any], turn: int) -> list[Mapping[str, Any]]:
     if not any(_OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
         content = _first(message, _NAMED["content"])
         blocks += _listed(_mapping(content).get("parts", content))
-    if not all(isinstance(block, str | Mapping) for block in blocks):
-        raise InputError(
-            f"conversation[{turn}]: content is {str(blocks)[:40]}, expected text or a list of blocks"
-        )
-    return [{"text": block} if isinstance(block, str) else block for block in blocks]
+    mappings = []
+    for block in blocks:
+        if not isinstance(block, str | Mapping):
+            raise InputError(
+                f"conversation[{turn}]: content is {str(blocks)[:40]}, expected text or a list of blocks"
+            )
+        mappings.append({"text": block} if isinstance(block, str) else block)
+    return mappings
 
 
 def _listed(value: Any) -> list[Any]:
@@ -273,23 +284,26 @@ def _kind(block: Any) -> str:
     if isinstance(block, str):
         return "text"
     fields = _mapping(block)
-    keys = [str(fields["type"])] if fields.get("type") else [*map(str, fields)]
-    kinds = (key for key in keys if any(form.fullmatch(key) for form in _KINDS))
-    return next(kinds, ", ".join(keys))
+    kind = fields.get("type")
+    keys = [str(key) for key in ([kind] if kind else fields)]
+    for key in keys:
+        if any(form.fullmatch(key) for form in _KINDS):
+            return key
+    return ", ".join(keys)
 
 
 def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the name of the tool by the id of its call, from all calls in the messages."""
     names: dict[str, str] = {}
     for turn, message in enumerate(messages):
-        listed = message.get("tool_calls")
-        calls = listed if isinstance(listed, list) else []
-        for call in (*calls, *_blocks(message, turn)):
+        calls = message.get("tool_calls")
+        calls = calls if isinstance(calls, list) else []
+        for call in [*calls, *_blocks(message, turn)]:
             # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
             inner = _mapping(_mapping(call).get("toolUse") or call)
             function = _mapping(inner.get("function")) or inner
             call_id = _first(inner, _NAMED["call_ids"])
-            name = _first(function, ("name", "toolName"))
+            name = _first(function, _NAMED["tool_names"])
             if call_id and name:
                 names[str(call_id)] = str(name)
     return names
@@ -297,8 +311,11 @@ def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _first(item: Any, names: Sequence[str], kind: type = object) -> Any:
     """Return the first value that is not empty, of that type."""
-    values = (_mapping(item).get(name) for name in names)
-    return next((value for value in values if value and isinstance(value, kind)), None)
+    for name in names:
+        value = _mapping(item).get(name)
+        if value and isinstance(value, kind):
+            return value
+    return None
 
 
 @dataclass(frozen=True)
@@ -325,12 +342,14 @@ class _Turn:
         pieces: list[Piece] = []
         for block in _blocks(self.message, self.number):
             pieces += self.read(block)
-        pieces = [piece for piece in pieces if piece.text.strip()]
+        is_blank = not any(piece.text.strip() for piece in pieces)
         spoken = _mapping(self.message.get("audio")).get("transcript")
         spoken = spoken or self.message.get("refusal")
-        if spoken and not pieces:
+        if is_blank and spoken:
             pieces.append(Piece(str(spoken)))
-        elif not (pieces or _is_call(self.message) or _SAID & self.message.keys()):
+        elif (
+            is_blank and not _is_call(self.message) and not _SAID & self.message.keys()
+        ):
             keys = ", ".join(self.message)
             log.warning("conversation[%d]: got %s, but no content", self.number, keys)
         for key in _BESIDE:
@@ -351,71 +370,71 @@ class _Turn:
             return self.result(kind, inner)
         if "search_tool" in kind:
             return self.retrieved(inner.get("content"))
-        is_document = _DOCUMENT.fullmatch(kind)
-        documents = self.retrieved(inner.get("results") or inner) if is_document else []
+        documents = []
+        if _DOCUMENT.fullmatch(kind):
+            documents = self.retrieved(inner.get("results") or inner)
         if not documents:
             _warn_unread(kind, f"conversation[{self.number}]")
         return documents
 
     def words(self, block: Mapping[str, Any]) -> list[Piece]:
         """Return what was said, and the evidence that its citations quote; all a tool says is evidence."""
-        cites = [*(block.get("citations") or ()), *(block.get("annotations") or ())]
-        names = [name for cite in cites for name in _names_of(cite)]
-        piece = Piece(as_text({**block, "type": "text"}), cites=names)
+        cites = [*_listed(block.get("citations")), *_listed(block.get("annotations"))]
+        piece = Piece(as_text({**block, "type": "text"}))
+        for cite in cites:
+            piece.cites += _names_of(cite)
         if self.role == "tool":
             piece.source = self.tool_source(self.message)
         return [piece, *self.retrieved(cites)]
 
     def result(self, kind: str, block: Mapping[str, Any]) -> list[Piece]:
         """Return what a tool returned, each document in it by itself."""
-        values = (block[key] for key in _NAMED["results"] if block.get(key) is not None)
-        content = next(values, None)
-        documents = []
-        if isinstance(content, list):
-            documents = [item for item in content if _DOCUMENT.fullmatch(_kind(item))]
-            content = [item for item in content if item not in documents]
-        own_name = re.fullmatch("tool-(?!result|invocation)(.+)", kind)
-        source = self.tool_source(block, own_name[1] if own_name else "")
-        pieces = [piece for item in documents for piece in self.read(item)]
-        if content or not documents:
-            pieces.insert(0, Piece(as_text(content), source))
-        return pieces
+        content = _first_present(block, _NAMED["results"])
+        source = self.tool_source(block, kind)
+        if not isinstance(content, list):
+            return [Piece(as_text(content), source)]
+        documents: list[Piece] = []
+        others = []
+        for item in content:
+            if _DOCUMENT.fullmatch(_kind(item)):
+                documents += self.read(item)
+            else:
+                others.append(item)
+        return [Piece(as_text(others) if others else "", source), *documents]
 
-    def tool_source(self, block: Mapping[str, Any], otherwise: str = "") -> str:
+    def tool_source(self, block: Mapping[str, Any], kind: str = "") -> str:
         """Name the tool that a result is of, and say whether it failed."""
-        failed = block.get("status") == "error" or _first(
-            block, ("is_error", "isError")
-        )
-        call_ids = [_first(block, _NAMED["call_ids"]), self.message.get("tool_call_id")]
-        names: list[Any] = [self.tools.get(str(call_id)) for call_id in call_ids]
-        names += [
-            _first(block, ("name", "toolName")),
+        is_error = _first(block, ("is_error", "isError"))
+        failed = is_error or block.get("status") == "error"
+        own_name = re.fullmatch("tool-(?!result|invocation)(.+)", kind)
+        names = [
+            self.tools.get(str(_first(block, _NAMED["call_ids"]))),
+            self.tools.get(str(self.message.get("tool_call_id"))),
+            _first(block, _NAMED["tool_names"]),
             self.message.get("name"),
-            otherwise,
+            own_name and own_name[1],
         ]
         return self.source("tool", next(filter(None, names), ""), failed)
 
     def retrieved(self, value: Any) -> list[Piece]:
         """Return what was retrieved, wherever a format puts its text and its source."""
-        if isinstance(value, str):
-            is_link = _LINK.fullmatch(value)
-            piece = Piece(value, self.source("tool", "retrieval"), quoted=True)
-            return [] if is_link else [piece]
+        here = self.source("tool", "retrieval")
+        if isinstance(value, str) and not _LINK.fullmatch(value):
+            return [Piece(value, here, quoted=True)]
         if isinstance(value, list):
             return [piece for item in value for piece in self.retrieved(item)]
-        if not isinstance(value, Mapping):
-            return []
         inner = _first(value, _NAMED["lists"], list)
         inner = inner or _first(value, _NAMED["wrapped"], Mapping)
         if inner:
             return self.retrieved(inner)
-        text = _first(_mapping(value.get("source")) or value, _NAMED["texts"])
+        fields = _mapping(value)
+        text = _first(_mapping(fields.get("source")) or fields, _NAMED["texts"])
         if text is None:
             return []
-        places = (value, value.get("metadata"), value.get("location"))
-        titles: list[Any] = [_first(place, _NAMED["titles"], str) for place in places]
-        titles.append(self.source("tool", "retrieval"))
-        return [Piece(as_text(text), next(filter(None, titles)), quoted=True)]
+        places = (fields, fields.get("metadata"), fields.get("location"))
+        titles = [_first(place, _NAMED["titles"], str) for place in places]
+        source = next(filter(None, titles), here)
+        return [Piece(as_text(text), source, quoted=True)]
 
 
 def _warn_unread(kind: str, place: str) -> None:
@@ -430,18 +449,18 @@ def _names_of(citation: Any) -> list[str]:
     """Return what a citation object names: its quotations and sources."""
     nested = _first(citation, ("url_citation", "sourceContent"))
     nested = _mapping(nested).get("url", nested)
-    names = (_first(citation, _NAMED["cited"]), as_text(nested))
+    names = [_first(citation, _NAMED["cited"]), as_text(nested)]
     return [str(name) for name in names if name]
 
 
 def _without_quotations(pieces: Sequence[Piece]) -> list[Piece]:
     """Leave out what an earlier or a longer piece of evidence holds."""
     whole: list[Piece] = []
-    for i, piece in enumerate(pieces):
-        longer = [other for other in pieces if len(other.text) > len(piece.text)]
-        others = [*pieces[:i], *longer]
+    for piece in pieces:
         text = piece.text.strip()
-        if not (piece.quoted and any(text in other.text for other in others)):
+        longer = [other for other in pieces if len(other.text) > len(piece.text)]
+        is_held = any(text in other.text for other in [*whole, *longer])
+        if not (piece.quoted and is_held):
             whole.append(piece)
     return whole
 
@@ -465,13 +484,14 @@ def _is_cited(name: str, chunk: Piece) -> bool:
 
 def as_text(value: Any) -> str:
     """Return the output of a tool or retriever as text: the texts of its blocks; anything without a text as JSON."""
-    if value is None or isinstance(value, str):
+    if isinstance(value, str | None):
         return value or ""
     blocks = value if isinstance(value, list | tuple) else [value]
     contents = [_content_of(block) for block in blocks]
-    if contents and None not in contents:
-        return "\n".join(filter(None, map(as_text, contents)))
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if not contents or None in contents:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    texts = map(as_text, contents)
+    return "\n".join(filter(None, texts))
 
 
 def _content_of(block: Any) -> Any:
@@ -483,8 +503,13 @@ def _content_of(block: Any) -> Any:
     if _FILE.fullmatch(kind):
         _warn_unread(kind, "a tool's result")
         return ""
-    is_own = _OWN_WORDS.fullmatch(kind)
-    if is_own or (fields.keys() <= {"text", "json", "type"} and len(fields) <= 2):
-        keys = ("text", "content", "refusal", "json", "value")
-        return next((fields[k] for k in keys if fields.get(k) is not None), None)
+    is_bare = len(fields) <= 2 and fields.keys() <= {"text", "json", "type"}
+    if is_bare or _OWN_WORDS.fullmatch(kind):
+        return _first_present(fields, ("text", "content", "refusal", "json", "value"))
     return None
+
+
+def _first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return the first value that is there, even if it is empty."""
+    values = [fields[name] for name in names if fields.get(name) is not None]
+    return values[0] if values else None
