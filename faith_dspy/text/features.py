@@ -98,14 +98,6 @@ class IndexedContext:
                     words.setdefault(token.key, set()).update(near)
         return words
 
-    @cached_property
-    def plain(self) -> str:
-        return plain_words(self.text)
-
-    @cached_property
-    def symbols(self) -> frozenset[str]:
-        return symbols(self.text)
-
 
 def index_context(
     context: Sequence[Chunk], question: str | None = None
@@ -512,14 +504,15 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
     if len(parts) > 1:
         return all(is_covered(p, indexed) for p in parts)
     compared = Comparison(statement, indexed)
-    if not compared.content or not symbols(tidy(statement)) <= indexed.symbols:
+    if not compared.content or not symbols(tidy(statement)) <= symbols(indexed.text):
         return False
     if any(feature(compared) for feature in _UNCOVERED):
         return False
     quotations = re.findall(r'"([^"]*)"', compared.text)
     steps = _STEP.findall(tidy(statement))
     literal = (plain_words(text) for text in [*quotations, *steps])
-    return all(f" {words} " in f" {indexed.plain} " for words in literal)
+    context = plain_words(indexed.text)
+    return all(f" {words} " in f" {context} " for words in literal)
 
 
 def novelty(statement: str, indexed: IndexedContext) -> float:

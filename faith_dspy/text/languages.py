@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import chain
 
 import regex
 import snowballstemmer
@@ -115,21 +117,25 @@ def unit_stems(unit: str, language: str) -> tuple[str, ...]:
 @cache
 def light_stems(language: str) -> frozenset[str]:
     """Return stems of the light words, whose absence from a context is no novelty."""
-    return frozenset(stem(word, language) for word in word_lists(language).light_words)
+    words = word_lists(language).light_words
+    return frozenset(stem(word, language) for word in words)
 
 
 @cache
 def antonyms(language: str) -> dict[str, frozenset[str]]:
     """Return by word or stem the words and stems that say the opposite."""
-    opposites: dict[str, set[str]] = {}
+    opposites: dict[str, frozenset[str]] = {}
     for pair in word_lists(language).antonyms:
-        sides = [side.split() for side in pair.split("|")]
-        for side, other in (sides, reversed(sides)):
-            forms = {form for word in other for form in (word, stem(word, language))}
-            for word in side:
-                for form in (word, stem(word, language)):
-                    opposites.setdefault(form, set()).update(forms)
-    return {word: frozenset(forms) for word, forms in opposites.items()}
+        first, second = (_forms(side.split(), language) for side in pair.split("|"))
+        for forms, others in ((first, second), (second, first)):
+            for form in forms:
+                opposites[form] = opposites.get(form, frozenset()) | others
+    return opposites
+
+
+def _forms(words: Iterable[str], language: str) -> frozenset[str]:
+    """Return words and their stems."""
+    return frozenset(form for word in words for form in (word, stem(word, language)))
 
 
 @lru_cache(maxsize=100_000)  # a stem takes a hundred times as long as looking it up
@@ -137,9 +143,8 @@ def stem(word: str, language: str) -> str:
     """Stem a word; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
     if language not in snowballstemmer.algorithms():
         return word[: max(4, round(len(word) * 2 / 3))]
-    stemmed: str = snowballstemmer.stemmer(language).stemWord(
-        word
-    )  # a new one: it keeps the word it works on
+    stemmer = snowballstemmer.stemmer(language)  # a new one: it keeps its word
+    stemmed: str = stemmer.stemWord(word)
     return stemmed
 
 
@@ -157,33 +162,27 @@ def language_of(text: str) -> str:
     script = script_of(text)
     if script in values().languages_by_script:
         return values().languages_by_script[script]
-    hits, n = function_words_in(text)
+    hits, count = function_words_in(text)
     language = max(LANGUAGES, key=hits.__getitem__)
-    return (
-        "other"
-        if script != "LATIN" or (n >= 20 and hits[language] < 0.15 * n)
-        else language
-    )
+    is_foreign = count >= 20 and hits[language] < 0.15 * count
+    return "other" if is_foreign or script != "LATIN" else language
 
 
 def script_of(text: str) -> str:
     """Return the script that most letters of a text are of, by Unicode's name of it."""
-    sample = (
-        [*filter(str.isalpha, text[:: max(1, len(text) // 200)])]
-        or [*filter(str.isalpha, text)]
-        or ["a"]
-    )
-    scripts = Counter(map(_script, sample))
-    return max(sorted(scripts), key=scripts.__getitem__)
+    sample = text[:: max(1, len(text) // 200)]
+    if not any(map(str.isalpha, sample)):
+        sample = text
+    letters = filter(str.isalpha, sample)
+    scripts = Counter(map(_script, letters))
+    return max(sorted(scripts), key=scripts.__getitem__, default="LATIN")
 
 
 def function_words_in(text: str) -> tuple[Counter[str], int]:
     """Count the function words of each language in a text, and all words."""
     words = _WORDS.findall(text.lower())
-    listed = _languages()
-    return Counter(
-        language for word in words if word in listed for language in listed[word]
-    ), len(words)
+    languages = (_languages().get(word, ()) for word in words)
+    return Counter(chain.from_iterable(languages)), len(words)
 
 
 _SAYS_LANGUAGE = 8
@@ -199,28 +198,31 @@ def language_gap(context: str, answer: str) -> str | None:
     """
     if not has_word_breaks(answer):
         return "its script has no spaces between words"
-    scripts = [script_of(text[:20_000]) for text in (context, answer)]
-    kinds = ["EAST ASIAN" if script in _EAST_ASIAN else script for script in scripts]
-    if kinds[0] != kinds[1]:
-        shared = sum(_script(c) == scripts[1] for c in filter(str.isalpha, context))
-        if shared < len(answer) / 2:
-            return f"the answer is written in {kinds[1].title()} letters, the context in {kinds[0].title()}"
-        return None
+    theirs, ours = script_of(context[:20_000]), script_of(answer[:20_000])
+    if theirs != ours and not {theirs, ours} <= _EAST_ASIAN:
+        shared = [c for c in context if c.isalpha() and _script(c) == ours]
+        if len(shared) >= len(answer) / 2:
+            return None
+        names = [_script_name(script) for script in (ours, theirs)]
+        return "the answer is written in {} letters, the context in {}".format(*names)
     hits_context, _ = function_words_in(context[:20_000])
-    hits, n = function_words_in(answer[:20_000])
-    theirs, ours = (
-        max(LANGUAGES, key=counts.__getitem__) for counts in (hits_context, hits)
-    )
-    is_known = hits_context[theirs] >= max(3, 2 * hits_context[ours])
-    if ours != theirs and is_known and hits[ours] >= max(3, 2 * hits[theirs]):
+    hits, count = function_words_in(answer[:20_000])
+    theirs = max(LANGUAGES, key=hits_context.__getitem__)
+    ours = max(LANGUAGES, key=hits.__getitem__)
+    is_clear = hits_context[theirs] >= max(3, 2 * hits_context[ours])
+    if ours != theirs and is_clear and hits[ours] >= max(3, 2 * hits[theirs]):
         return f"the answer is in {ours.title()}, the context in {theirs.title()}"
     words = {*_WORDS.findall(answer.lower())}
     shared_words = words.intersection(_WORDS.findall(context.lower()))
     function_words = words & word_lists(theirs).function_words
-    has_none = n >= _SAYS_LANGUAGE and max(map(len, function_words), default=0) < 2
+    has_none = count >= _SAYS_LANGUAGE and max(map(len, function_words), default=0) < 2
     if has_none and hits_context[theirs] >= 3 and 2 * len(shared_words) < len(words):
         return f"the answer has no function words of {theirs.title()}, the context's language"
     return None
+
+
+def _script_name(script: str) -> str:
+    return "East Asian" if script in _EAST_ASIAN else script.title()
 
 
 @cache
@@ -247,6 +249,5 @@ Unicode's line-breaking classes (UAX 14)."""
 
 def has_word_breaks(text: str) -> bool:
     """Tell whether words can be told apart: most letters are of a script that has spaces, or Han or kana."""
-    return text.isascii() or 2 * len(_UNDIVIDED.findall(text)) <= len(
-        regex.findall(r"\p{L}", text)
-    )
+    undivided = _UNDIVIDED.findall(text)
+    return 2 * len(undivided) <= len(regex.findall(r"\p{L}", text))

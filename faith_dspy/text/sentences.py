@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import chain
 
 import regex
 
 from faith_dspy.schema import Sentence
 from faith_dspy.text.languages import LANGUAGES, language_of, word_lists
-from faith_dspy.text.words import CITATION, has_words, without_citations
+from faith_dspy.text.words import CITATION, has_words, plain_words, without_citations
 
 HEADING_WORDS = 6
 """A line of at most so many words that ends in a colon, or begins with Markdown's number signs, is a heading, unless it
@@ -39,57 +38,63 @@ _RULES = {"german": "de"}
 
 @cache
 def _courtesies() -> list[re.Pattern[str]]:
-    """Apologies, and greetings and pleasantries, of all languages (`WordLists`)."""
+    """Return patterns of apologies, and of greetings and pleasantries, of all languages (`WordLists`)."""
     lists = [word_lists(language) for language in LANGUAGES]
-    apology, greeting = (
-        "|".join(chain.from_iterable(getattr(w, n) for w in lists))
-        for n in ("apology", "greeting")
-    )
+    apology = "|".join(phrase for words in lists for phrase in words.apology)
+    greeting = "|".join(phrase for words in lists for phrase in words.greeting)
+    end = rf"(?:(?<=[{_UNSPACED}])|[\W_]+|$)"
     forms = (
         rf"^\W*(?:{apology})\W*$",
-        rf"^[\W_]*(?:(?:{greeting})(?:(?<=[{_UNSPACED}])|[\W_]+|$)){{1,4}}$",
+        rf"^[\W_]*(?:(?:{greeting}){end}){{1,4}}$",
     )
     return [re.compile(form, _FLAGS) for form in forms]
 
 
 @cache
 def _refusals() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
-    """By language: how a refusal begins, and where another clause does."""
-    found = []
-    for w in map(word_lists, LANGUAGES):
-        if w.refusal:
-            sorry, refusal, clause = (
-                "|".join(w.apology),
-                "\n".join(w.refusal),
-                "\n".join(w.clause_break),
-            )
-            begins = rf"^\W*(?:(?:{sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{refusal})"
-            found.append((re.compile(begins, _FLAGS), re.compile(clause, _FLAGS)))
-    return found
+    """Return by language how a refusal begins, and where another clause does."""
+    patterns = []
+    for words in map(word_lists, LANGUAGES):
+        if not words.refusal:
+            continue
+        sorry, refusal = "|".join(words.apology), "\n".join(words.refusal)
+        begins = (
+            rf"^\W*(?:(?:{sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{refusal})"
+        )
+        clause = "\n".join(words.clause_break)
+        patterns.append((re.compile(begins, _FLAGS), re.compile(clause, _FLAGS)))
+    return patterns
 
 
-@lru_cache(
-    maxsize=128
-)  # an answer is split up to three times, a document once per answer
+@cache
+def _verbs() -> frozenset[str]:
+    """Return the verbs of all languages that make a short line a statement."""
+    verbs: set[str] = set()
+    for language in LANGUAGES:
+        verbs |= word_lists(language).stating_verbs
+    return frozenset(verbs)
+
+
+@lru_cache(maxsize=128)  # an answer is split up to three times
 def sentences(text: str) -> tuple[Sentence, ...]:
-    """The sentences of ``text``, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
+    """Return the sentences, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
     return tuple(
         Sentence(index=i, start=start, end=start + len(piece), text=piece)
         for i, (start, piece) in enumerate(sentence_texts(text))
     )
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=128)  # a document is split once per answer
 def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
-    """The sentences of ``text`` as (offset, text)."""
-    out: list[tuple[int, str]] = []
+    """Return the sentences as (offset, text)."""
+    lines: list[tuple[int, str]] = []
     for start, piece in _pieces(text):
         for match in _LINE.finditer(piece):
-            line = match[0]
-            stripped = line.strip()
-            if stripped:
-                out.append((start + match.start() + line.index(stripped), stripped))
-    return tuple(_with_notes(text, out))
+            line = match[0].lstrip()
+            indent = len(match[0]) - len(line)
+            if line:
+                lines.append((start + match.start() + indent, line.rstrip()))
+    return tuple(_with_notes(text, lines))
 
 
 _NOTE = regex.compile(r"(?:<sup\b.{1,400}?</sup>|[⁰¹²³⁴-⁹⁽⁾,])+")
@@ -101,33 +106,35 @@ def _with_notes(text: str, pieces: list[tuple[int, str]]) -> list[tuple[int, str
     for start, piece in pieces:
         note = _NOTE.match(piece)
         if out and note and not text[start - 1].isspace():
-            first = out[-1][0]
-            out[-1] = (first, text[first : start + note.end()])
+            first, _ = out.pop()
+            out.append((first, text[first : start + note.end()]))
             rest = piece[note.end() :].lstrip()
-            start, piece = start + len(piece) - len(rest), rest
+            start += len(piece) - len(rest)
+            piece = rest
         if piece:
             out.append((start, piece))
     return out
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """What sentencex finds, as (offset, text). It gets a block at a time: it looks for the end of each quotation in all
-    of the rest, so that its time grows with the square of the length."""
+    """Yield what sentencex splits a text into, as (offset, text).
+
+    It gets a block at a time: it looks for the end of each quotation in all of the rest, so that its time grows with
+    the square of the length.
+    """
     from sentencex import get_sentence_boundaries
 
     rules = _RULES.get(language_of(text), "en")
     position = 0
     while position < len(text):
-        block, end = text[position : position + BLOCK], position + BLOCK
-        found = (
-            [boundary["text"] for boundary in get_sentence_boundaries(rules, block)]
-            if block.strip()
-            else []
-        )
-        if end < len(text) and len(found) > 1:
-            found.pop()  # it may go on behind the block
+        end = position + BLOCK
+        block = text[position:end]
+        boundaries = get_sentence_boundaries(rules, block) if block.strip() else []
+        pieces = [boundary["text"] for boundary in boundaries]
+        if end < len(text) and len(pieces) > 1:
+            pieces.pop()  # it may go on behind the block
             end = 0
-        for piece in found:
+        for piece in pieces:
             start = text.index(piece, position)
             position = start + len(piece)
             yield start, piece
@@ -135,21 +142,18 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def carries_statement(sentence: str) -> bool:
-    """Whether a sentence can assert anything.
+    """Tell whether a sentence can assert anything.
 
     Questions, greetings, pleasantries, offers of help, apologies, headings (“Steps:”, “## Steps”), code fences, list
     markers, citations, entries of a list of sources, rules of tables and between paragraphs, symbols and what cannot be
     seen cannot.
     """
-    text = without_citations(sentence)
-    if _FENCE.fullmatch(sentence) or not has_words(text) or _is_source(sentence):
+    text = without_citations(sentence).strip()
+    if _FENCE.fullmatch(sentence) or not has_words(text) or _is_source(sentence, text):
         return False
-    sentence = text.strip()
-    if any(c.isalpha() for c in sentence):
-        return not (
-            _is_question(sentence) or _is_heading(sentence) or _is_courtesy(sentence)
-        )
-    return bool(re.search(r"\d", sentence)) and not _MARKER.fullmatch(sentence)
+    if any(map(str.isalpha, text)):
+        return not (_is_question(text) or _is_heading(text) or _is_courtesy(text))
+    return bool(re.search(r"\d", text)) and not _MARKER.fullmatch(text)
 
 
 _SOURCES = (
@@ -167,23 +171,17 @@ _ENTRY_WORDS = 12
 """Words of an entry of a list of sources at most: a number in brackets, a title, and no verb or full stop."""
 
 
-def _is_source(sentence: str) -> bool:
-    """Tell whether it is an entry or the heading of a list of sources."""
-    text = without_citations(sentence).strip()
-    if (
-        _SOURCE.fullmatch(text)
-        or _FOOTNOTE.match(sentence)
-        or _LINK.fullmatch(sentence)
-    ):
+def _is_source(sentence: str, text: str) -> bool:
+    """Tell whether it is an entry or the heading of a list of sources; ``text`` is without citations."""
+    is_entry = _FOOTNOTE.match(sentence) or _LINK.fullmatch(sentence)
+    if is_entry or _SOURCE.fullmatch(text):
         return True
-    marker = CITATION.match(sentence.lstrip("-*• "))
-    if marker is None or text.endswith((".", "!", "。", "।")):
+    has_marker = CITATION.match(sentence.lstrip("-*• "))
+    if not has_marker or text.endswith((".", "!", "。", "।")):
         return False
     words = text.lower().split()
-    verbs = (word_lists(language).stating_verbs for language in LANGUAGES)
-    return "http" in text or (
-        len(words) <= _ENTRY_WORDS and not any(v.intersection(words) for v in verbs)
-    )
+    is_title = len(words) <= _ENTRY_WORDS and _verbs().isdisjoint(words)
+    return is_title or "http" in text
 
 
 _COURTESY = 400
@@ -191,9 +189,9 @@ _COURTESY = 400
 
 
 def _is_courtesy(sentence: str) -> bool:
-    return len(sentence) <= _COURTESY and any(
-        phrase.match(sentence) for phrase in _courtesies()
-    )
+    if len(sentence) > _COURTESY:
+        return False
+    return any(phrase.match(sentence) for phrase in _courtesies())
 
 
 def _is_question(sentence: str) -> bool:
@@ -204,32 +202,27 @@ def _is_heading(sentence: str) -> bool:
     line = sentence.strip("*_#> ")
     if not line.endswith((":", "：")) and not _MARKDOWN_HEADING.match(sentence):
         return False
+    if re.search(f"[{_UNSPACED}]", line):
+        return len(line) <= HEADING_WORDS and not re.search("是|为|有|です|\\d", line)
     # “Method 1:” has a number, “It costs 20 euros:” a quantity.
-    words = re.sub(r"\s\d{1,2}\W*$", "", line).split()
-    plain = {regex.sub(r"[^\p{L}\p{M}\p{N}]", "", w).lower() for w in words}
-    unspaced = re.search(f"[{_UNSPACED}]", line)
-    return (
-        len(words) <= HEADING_WORDS
-        and (
-            not unspaced
-            or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line))
-        )
-        and not any(
-            plain & word_lists(language).stating_verbs for language in LANGUAGES
-        )
-        and not re.search(r"\d|['’](?:s|re|m|ll|ve)\b", " ".join(words))
-    )
+    line = re.sub(r"\s\d{1,2}\W*$", "", line)
+    if re.search(r"\d|['’](?:s|re|m|ll|ve)\b", line):
+        return False
+    words = line.split()
+    plain = [plain_words(word) for word in words]
+    return len(words) <= HEADING_WORDS and _verbs().isdisjoint(plain)
 
 
 def declines(answer: str) -> bool:
-    """Whether every sentence of the answer, apologies and greetings aside, declines to answer.
+    """Tell whether every sentence of the answer, apologies and greetings aside, declines to answer.
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    found = [s.text for s in sentences(answer) if not _is_courtesy(s.text)]
-    return bool(found) and any(
-        all(_declines(s, *refusal) for s in found) for refusal in _refusals()
-    )
+    texts = [s.text for s in sentences(answer) if not _is_courtesy(s.text)]
+    for refusal, clause_break in _refusals():
+        if texts and all(_declines(text, refusal, clause_break) for text in texts):
+            return True
+    return False
 
 
 def _declines(

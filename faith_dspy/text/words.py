@@ -437,11 +437,13 @@ def _plain(value: float) -> str:
     return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(value)
 
 
+@lru_cache(maxsize=64)  # of a context, asked about with each statement
 def plain_words(text: str) -> str:
     """Return lower-case words with one space between, nothing else."""
     return " ".join(regex.findall(r"[\p{L}\p{M}\p{N}_]+", text.lower()))
 
 
+@lru_cache(maxsize=64)
 def symbols(text: str) -> frozenset[str]:
     """Return characters that belong neither to words nor to common punctuation: ``$``, ``<``, ✗."""
     return frozenset(regex.findall(r"[^\p{L}\p{M}\p{N}_\s.,;:!?'\"()\[\]*#…-]", text))
