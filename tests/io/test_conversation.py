@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,52 +16,17 @@ EXPECTED = [
     {"text": ASKED, "source": "turn 0: user"},
     {"text": FOUND, "source": "turn 2: tool search_docs"},
 ]
-QUERY = {"q": "battery 99 hours"}
 ANSWER = "It lasts 14 hours."
-OPENAI = [
-    {"role": "user", "content": ASKED},
-    {"role": "assistant", "content": "Let me look.", "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "search_docs", "arguments": json.dumps(QUERY)}},
-    ]},
-    {"role": "tool", "tool_call_id": "c1", "content": FOUND},
-    {"role": "assistant", "content": ANSWER},
-]  # fmt: skip
-ANTHROPIC = [
-    {"role": "user", "content": [{"type": "text", "text": ASKED}]},
-    {"role": "assistant", "content": [
-        {"type": "thinking", "thinking": "Perhaps 99 hours.", "signature": "s"},
-        {"type": "text", "text": "Let me look."},
-        {"type": "tool_use", "id": "c1", "name": "search_docs", "input": QUERY},
-    ]},
-    {"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": FOUND}]},
-    ]},
-    {"role": "assistant", "content": [{"type": "text", "text": ANSWER}]},
-]  # fmt: skip
-BEDROCK = [
-    {"role": "user", "content": [{"text": ASKED}]},
-    {"role": "assistant", "content": [
-        {"reasoningContent": {"reasoningText": {"text": "Perhaps 99 hours."}}},
-        {"text": "Let me look."},
-        {"toolUse": {"toolUseId": "c1", "name": "search_docs", "input": QUERY}},
-    ]},
-    {"role": "user", "content": [
-        {"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"text": FOUND}]}},
-    ]},
-    {"role": "assistant", "content": [{"text": ANSWER}]},
-]  # fmt: skip
-OPENTELEMETRY = [
-    {"role": "user", "parts": [{"type": "text", "content": ASKED}]},
-    {"role": "assistant", "parts": [
-        {"type": "text", "content": "Let me look."},
-        {"type": "tool_call", "id": "c1", "name": "search_docs", "arguments": QUERY},
-    ]},
-    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": FOUND}]},
-    {"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"},
-]  # fmt: skip
+WRITTEN = json.loads(Path(__file__).with_name("conversations.json").read_bytes())
+"""Conversations as APIs, libraries and files hold them: the same tool call, further formats, requests with their
+responses, and blocks with the bytes of a file."""
+OPENAI = WRITTEN["tool_call"]["openai"]
+BYTES = "JVBERi0xLjQKJcfs"
 
 
-@pytest.mark.parametrize("messages", [OPENAI, ANTHROPIC, BEDROCK, OPENTELEMETRY])
+@pytest.mark.parametrize(
+    "messages", WRITTEN["tool_call"].values(), ids=WRITTEN["tool_call"]
+)
 def test_each_way_of_writing_messages(messages):
     """A question, a tool call with its result and an answer are the same record in whichever form they are written.
 
@@ -158,616 +124,32 @@ def test_odd_messages():
 
 E, Q, A = FOUND, ASKED, ANSWER
 U = {"role": "user", "content": Q}
+SAYS = {"role": "assistant", "content": A}
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": A}]}  # fmt: skip
 FORMATS = {
-    "openai chat tool": [
-        U,
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": "c",
-                    "type": "function",
-                    "function": {"name": "s", "arguments": "{}"},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "c", "content": E},
-        {"role": "assistant", "content": A},
-    ],
-    "openai tool content parts": [
-        U,
-        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": E}]},
-        {"role": "assistant", "content": [{"type": "text", "text": A}]},
-    ],
-    "openai developer": [
-        {"role": "developer", "content": E},
-        U,
-        {"role": "assistant", "content": A},
-    ],
-    "openai azure context": [
-        U,
-        {
-            "role": "assistant",
-            "content": A,
-            "context": {"citations": [{"content": E, "title": "b.md", "url": "u"}]},
-        },
-    ],
-    "openai chat response": {
-        "messages": [U],
-        "choices": [{"message": {"role": "assistant", "content": A}}],
-        "documents": [{"text": E}],
-    },
-    "responses file search": [
-        U,
-        {
-            "type": "file_search_call",
-            "id": "f",
-            "queries": ["battery"],
-            "results": [{"file_id": "x", "filename": "b.md", "text": E}],
-        },
-        {"type": "reasoning", "summary": []},
-        {
-            "type": "message",
-            "role": "assistant",
-            "content": [
-                {
-                    "type": "output_text",
-                    "text": A,
-                    "annotations": [
-                        {"type": "file_citation", "filename": "b.md", "index": 3}
-                    ],
-                }
-            ],
-        },
-    ],
-    "responses function": [
-        U,
-        {"type": "function_call", "call_id": "c", "name": "s", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c", "output": E},
-        {
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": A, "annotations": []}],
-        },
-    ],
-    "responses whole": {
-        "input": Q,
-        "output": [
-            {"type": "file_search_call", "results": [{"text": E, "filename": "b.md"}]},
-            {
-                "type": "message",
-                "role": "assistant",
-                "content": [{"type": "output_text", "text": A}],
-            },
-        ],
-    },
-    "anthropic tool result": [
-        U,
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "c", "name": "s", "input": {}}],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "c",
-                    "content": [{"type": "text", "text": E}],
-                }
-            ],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": A}]},
-    ],
-    "anthropic tool result str": [
-        U,
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "c", "content": E}],
-        },
-        {"role": "assistant", "content": A},
-    ],
-    "anthropic document text": [
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "document",
-                    "source": {"type": "text", "media_type": "text/plain", "data": E},
-                    "title": "b.md",
-                    "citations": {"enabled": True},
-                },
-                {"type": "text", "text": Q},
-            ],
-        },
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "text", "text": "It lasts "},
-                {
-                    "type": "text",
-                    "text": "14 hours",
-                    "citations": [
-                        {
-                            "type": "char_location",
-                            "cited_text": E,
-                            "document_index": 0,
-                            "document_title": "b.md",
-                        }
-                    ],
-                },
-                {"type": "text", "text": "."},
-            ],
-        },
-    ],
-    "anthropic document content": [
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "document",
-                    "source": {
-                        "type": "content",
-                        "content": [{"type": "text", "text": E}],
-                    },
-                },
-                {"type": "text", "text": Q},
-            ],
-        },
-        {"role": "assistant", "content": A},
-    ],
-    "anthropic search_result": [
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "search_result",
-                    "source": "https://b",
-                    "title": "B",
-                    "content": [{"type": "text", "text": E}],
-                },
-                {"type": "text", "text": Q},
-            ],
-        },
-        {"role": "assistant", "content": A},
-    ],
-    "anthropic search_result in tool": [
-        U,
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "c",
-                    "content": [
-                        {
-                            "type": "search_result",
-                            "source": "https://b",
-                            "title": "B",
-                            "content": [{"type": "text", "text": E}],
-                        }
-                    ],
-                }
-            ],
-        },
-        {"role": "assistant", "content": A},
-    ],
-    "anthropic web search": [
-        U,
-        {
-            "role": "assistant",
-            "content": [
-                {
-                    "type": "server_tool_use",
-                    "id": "w",
-                    "name": "web_search",
-                    "input": {},
-                },
-                {
-                    "type": "web_search_tool_result",
-                    "tool_use_id": "w",
-                    "content": [
-                        {
-                            "type": "web_search_result",
-                            "title": "B",
-                            "url": "https://b",
-                            "encrypted_content": "xx",
-                        }
-                    ],
-                },
-                {
-                    "type": "text",
-                    "text": "It lasts 14 hours.",
-                    "citations": [
-                        {
-                            "type": "web_search_result_location",
-                            "url": "https://b",
-                            "title": "B",
-                            "cited_text": E,
-                        }
-                    ],
-                },
-            ],
-        },
-    ],
-    "bedrock toolResult": [
-        {"role": "user", "content": [{"text": Q}]},
-        {
-            "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": "c", "name": "s", "input": {}}}],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "toolResult": {
-                        "toolUseId": "c",
-                        "content": [{"text": E}],
-                        "status": "success",
-                    }
-                }
-            ],
-        },
-        {"role": "assistant", "content": [{"text": A}]},
-    ],
-    "bedrock document": [
-        {
-            "role": "user",
-            "content": [
-                {"document": {"name": "b", "format": "txt", "source": {"text": E}}},
-                {"text": Q},
-            ],
-        },
-        {"role": "assistant", "content": [{"text": A}]},
-    ],
-    "bedrock citationsContent": [
-        {
-            "role": "user",
-            "content": [
-                {
-                    "document": {
-                        "name": "b",
-                        "format": "txt",
-                        "source": {"content": [{"text": E}]},
-                    }
-                },
-                {"text": Q},
-            ],
-        },
-        {
-            "role": "assistant",
-            "content": [
-                {
-                    "citationsContent": {
-                        "content": [{"text": A}],
-                        "citations": [
-                            {
-                                "title": "b",
-                                "sourceContent": [{"text": "14 hours"}],
-                                "location": {"documentChar": {"documentIndex": 0}},
-                            }
-                        ],
-                    }
-                }
-            ],
-        },
-    ],
-    "bedrock citations only": [
-        {"role": "user", "content": [{"text": Q}]},
-        {
-            "role": "assistant",
-            "content": [
-                {
-                    "citationsContent": {
-                        "content": [{"text": A}],
-                        "citations": [{"title": "b", "sourceContent": [{"text": E}]}],
-                    }
-                }
-            ],
-        },
-    ],
-    "bedrock kb": {
-        "messages": [U, {"role": "assistant", "content": A}],
-        "retrievedReferences": [
-            {"content": {"text": E}, "location": {"s3Location": {"uri": "s3://b"}}}
-        ],
-    },
-    "bedrock converse response": {
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"text": Q},
-                    {
-                        "searchResult": {
-                            "source": "s",
-                            "title": "t",
-                            "content": [{"text": E}],
-                        }
-                    },
-                ],
-            }
-        ],
-        "output": {"message": {"role": "assistant", "content": [{"text": A}]}},
-    },
-    "gemini function": {
-        "contents": [
-            {"role": "user", "parts": [{"text": Q}]},
-            {"role": "model", "parts": [{"functionCall": {"name": "s", "args": {}}}]},
-            {
-                "role": "user",
-                "parts": [
-                    {"functionResponse": {"name": "s", "response": {"result": E}}}
-                ],
-            },
-            {"role": "model", "parts": [{"text": A}]},
-        ]
-    },
-    "gemini grounding": {
-        "contents": [{"role": "user", "parts": [{"text": Q}]}],
-        "candidates": [
-            {
-                "content": {"role": "model", "parts": [{"text": A}]},
-                "groundingMetadata": {
-                    "groundingChunks": [
-                        {"retrievedContext": {"uri": "gs://b", "title": "b", "text": E}}
-                    ],
-                    "groundingSupports": [],
-                },
-            }
-        ],
-    },
-    "gemini thought": [
-        {"role": "user", "parts": [{"text": E + " " + Q}]},
-        {
-            "role": "model",
-            "parts": [
-                {"text": "hmm 99", "thought": True},
-                {"text": "It lasts "},
-                {"text": "14 hours."},
-            ],
-        },
-    ],
+    **WRITTEN["formats"],
+    "pairs": [("system", E), ("human", Q), ("ai", A)],
     "langchain objects": [
         SimpleNamespace(type="human", content=Q),
-        SimpleNamespace(
-            type="ai", content="", tool_calls=[{"name": "s", "args": {}, "id": "c"}]
-        ),
-        SimpleNamespace(
-            type="tool", content=E, tool_call_id="c", artifact=None, name=None
-        ),
+        SimpleNamespace(type="ai", content="", tool_calls=[{"name": "s", "args": {}, "id": "c"}]),
+        SimpleNamespace(type="tool", content=E, tool_call_id="c", artifact=None, name=None),
         SimpleNamespace(type="ai", content=A, tool_calls=[]),
-    ],
-    "langchain dumped": [
-        {"type": "human", "content": Q},
-        {"type": "tool", "content": E, "tool_call_id": "c"},
-        {"type": "ai", "content": A},
     ],
     "langchain artifact": [
         SimpleNamespace(type="human", content=Q),
-        SimpleNamespace(
-            type="tool",
-            content="1 document",
-            tool_call_id="c",
-            artifact=[SimpleNamespace(page_content=E, metadata={"source": "b.md"})],
-            name="s",
-        ),
+        SimpleNamespace(type="tool", content="1 document", artifact=[SimpleNamespace(page_content=E, metadata={})]),
         SimpleNamespace(type="ai", content=A),
     ],
     "llamaindex": [
         SimpleNamespace(role=SimpleNamespace(value="user"), content=Q, blocks=None),
         SimpleNamespace(role=SimpleNamespace(value="tool"), content=E, blocks=None),
-        SimpleNamespace(
-            role=SimpleNamespace(value="assistant"), content=A, blocks=None
-        ),
+        SimpleNamespace(role=SimpleNamespace(value="assistant"), content=A, blocks=None),
     ],
-    "vercel parts v5": [
-        {"role": "user", "parts": [{"type": "text", "text": Q}]},
-        {
-            "role": "assistant",
-            "parts": [
-                {"type": "step-start"},
-                {
-                    "type": "tool-search",
-                    "toolCallId": "c",
-                    "state": "output-available",
-                    "input": {},
-                    "output": E,
-                },
-                {"type": "text", "text": A},
-            ],
-        },
-    ],
-    "vercel invocation": [
-        {"role": "user", "content": Q},
-        {
-            "role": "assistant",
-            "content": "",
-            "parts": [
-                {
-                    "type": "tool-invocation",
-                    "toolInvocation": {
-                        "toolName": "s",
-                        "toolCallId": "c",
-                        "state": "result",
-                        "result": E,
-                    },
-                },
-                {"type": "text", "text": A},
-            ],
-        },
-    ],
-    "vercel tool message": [
-        {"role": "user", "content": Q},
-        {
-            "role": "tool",
-            "content": [
-                {
-                    "type": "tool-result",
-                    "toolCallId": "c",
-                    "toolName": "s",
-                    "output": {"type": "text", "value": E},
-                }
-            ],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": A}]},
-    ],
-    "otel": [
-        {"role": "user", "parts": [{"type": "text", "content": Q}]},
-        {
-            "role": "tool",
-            "parts": [{"type": "tool_call_response", "id": "c", "response": E}],
-        },
-        {"role": "assistant", "parts": [{"type": "text", "content": A}]},
-    ],
-    "cohere documents": [
-        {"role": "user", "content": Q, "documents": [{"id": "1", "data": {"text": E}}]},
-        {"role": "assistant", "content": A},
-    ],
-    "refusal": [
-        {"role": "system", "content": E},
-        U,
-        {"role": "assistant", "content": None, "refusal": A},
-    ],
-    "user pasted": [
-        {"role": "user", "content": f"Context:\n{E}\n\nQuestion: {Q}"},
-        {"role": "assistant", "content": A},
-    ],
-}
+}  # fmt: skip
 """The same question, evidence and answer as each API and library writes them, the answer torn where they tear it."""
-INVOCATION = {
-    "state": "result",
-    "toolCallId": "c",
-    "toolName": "s",
-    "args": {},
-    "result": E,
-}
-DUMPED = {"lc": 1, "type": "constructor"}
-FORMATS |= {
-    "vercel content and parts": [U, {
-        "role": "assistant", "content": A, "toolInvocations": [INVOCATION],
-        "parts": [{"type": "tool-invocation", "toolInvocation": INVOCATION}, {"type": "text", "text": A}],
-    }],
-    "vercel content and parts without words": [U, {
-        "role": "assistant", "content": A, "parts": [{"type": "tool-invocation", "toolInvocation": INVOCATION}],
-    }],
-    "vercel content and invocations": [U, {"role": "assistant", "content": A, "toolInvocations": [INVOCATION]}],
-    "vercel empty parts": [U, {"role": "tool", "content": E}, {"role": "assistant", "content": A, "parts": []}],
-    "langchain messages_to_dict": [
-        {"type": "human", "data": {"content": Q}},
-        {"type": "tool", "data": {"content": E, "tool_call_id": "c", "type": "tool"}},
-        {"type": "ai", "data": {"content": A, "type": "ai"}},
-    ],
-    "langchain dumpd": [
-        {**DUMPED, "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": Q}},
-        {**DUMPED, "id": ["langchain", "schema", "messages", "ToolMessage"], "kwargs": {"content": E}},
-        {**DUMPED, "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": A, "type": "ai"}},
-    ],
-    "langchain dumpd artifact": [
-        {**DUMPED, "id": ["HumanMessage"], "kwargs": {"content": Q}},
-        {**DUMPED, "id": ["ToolMessage"], "kwargs": {"content": "1 document", "artifact": [
-            {**DUMPED, "id": ["Document"], "kwargs": {"page_content": E, "metadata": {"source": "b.md"}}},
-        ]}},
-        {**DUMPED, "id": ["AIMessageChunk"], "kwargs": {"content": A}},
-    ],
-    "sharegpt": [
-        {"from": "human", "value": Q},
-        {"from": "function_call", "value": '{"name": "s"}'},
-        {"from": "observation", "value": E},
-        {"from": "gpt", "value": A},
-    ],
-    "pairs": [("system", E), ("human", Q), ("ai", A)],
-    "pairs as json": [["user", Q], ["tool", E], ["assistant", A]],
-    "cohere chat history": [
-        {"role": "SYSTEM", "message": E}, {"role": "USER", "message": Q}, {"role": "CHATBOT", "message": A},
-    ],
-    "tool result as an item": [U, {"type": "tool_result", "content": E}, {"role": "assistant", "content": A}],
-    "documents in a tool result": [U, {"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": "c", "content": [
-            {"type": "text", "text": "1 document"},
-            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": E}},
-        ]},
-    ]}, {"role": "assistant", "content": A}],
-    "audio": [{"role": "system", "content": E}, U, {"role": "assistant", "content": None, "audio": {"transcript": A}}],
-}  # fmt: skip
-SAID = {
-    "type": "message",
-    "role": "assistant",
-    "content": [{"type": "output_text", "text": A}],
-}
-DOCUMENTS = [{"page_content": E, "metadata": {"source": "b.md"}}]
-REFERENCE = {
-    "content": {"text": E},
-    "location": {"type": "S3", "s3Location": {"uri": "s3://b"}},
-}
-RECORDS = {
-    "responses": {"input": Q, "output": [{"type": "function_call_output", "call_id": "c", "output": E}, SAID]},
-    "responses items": {"input": [U, {"type": "function_call_output", "call_id": "c", "output": E}], "output": [SAID]},
-    "gemini": {"contents": [
-        {"role": "user", "parts": [{"text": Q}]},
-        {"role": "user", "parts": [{"functionResponse": {"name": "s", "response": {"result": E}}}]},
-        {"role": "model", "parts": [{"text": A}]},
-    ]},
-    "gemini without roles": {
-        "contents": [{"parts": [{"text": Q}]}],
-        "candidates": [{
-            "content": {"parts": [{"text": A}]},
-            "groundingMetadata": {"groundingChunks": [{"retrievedContext": {"text": E}}]},
-        }],
-    },
-    "RetrievalQA": {"query": Q, "result": A, "source_documents": DOCUMENTS},
-    "conversational retrieval": {"question": Q, "answer": A, "source_documents": DOCUMENTS, "chat_history": []},
-    "LangChain.js": {"question": Q, "answer": A, "sourceDocuments": DOCUMENTS},
-    "RetrievalQA dumpd": {"query": Q, "result": A, "source_documents": [
-        {**DUMPED, "id": ["langchain", "schema", "document", "Document"], "kwargs": DOCUMENTS[0]},
-    ]},
-    "RetrieveAndGenerate": {
-        "input": {"text": Q}, "output": {"text": A}, "sessionId": "s",
-        "citations": [{
-            "generatedResponsePart": {"textResponsePart": {"text": A, "span": {"start": 0, "end": 17}}},
-            "retrievedReferences": [REFERENCE],
-        }],
-    },
-    "ShareGPT": {"conversations": FORMATS["sharegpt"]},
-    "RAGAS MultiTurnSample": {"user_input": FORMATS["langchain dumped"]},
-    "DeepEval turns": {"turns": [U, {"role": "assistant", "content": A, "retrieval_context": [E]}]},
-    "messages and context": {"messages": [U, {"role": "assistant", "content": A}], "context": [E]},
-    "documents and a later turn": {
-        "messages": [U, {"role": "assistant", "content": A}, {"role": "user", "content": "Thanks."}],
-        "documents": [{"text": E}],
-    },
-    "Cohere": {"messages": [U, {"role": "assistant", "content": A, "citations": [
-        {"text": "14 hours", "sources": [{"type": "document", "document": {"id": "d", "snippet": E}}]},
-    ]}]},
-    "Perplexity": {
-        "messages": [U], "choices": [{"message": {"role": "assistant", "content": A}}],
-        "citations": ["https://b.org/x"], "search_results": [{"url": "https://b.org/x", "snippet": E}],
-    },
-    "Claude's export": {"chat_messages": [
-        {"sender": "human", "text": Q},
-        {"sender": "assistant", "text": A, "content": [
-            {"type": "tool_result", "content": E}, {"type": "text", "text": A},
-        ]},
-    ]},
-}  # fmt: skip
-"""Requests and responses as one object, as APIs return them and files hold them."""
-BYTES = "JVBERi0xLjQKJcfs"
-PDF = {"type": "base64", "media_type": "application/pdf", "data": BYTES}
 FILES = {
-    "anthropic document": {"type": "document", "source": PDF, "title": "b.pdf"},
-    "anthropic file id": {"type": "document", "source": {"type": "file", "file_id": "f"}},
-    "anthropic image": {"type": "image", "source": PDF},
-    "openai file": {"type": "file", "file": {"filename": "b.pdf", "file_data": BYTES}},
-    "openai image": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{BYTES}"}},
-    "openai audio": {"type": "input_audio", "input_audio": {"data": BYTES, "format": "wav"}},
-    "responses": {"type": "input_file", "filename": "b.pdf", "file_data": f"data:application/pdf;base64,{BYTES}"},
-    "gemini": {"inlineData": {"mimeType": "application/pdf", "data": BYTES}},
+    **WRITTEN["files"],
     "gemini in Python": {"inline_data": {"mime_type": "image/png", "data": BYTES.encode()}},
-    "bedrock": {"document": {"name": "b", "format": "pdf", "source": {"bytes": BYTES}}},
-    "vercel": {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base64,{BYTES}"},
-    "langchain": {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": BYTES},
-    "mcp": {"type": "image", "data": BYTES, "mimeType": "image/png"},
 }  # fmt: skip
 
 
@@ -812,7 +194,7 @@ def test_a_conversation_without_evidence_has_no_context(caplog):
         U,
         {"role": "assistant", "content": "Perhaps 14 hours."},
         U,
-        {"role": "assistant", "content": A},
+        SAYS,
     ]
     assert from_conversation(messages[:1] + messages[-1:])[1] == []
     assert "looked at tool results, documents, search results" in caplog.text
@@ -827,7 +209,7 @@ def test_several_questions_are_no_evidence(first):
     later = [
         {"role": "assistant", "content": "Models A and B."},
         U,
-        {"role": "assistant", "content": A},
+        SAYS,
     ]
     assert from_conversation([{"role": "user", "content": first}, *later])[1] == []
     told = [{"role": "user", "content": "Our model B runs for 14 hours."}, *later]
@@ -864,7 +246,7 @@ def test_parts_of_further_apis():
         assert (question, answer, len(context)) == (f"{E} {Q}", A, 1)
 
 
-@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+@pytest.mark.parametrize("record", WRITTEN["records"].values(), ids=WRITTEN["records"])
 def test_each_record_is_read_alike_everywhere(record):
     """As a conversation, as a row of answers and as a row of labels it has the same question, evidence and answer."""
     called = AnswerInput.make(conversation=record)
@@ -888,7 +270,7 @@ def test_the_bytes_of_a_file_are_no_evidence(block, inside, caplog):
     messages = [
         {"role": "user", "content": blocks},
         U,
-        {"role": "assistant", "content": A},
+        SAYS,
     ]
     _, context, _ = from_conversation(messages)
     assert any(E in chunk["text"] for chunk in context)
