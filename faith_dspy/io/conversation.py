@@ -105,7 +105,7 @@ def from_conversation(
     answer: list[Piece] = []
     for number, message in enumerate(messages[: last + 1]):
         turn = _Turn(number, message, tools)
-        words = []
+        words: list[Piece] = []
         for piece in turn.pieces():
             (evidence if piece.source else words).append(piece)
         if number >= first:
