@@ -582,8 +582,7 @@ class Judge:
                 question=input.question,
                 ask_about=self.config.ask_about,
             )
-        replayed = meter.usage - meter.paid
-        return RawJudgment(**prediction, usage=meter.usage, replayed=replayed)
+        return RawJudgment(**prediction, usage=meter.usage, replayed=meter.replayed)
 
     def _judge_all(
         self, inputs: Iterable[AnswerInput], num_threads: int | None

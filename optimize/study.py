@@ -274,7 +274,7 @@ def _result(
         evidence_weight=_weight(study),
         opened=opened,
         usage=meter.usage,
-        replayed=meter.replayed,
+        replayed=meter.replayed.calls,
         **stressed._asdict(),
         finished=asked.finished,
         version=metadata.version("faith_dspy"),

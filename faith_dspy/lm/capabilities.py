@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Field, PrivateAttr, field_serializer
 
@@ -214,6 +215,15 @@ class Capabilities(BaseModel):
         self._labels += 1 if read else -1
         if cut and not read and self._labels < 0:
             self.needs_room = True
+
+
+_of_others: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
+
+
+def capabilities_of(lm: Any) -> Capabilities:
+    """Return what is known of any LM of DSPy's."""
+    known: Capabilities | None = getattr(lm, "capabilities", None)
+    return known or _of_others.setdefault(lm, Capabilities())
 
 
 _THOUGHTS = re.compile(

@@ -90,9 +90,9 @@ class Call:
 class Meter:
     """Adds up calls. Several threads may share one.
 
-    ``usage``: all calls so far; its seconds are summed over calls, and replies from DSPy's cache count with the tokens
-    that they carry, or an estimate of them, and zero seconds. ``paid``: without those replies, ``replayed`` of them.
-    ``failed``: calls that raised. ``refused``: calls that were not made because a limit was reached.
+    ``paid``: calls that were made, their seconds summed. ``replayed``: replies from DSPy's cache, with the tokens that
+    they carry, or an estimate of them, and zero seconds. ``failed``: calls that raised. ``refused``: calls that were
+    not made because a limit was reached.
 
     ``max_failures``: after so many calls in a row to which the endpoint had no answer (no connection, a time-out, a
     status of 5xx, a key that is refused), no further one is made: each raises `LMUnavailableError`.
@@ -105,12 +105,17 @@ class Meter:
         self.max_failures = max_failures
         self._failing = 0  # calls in a row
         self._failure = ""
-        self.usage = self.paid = Usage()
-        self.replayed = self.failed = self.refused = 0
+        self.paid = self.replayed = Usage()
+        self.failed = self.refused = 0
         self._in_flight = 0
         self._stopped = False
         self._lock = threading.Lock()
         self._started = time.monotonic()
+
+    @property
+    def usage(self) -> Usage:
+        """All calls so far, whoever paid for them."""
+        return self.paid + self.replayed
 
     @property
     def seconds(self) -> float:
@@ -187,9 +192,9 @@ class Meter:
             raise
         else:
             with self._lock:
-                self.usage += call.usage
-                self.replayed += call.replayed
-                if not call.replayed:
+                if call.replayed:
+                    self.replayed += call.usage
+                else:
                     self._failing = 0
                     self.paid += call.usage
         finally:
@@ -247,6 +252,14 @@ class Endpoint:
 
 _last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=None)
 """The last call that this thread or task has begun."""
+
+
+def last_call(lm: Any) -> Call | None:
+    """Return the last call of an LM in this thread or task; None unless it is a `MeteredLM`."""
+    call = _last.get()
+    return call if call is not None and call.lm is lm else None
+
+
 _capabilities: dict[tuple[Any, ...], Capabilities] = {}
 """What was found out in this process, by model and address."""
 _KEY_ERRORS = (LMAuthError, LMBillingError)
@@ -342,11 +355,6 @@ class MeteredLM(dspy.LM):
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, without blocking the event loop; all loops share the pool of connections and the cache's keys."""
         return await asyncio.to_thread(self, *args, **kwargs)
-
-    def last_call(self) -> Call | None:
-        """Return the last call of it in this thread or task."""
-        call = _last.get()
-        return call if call is not None and call.lm is self else None
 
     def _learn(self, exc: dspy.LMError, sent: Mapping[str, Any]) -> bool:
         """Note what the LM says that it does not take, so that it can be asked again without it.

@@ -326,29 +326,21 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
 
 
 class Token(NamedTuple):
-    """A token of a reply, with the likeliest ones that might stand in its place and their log-probabilities."""
+    """A token of a reply, with the likeliest ones that might stand in its place: their ``token`` and ``logprob``."""
 
     text: str
-    alternatives: list[tuple[str, Any]]
+    alternatives: Sequence[Mapping[str, Any]]
 
 
 def tokens_of(prediction: Mapping[str, Any]) -> list[Token]:
-    """Return the tokens of a prediction's reply; empty if the LM tells none.
-
-    DSPy gives them as dictionaries or, where LiteLLM answered, as LiteLLM's objects.
-    """
-    tokens = []
-    for token in _field(prediction.get("logprobs"), "content") or ():
-        top = _field(token, "top_logprobs") or ()
-        alternatives = [
-            (str(_field(one, "token")), _field(one, "logprob")) for one in top
-        ]
-        tokens.append(Token(str(_field(token, "token")), alternatives))
-    return tokens
-
-
-def _field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+    """Return the tokens of a prediction's reply; empty if the LM tells none."""
+    logprobs = prediction.get("logprobs") or {}
+    if not isinstance(logprobs, Mapping):  # LiteLLM's own object
+        logprobs = logprobs.model_dump()
+    return [
+        Token(str(token["token"]), token.get("top_logprobs") or ())
+        for token in logprobs.get("content") or ()
+    ]
 
 
 def text_of(tokens: Sequence[Token]) -> str:
@@ -393,16 +385,18 @@ def label_probabilities(
     that begins another label than the one written, the reply contradicts itself and has none. Where no label could be
     read, the likeliest one counts if labels have most of the probability.
     """
-    logprobs = [logprob for _, logprob in token.alternatives] if token else []
+    alternatives = token.alternatives if token else ()
+    logprobs = [one.get("logprob") for one in alternatives]
     if token is None or not _is_distribution(logprobs):
         return label, None
-    begun = [_begun_label(text, labels) for text, _ in token.alternatives]
     mass = dict.fromkeys(labels, 0.0)
     likeliest = set()
-    for name, logprob in zip(begun, logprobs, strict=True):
+    highest = max(logprobs)
+    for one in alternatives:
+        name = _begun_label(str(one.get("token")), labels)
         if name is not None:
-            mass[name] += math.exp(logprob)
-        if logprob == max(logprobs):
+            mass[name] += math.exp(one["logprob"])
+        if one["logprob"] == highest:
             likeliest.add(name)
     if label and not sampled and not likeliest & {None, label}:
         return None, None  # of equals either may be written

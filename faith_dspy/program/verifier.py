@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import dspy
@@ -13,7 +14,12 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
-from faith_dspy.lm.capabilities import LABEL_TOKENS
+from faith_dspy.lm.capabilities import (
+    LABEL_TOKENS,
+    Capabilities,
+    capabilities_of,
+)
+from faith_dspy.lm.metered import Call, last_call
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter, NearestDemos
 from faith_dspy.program.reply import (
     Token,
@@ -105,43 +111,32 @@ class Verifier(dspy.Module):
             answered: Verdicts by sample that a joint call gave already.
         """
         lm = self.predict.lm or dspy.settings.lm
+        capabilities = capabilities_of(lm)
         inputs = {
             "context": window.texts,
             "question": question,
             "statement": statement.text,
         }
-        capabilities = getattr(lm, "capabilities", None)
         verdicts = [verdict for verdict in answered if verdict]
-        calls = [(sample, self.tokens, False) for sample in self.samples]
-        calls = [
-            one for i, one in enumerate(calls) if not answered or answered[i] is None
-        ]
-        while calls:
-            sample, tokens, again = calls.pop(0)
-            try:
-                config = self._config(lm, sample, tokens, again=again)
-                prediction = self.predict(**inputs, lm=lm, config=config)
-                verdict, is_complete = self._read(prediction, statement, window, lm)
-            except (FaithDspyError, ContextWindowExceededError):
-                raise
-            except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-                verdict = failed_verdict(statement, exc, lm)
-                # An empty reply raises the parser's error.
-                is_complete = not isinstance(exc, AdapterParseError)
-            call = lm.last_call() if hasattr(lm, "last_call") else None
-            if call and capabilities and not verdict.lm_failed:
-                has_label = verdict.label is not None
-                capabilities.note_label(read=has_label, cut=call.cut)
-            if is_complete or call is None:
-                verdicts.append(verdict)
-                continue
-            is_short = call.cut and (call.limit or LABEL_TOKENS) < LABEL_TOKENS
-            if is_short and verdict.label is None:
-                calls.insert(0, (sample, LABEL_TOKENS, again))
-            elif call.replayed and not again:  # DSPy's cache keeps a reply as it came
-                calls.insert(0, (sample, tokens, True))
-            else:
-                verdicts.append(verdict)
+        answers = zip_longest(self.samples, answered)
+        for sample in [sample for sample, verdict in answers if verdict is None]:
+            config = self._config(capabilities, sample, self.tokens)
+            while config:
+                try:
+                    prediction = self.predict(**inputs, lm=lm, config=config)
+                    verdict, is_complete = self._read(prediction, statement, window, lm)
+                except (FaithDspyError, ContextWindowExceededError):
+                    raise
+                except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
+                    verdict = failed_verdict(statement, exc, lm)
+                    # An empty reply raises the parser's error.
+                    is_complete = not isinstance(exc, AdapterParseError)
+                call, has_label = last_call(lm), verdict.label is not None
+                if call and not verdict.lm_failed:
+                    capabilities.note_label(read=has_label, cut=call.cut)
+                ask_again = call and not is_complete
+                config = _next_config(config, call, has_label) if ask_again else {}
+            verdicts.append(verdict)
         if len(verdicts) == 1:
             return verdicts[0]
         return pool_samples(verdicts, self.instruction)
@@ -162,6 +157,7 @@ class Verifier(dspy.Module):
             window: The context, or the part of it that one call holds.
         """
         lm = predict.lm or dspy.settings.lm
+        capabilities = capabilities_of(lm)
         inputs = {
             "context": dict(enumerate(window.texts)),
             "question": question,
@@ -172,7 +168,7 @@ class Verifier(dspy.Module):
         for sample in self.samples:
             verdicts: Samples = [None] * len(statements)
             try:
-                config = self._config(lm, sample, tokens)
+                config = self._config(capabilities, sample, tokens)
                 prediction = predict(**inputs, lm=lm, config=config)
                 verdicts = self._read_jointly(prediction, statements, window, lm)
             except (FaithDspyError, ContextWindowExceededError):
@@ -186,24 +182,17 @@ class Verifier(dspy.Module):
         return [list(verdicts) for verdicts in zip(*samples, strict=True)]
 
     def _config(
-        self, lm: Any, sample: int | None, tokens: int, *, again: bool = False
+        self, capabilities: Capabilities, sample: int | None, tokens: int
     ) -> dict[str, Any]:
         """Return the parameters of a call for a reply of so many tokens."""
         config: dict[str, Any] = {"max_tokens": tokens}
         if self.wants_probabilities:
             config |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        capabilities = getattr(lm, "capabilities", None)
-        has_none = (
-            capabilities is not None and capabilities.token_probabilities is False
-        )
-        if has_none or not self.wants_probabilities:
+        if not self.wants_probabilities or capabilities.token_probabilities is False:
             # A single token may be a mere asterisk.
             config["max_tokens"] = max(tokens, LABEL_TOKENS)
-        rollout = sample or getattr(lm, "kwargs", {}).get("rollout_id") or 0
         if sample is not None:
-            config |= {"temperature": TEMPERATURE, "rollout_id": rollout}
-        if again:
-            config["rollout_id"] = rollout + AGAIN
+            config |= {"temperature": TEMPERATURE, "rollout_id": sample}
         return config
 
     def _read(
@@ -215,23 +204,22 @@ class Verifier(dspy.Module):
             ConfigError: Probabilities are demanded, and the LM tells none.
         """
         tokens = tokens_of(prediction)
-        token = label_token(tokens, self.labels, reasons_first=self.reasons_first)
-        about = (statement, self.instruction, window.ids, token)
-        verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
-        has_label = verdict.label is not None
-        capabilities = getattr(lm, "capabilities", None)
         if self.confidence == "probability" and not tokens:
             raise ConfigError(
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
                 "repeated samples, or 'auto' to go on without a confidence."
             )
-        if capabilities is not None and self.wants_probabilities:
-            capabilities.note_probabilities(told=bool(tokens))
+        if self.wants_probabilities:
+            capabilities_of(lm).note_probabilities(told=bool(tokens))
+        token = label_token(tokens, self.labels, reasons_first=self.reasons_first)
+        about = (statement, self.instruction, window.ids, token)
+        verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
         prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
         if "logprobs" in prediction:
             del prediction["logprobs"]
-        return verdict, has_label and (verdict.probability is not None or not tokens)
+        is_complete = verdict.probability is not None or not tokens
+        return verdict, is_complete and verdict.label is not None
 
     def _read_jointly(
         self, prediction: Any, statements: Sequence[Statement], window: Window, lm: Any
@@ -250,6 +238,19 @@ class Verifier(dspy.Module):
                 verdict = read_verdict(entry, *about, sampled=is_sampled(lm))
                 verdicts[place] = verdict if verdict.label else None
         return verdicts
+
+
+def _next_config(
+    config: Mapping[str, Any], call: Call, has_label: bool
+) -> dict[str, Any]:
+    """Return the parameters for asking once more after an incomplete reply; none where that would be no use."""
+    limit = call.limit or LABEL_TOKENS
+    if call.cut and limit < LABEL_TOKENS and not has_label:
+        return {**config, "max_tokens": LABEL_TOKENS}
+    rollout = config.get("rollout_id") or call.lm.kwargs.get("rollout_id") or 0
+    if call.replayed and rollout < AGAIN:  # DSPy's cache keeps a reply as it came
+        return {**config, "rollout_id": rollout + AGAIN}
+    return {}
 
 
 def as_prediction(raw: RawVerdict) -> dspy.Prediction:

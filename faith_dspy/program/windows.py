@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from faith_dspy.lm.capabilities import capabilities_of
 from faith_dspy.schema import Chunk, RawVerdict, Verdict
 from faith_dspy.text.sentences import sentence_texts
 
@@ -33,10 +34,8 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     window = getattr(lm, "context_window", None) or lm.kwargs.get("num_ctx")
     if not window:
         return None
-    capabilities = getattr(lm, "capabilities", None)
-    thoughts = (
-        capabilities.thinking_tokens if capabilities and capabilities.needs_room else 0
-    )
+    capabilities = capabilities_of(lm)
+    thoughts = capabilities.thinking_tokens if capabilities.needs_room else 0
     room = max(int((window * CONTEXT_SHARE - thoughts) * BYTES_PER_TOKEN), window // 4)
     return room_beside(room, demos)
 

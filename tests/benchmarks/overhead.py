@@ -94,7 +94,9 @@ def inputs_of(judge: Judge, given: list[dict[str, Any]]) -> list[dict[str, Any]]
             self, call_id: str, instance: Any, inputs: dict[str, Any]
         ) -> None:
             if isinstance(instance, dspy.Predict):
-                seen.append(inputs["kwargs"])
+                # Plain DSPy asks an LM of its own.
+                kwargs = inputs["kwargs"]
+                seen.append({k: kwargs[k] for k in kwargs if k != "lm"})
 
     with dspy.context(callbacks=[Recorder()]):
         judge.batch(given, num_threads=16)
