@@ -140,12 +140,12 @@ class Usage(_Frozen):
         return self._with(other, -1)
 
     def _with(self, other: Usage, sign: int) -> Usage:
-        pairs = {name: (value, vars(other)[name]) for name, value in vars(self).items()}
-        added: dict[str, Any] = {
-            k: None if None in pair else pair[0] + sign * pair[1]
-            for k, pair in pairs.items()
-        }
-        return Usage(**added)
+        added: dict[str, Any] = dict.fromkeys(vars(self))
+        for name, value in vars(self).items():
+            change = vars(other)[name]
+            if value is not None and change is not None:
+                added[name] = value + sign * change
+        return Usage.model_construct(**added)
 
 
 class Citations(_Frozen):

@@ -72,12 +72,15 @@ class Limits:
     """Wall-clock seconds since the meter was opened."""
 
 
+_NOT_TOLD = Usage(calls=1, dollars=None)
+
+
 @dataclass
 class Call:
     """One call of an LM; the LM fills in what it cost."""
 
     lm: Any
-    usage: Usage = field(default_factory=lambda: Usage(calls=1, dollars=None))
+    usage: Usage = _NOT_TOLD
     replayed: bool = True
     """Whether the reply came from DSPy's cache, unless told otherwise."""
     limit: int | None = None
@@ -101,7 +104,8 @@ class Meter:
     def __init__(
         self, limits: Limits | None = None, max_failures: int | None = None
     ) -> None:
-        self.limits = limits or Limits()
+        named = vars(limits or Limits()).items()
+        self.limits = {name: most for name, most in named if most is not None}
         self.max_failures = max_failures
         self._failing = 0  # calls in a row
         self._failure = ""
@@ -139,16 +143,16 @@ class Meter:
         Raises:
             ConfigError: The limit is in dollars, and the LM has no price.
         """
-        limits = {name: n for name, n in vars(self.limits).items() if n is not None}
-        if not limits:
+        if not self.limits:
             return None
         paid = self.paid
-        if "dollars" in limits and paid.calls and paid.dollars is None:
+        if "dollars" in self.limits and paid.calls and paid.dollars is None:
             raise ConfigError(
                 "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
             )
         spent = self.spent
-        return next((name for name in limits if spent[name] >= limits[name]), None)
+        over = (name for name, most in self.limits.items() if spent[name] >= most)
+        return next(over, None)
 
     def stop(self) -> None:
         """Let no further call begin: each raises `LimitReachedError` from now on."""
@@ -172,8 +176,8 @@ class Meter:
             elif self._stopped:
                 error = LimitReachedError("the work was cancelled")
             elif name := self.reached:
-                limit = getattr(self.limits, name)
-                error = LimitReachedError(f"the limit of {limit:,} {name} is reached")
+                limit = f"{self.limits[name]:,} {name}"
+                error = LimitReachedError(f"the limit of {limit} is reached")
             if error:
                 self.refused += 1
                 raise error
@@ -386,19 +390,25 @@ class MeteredLM(dspy.LM):
         The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
         prompts, which are gigabytes when contexts are long.
         """
-        call, response = _last.get(), entry["response"]
-        if call and call.lm is self:
+        call = last_call(self)
+        if call:
+            counts = _token_counts(entry)
             seconds, dollars = time.perf_counter() - call.started, entry.get("cost")
             if call.replayed:
                 seconds = dollars = 0.0
+                counts = counts if any(counts) else _estimated_counts(entry)
             elif self.endpoint.sha256:
                 dollars = 0.0
-            usage = _usage_of(entry)
-            if call.replayed and not usage.prompt_tokens:
-                usage = _estimated_usage(entry)
-            call.usage = usage.model_copy(
-                update={"calls": 1, "seconds": seconds, "dollars": dollars}
+            prompt, cached, output = counts
+            call.usage = Usage(
+                calls=1,
+                prompt_tokens=prompt,
+                cached_tokens=cached,
+                output_tokens=output,
+                seconds=seconds,
+                dollars=dollars,
             )
+            response = entry["response"]
             replies = getattr(response, "choices", None) or [response]
             reasons = [getattr(reply, "finish_reason", None) for reply in replies]
             call.cut = "length" in reasons
@@ -430,13 +440,16 @@ class MeteredLM(dspy.LM):
             return _run_within(seconds, work, self.model)
 
 
+def _text_of(output: Any) -> str:
+    """Return the text of one of DSPy's outputs; empty if it has none."""
+    text: str | None = output["text"] if isinstance(output, dict) else output
+    return text or ""
+
+
 def _is_empty(outputs: list[Any]) -> bool:
     """Return whether there is no reply, or nothing but thoughts."""
-    for output in outputs:
-        text = output["text"] if isinstance(output, dict) else output
-        if without_thoughts(text or "").strip():
-            return False
-    return True
+    replies = [without_thoughts(_text_of(output)).strip() for output in outputs]
+    return not any(replies)
 
 
 _idle: list[SimpleQueue[Any]] = []
@@ -491,34 +504,29 @@ class _Paid:
             self.outer.add_usage(lm, usage_entry)
 
 
-def _usage_of(entry: dict[str, Any]) -> Usage:
-    """Return the token counts of a history entry. Of a cached reply DSPy reports none, but it may carry its own."""
+def _token_counts(entry: dict[str, Any]) -> tuple[int, int, int]:
+    """Return a history entry's prompt tokens, those of them from the server's cache, and output tokens.
+
+    Of a reply from DSPy's cache DSPy reports none, but it may carry its own.
+    """
     usage = entry["usage"] or getattr(entry["response"], "usage", None) or {}
     if isinstance(usage, lm15.Usage):
-        counts = (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens)
+        prompt, cached = usage.input_tokens, usage.cache_read_tokens
+        output = usage.output_tokens
     else:
-        details = usage.get("prompt_tokens_details") or {}
-        counts = (
-            usage.get("prompt_tokens"),
-            details.get("cached_tokens"),
-            usage.get("completion_tokens"),
-        )
-    prompt, cached, output = (count or 0 for count in counts)
-    return Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
+        prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    return prompt or 0, cached or 0, output or 0
 
 
-def _estimated_usage(entry: dict[str, Any]) -> Usage:
+def _estimated_counts(entry: dict[str, Any]) -> tuple[int, int, int]:
     """Count the tokens of a reply from DSPy's cache, which keeps none, by the tokenizer that LiteLLM brings along."""
     import litellm
 
     count = partial(litellm.token_counter, model="gpt-3.5-turbo")
-    texts = [
-        output["text"] if isinstance(output, dict) else output
-        for output in entry["outputs"]
-    ]
+    reply = "".join(map(_text_of, entry["outputs"]))
     messages = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]
-    prompt, output = count(messages=messages), count(text="".join(filter(None, texts)))
-    return Usage(prompt_tokens=prompt, output_tokens=output)
+    return count(messages=messages), 0, count(text=reply)
 
 
 # One token is often all that is asked for, and whoever asks for more looks at what came.
