@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from faith_dspy.config import JudgeConfig
-    from faith_dspy.export import load_judge, open_judge
     from faith_dspy.judge import Judge
+    from faith_dspy.load import load_judge, open_judge
     from faith_dspy.optimize import tune
     from faith_dspy.schema import (
         Chunk,
@@ -37,8 +37,8 @@ __all__ = [
 _HOME = {
     "Judge": "judge",
     "JudgeConfig": "config",
-    "load_judge": "export",
-    "open_judge": "export",
+    "load_judge": "load",
+    "open_judge": "load",
     "tune": "optimize",
 }
 

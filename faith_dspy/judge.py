@@ -21,6 +21,7 @@ from faith_dspy.errors import (
     need,
     short_message,
 )
+from faith_dspy.export import save_judge
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
@@ -625,8 +626,6 @@ class Judge:
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
-        from faith_dspy.export import save_judge
-
         save_judge(self, folder)
 
     def copy(self, **changes: Any) -> Self:

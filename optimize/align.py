@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.export import load_judge
 from faith_dspy.integrations.mlflow import FaithfulnessScorer
+from faith_dspy.load import load_judge
 from faith_dspy.optimize import tune
 from faith_dspy.optimize.tracking.review import label_traces
 

@@ -10,7 +10,7 @@ import pytest
     "module",
     [
         "faith_dspy.judge",
-        "faith_dspy.export",
+        "faith_dspy.load",
         "faith_dspy.config",
         "faith_dspy.optimize.plan",
         "faith_dspy.optimize.study",

@@ -204,9 +204,9 @@ def demo(
     ] = Path("demo.html"),
 ) -> None:
     """See a judge at work on three clear answers, with recorded replies of its LM: no model, no key, no network."""
-    from faith_dspy.export import load_judge
     from faith_dspy.io.files import check_page, check_writable, write_file
     from faith_dspy.io.inputs import as_chunks
+    from faith_dspy.load import load_judge
     from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
     from faith_dspy.schema import RawJudgment
 

@@ -361,7 +361,7 @@ def push(
 
     Example: faith-dspy labels push answers.csv --queue november
     """
-    from faith_dspy.export import open_judge
+    from faith_dspy.load import open_judge
     from faith_dspy.optimize.tracking.review import queue_answers
 
     judge = open_judge(verdicts) if verdicts else None

@@ -124,8 +124,8 @@ class ChosenJudge:
     def load(self) -> Judge:
         """A tuned judge, or one with these options and, unless it is to be untuned, the default classifier."""
         from faith_dspy.config import JudgeConfig
-        from faith_dspy.export import names_lm, open_judge
         from faith_dspy.judge import Judge
+        from faith_dspy.load import names_lm, open_judge
 
         new: dict[str, Any] = {
             "config": JudgeConfig.make(**JudgeConfig.parse(self.settings or []))

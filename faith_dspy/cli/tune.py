@@ -241,7 +241,7 @@ def show(
     as_json: cli.Json = False,
 ) -> None:
     """Show what a study found, in three lines; with --details, all its tables. Of a judge without a study, its card."""
-    from faith_dspy.export import load_judge
+    from faith_dspy.load import load_judge
     from faith_dspy.optimize.tracking.store import STUDY_FILE, read_study
 
     folder = Path(source)

@@ -7,9 +7,9 @@ from typing import Any
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
-from faith_dspy.export import names_lm, open_judge
 from faith_dspy.io.inputs import value_of
 from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.load import names_lm, open_judge
 from faith_dspy.report.judgment import decided_by, supported
 from faith_dspy.schema import Judgment, StatementVerdict
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from faith_dspy.errors import needs
-from faith_dspy.export import open_judge
 from faith_dspy.integrations.adapters import explain, value
 from faith_dspy.judge import Judge
+from faith_dspy.load import open_judge
 from faith_dspy.schema import Judgment
 
 with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):

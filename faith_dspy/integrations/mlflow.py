@@ -19,7 +19,6 @@ import dspy
 from pydantic import PrivateAttr
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.export import open_judge
 from faith_dspy.integrations.adapters import explain, value
 from faith_dspy.integrations.traces import (
     ANSWER_KEYS,
@@ -31,6 +30,7 @@ from faith_dspy.integrations.traces import (
 )
 from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
+from faith_dspy.load import open_judge
 from faith_dspy.report.judgment import citation_faults
 from faith_dspy.schema import Judgment
 

@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.export import open_judge
 from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
 from faith_dspy.lm.make import is_local
+from faith_dspy.load import open_judge
 from faith_dspy.runner import REPLIES_IN_MEMORY
 
 with needs("mlflow", "spark", "Judging on Spark"):

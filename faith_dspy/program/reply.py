@@ -386,7 +386,7 @@ def label_probabilities(
     read, the likeliest one counts if labels have most of the probability.
     """
     alternatives = token.alternatives if token else ()
-    logprobs = [one.get("logprob") for one in alternatives]
+    logprobs: list[Any] = [one.get("logprob") for one in alternatives]
     if token is None or not _is_distribution(logprobs):
         return label, None
     mass = dict.fromkeys(labels, 0.0)

@@ -134,8 +134,9 @@ class Verifier(dspy.Module):
                 call, has_label = last_call(lm), verdict.label is not None
                 if call and not verdict.lm_failed:
                     capabilities.note_label(read=has_label, cut=call.cut)
-                ask_again = call and not is_complete
-                config = _next_config(config, call, has_label) if ask_again else {}
+                if is_complete or call is None:
+                    break
+                config = _next_config(config, call, has_label)
             verdicts.append(verdict)
         if len(verdicts) == 1:
             return verdicts[0]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.export import exported_files, load_judge
+from faith_dspy.export import exported_files
+from faith_dspy.load import load_judge
 from faith_dspy.optimize.report.headline import better_than_chance
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.tables import compare_champions

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError, need
-from faith_dspy.export import is_missing
 from faith_dspy.io.files import owned
+from faith_dspy.load import is_missing
 from faith_dspy.optimize.results import StudyResult
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import json
 from contextlib import suppress
 
-from faith_dspy.export import _sha256
+from faith_dspy.export import content_hash
 from faith_dspy.io.inputs import AnswerInput, as_chunks
 
 
@@ -27,7 +27,7 @@ def seal(folder, **documents):
     judge, program = read(folder), read(folder, "program")
     following = folder / "escalate_to"
     with suppress(UnicodeEncodeError):
-        judge["sha256"] = _sha256(
+        judge["sha256"] = content_hash(
             judge, program, seal(following) if following.is_dir() else None
         )
         (folder / "judge.json").write_text(json.dumps(judge), encoding="utf-8")
