@@ -226,15 +226,14 @@ def judged_rows(
     rows = []
     for e, j in zip(labelled, judgments, strict=True):
         if e.label is not None:
-            rows.append(
-                Row(
-                    id=e.id,
-                    source=e.group_key,
-                    label=e.label,
-                    predicted=j.faithful,
-                    probability=j.ranking,
-                )
+            row = Row(
+                id=e.id,
+                source=e.group_key,
+                label=e.label,
+                predicted=j.faithful,
+                probability=j.ranking,
             )
+            rows.append(row)
     return sorted(rows, key=lambda row: (row.id, row.source))
 
 
@@ -244,31 +243,29 @@ def _change_checks(
     """Check what changed since earlier reports."""
     checks: dict[str, str | None] = {}
     for change in changes:
-        since = f"the {change.since} report ({change.at})"
+        report = f"the {change.since} report"
+        since = f"{report} ({change.at})"
         worse = shifted = None
         if change.comparison.verdict == "worse":
             gain = points(change.comparison.balanced_accuracy)
             worse = f"worse than {since}: balanced accuracy {gain} points."
         if abs(change.coverage) > max_shift:
             shifted = f"the coverage has changed by {change.coverage:+.2f} since {since}, more than {max_shift:g}."
-        checks[f"not worse than the {change.since} report"] = worse
-        checks[f"coverage of the {change.since} report"] = shifted
+        checks[f"not worse than {report}"] = worse
+        checks[f"coverage of {report}"] = shifted
     return checks
 
 
 def _change(
     verdicts: Sequence[Row], old: DriftReport, since: Literal["last", "first"]
 ) -> Change:
-    scored_now, scored_then = (
-        sum(row.probability is not None for row in rows)
-        for rows in (verdicts, old.verdicts)
-    )
+    scored_now = sum(row.probability is not None for row in verdicts)
+    scored_then = sum(row.probability is not None for row in old.verdicts)
+    names = "the judge now", f"the {since} report"
     return Change(
         since=since,
         at=old.at,
-        comparison=compare(
-            verdicts, old.verdicts, ("the judge now", f"the {since} report")
-        ),
+        comparison=compare(verdicts, old.verdicts, names),
         coverage=(scored_now - scored_then) / len(verdicts),
     )
 
@@ -281,15 +278,14 @@ def _flips(
     for new, old in zip(now, before, strict=True):
         if new.predicted != old.predicted:
             answer = answers[new.id, new.source]
-            flips.append(
-                Flip(
-                    id=new.id,
-                    label=new.label,
-                    before=old.predicted,
-                    now=new.predicted,
-                    answer=answer,
-                )
+            flip = Flip(
+                id=new.id,
+                label=new.label,
+                before=old.predicted,
+                now=new.predicted,
+                answer=answer,
             )
+            flips.append(flip)
     return tuple(sorted(flips, key=lambda flip: (flip.now == flip.label, flip.id)))
 
 
@@ -332,24 +328,21 @@ def estimate_share(
             f"got labelled answers over {counted(count, 'source')} and unlabelled ones over {count_more}, expected at "
             "least 2 of each."
         )
-    spread = _covariance(f, f, cluster) + _covariance(f_more, f_more, cluster_more)
-    weight = (
-        float(np.clip(_covariance(y, f, cluster) / spread, 0, 1)) if spread > 0 else 0.0
-    )
+    variance_more = _covariance(f_more, f_more, cluster_more)
+    spread = _covariance(f, f, cluster) + variance_more
+    weight = 0.0
+    if spread > 0:
+        weight = float(np.clip(_covariance(y, f, cluster) / spread, 0, 1))
     rest = y - weight * f
-    variance = weight**2 * _covariance(f_more, f_more, cluster_more) + _covariance(
-        rest, rest, cluster
-    )
-    mixed = 0 < y.mean() < 1
-    alone = wilson(
-        int(y[0]) * count, count
-    )  # of labels that are all the same: one draw a source
-    value = float(y.mean() + weight * (f_more.mean() - f.mean()))
+    variance = weight**2 * variance_more + _covariance(rest, rest, cluster)
+    value = y.mean() + weight * (f_more.mean() - f.mean())
+    powered = _interval(value, variance, count)
+    labels_only = _interval(y.mean(), _covariance(y, y, cluster), count)
+    if y.min() == y.max():  # one draw a source
+        powered = labels_only = wilson(int(y[0]) * count, count)
     return FaithfulShare(
-        powered=_interval(value, variance, count) if mixed else alone,
-        labels_only=_interval(float(y.mean()), _covariance(y, y, cluster), count)
-        if mixed
-        else alone,
+        powered=powered,
+        labels_only=labels_only,
         weight=weight,
         labelled=len(labelled),
         unlabelled=len(scores),
@@ -358,30 +351,25 @@ def estimate_share(
 
 
 def _filled(scores: Sequence[float | None]) -> Floats:
-    return np.array(
-        [0.5 if score is None else score for score in scores], dtype=np.float64
-    )
+    return np.array([0.5 if score is None else score for score in scores])
 
 
 def _clusters(sources: Sequence[object]) -> Ints:
     """A number for each source."""
-    return np.unique(
-        np.array([str(source) for source in sources]), return_inverse=True
-    )[1]
+    return np.unique(list(map(str, sources)), return_inverse=True)[1]
 
 
 def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
     """Covariance of the means of two columns whose rows are drawn in clusters."""
-    sums_a, sums_b = (np.bincount(cluster, column - column.mean()) for column in (a, b))
+    sums_a = np.bincount(cluster, a - a.mean())
+    sums_b = np.bincount(cluster, b - b.mean())
     count = len(sums_a)
     return float(count / (count - 1) * (sums_a @ sums_b) / len(a) ** 2)
 
 
 def _interval(value: float, variance: float, sources: int) -> Estimate:
-    half = (
-        need("scipy.stats", "The interval of a share").t.ppf(0.975, sources - 1)
-        * variance**0.5
-    )
+    stats = need("scipy.stats", "The interval of a share")
+    half = stats.t.ppf(0.975, sources - 1) * variance**0.5
     low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
     return Estimate(value=value, low=low, high=high)
 
@@ -439,11 +427,10 @@ class DriftRun:
             **agreement_metrics("labelled", report.agreement),
             "alarms": len(report.alarms),
             "flips": len(report.flips) if report.changes else None,
-            "unlabelled/faithful_share": report.share.powered.value
-            if report.share
-            else None,
             **cost_metrics(report.usage + report.replayed, len(report.verdicts)),
         }
+        if report.share:
+            metrics["unlabelled/faithful_share"] = report.share.powered.value
         with mlflow_errors(self._store.uri, "take this report"):
             self._client.log_text(
                 self.run_id, csv_text(_flips_table(report.flips)), "flips.csv"
@@ -474,26 +461,17 @@ class DriftRun:
 def drift_tables(report: DriftReport) -> list[Table]:
     """What changed, and the flips, those to wrong first."""
     if not report.changes:
-        return [
-            Table(
-                "Drift",
-                notes=(
-                    "This is the first report: there is nothing to compare it with.",
-                ),
-            )
-        ]
+        first = "This is the first report: there is nothing to compare it with."
+        return [Table("Drift", notes=(first,))]
     wrong = sum(flip.now != flip.label for flip in report.flips)
     version = "another version of the judge" if report.new_version else "the same judge"
     flipped = f"{counted(len(report.flips), 'verdict')} flipped, {wrong} of them to wrong or unscored; {version}."
-    tables = [
-        Table("Drift", notes=(*(change.sentence for change in report.changes), flipped))
-    ]
+    changes = [change.sentence for change in report.changes]
+    tables = [Table("Drift", notes=(*changes, flipped))]
     if report.flips:
         more = len(report.flips) - _MOST
-        notes = (
-            (f"MLflow's flips.csv and --json have {more} more.",) if more > 0 else ()
-        )
-        tables.append(_flips_table(report.flips[:_MOST], notes))
+        notes = [f"MLflow's flips.csv and --json have {more} more."] * (more > 0)
+        tables.append(_flips_table(report.flips[:_MOST], tuple(notes)))
     return tables
 
 

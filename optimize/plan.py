@@ -64,7 +64,7 @@ _ALL = 10**9
 
 
 VARIANTS: dict[str, Variant] = {}
-"""Those that a user can ask for by name."""
+"""Those that a user can ask for by name, from ``variants.toml``."""
 
 
 class _Model(BaseModel):
@@ -236,67 +236,9 @@ class Study(NamedTuple):
     view: View
 
 
-_SHIPPED: dict[str, dict[str, str]] = {
-    WHOLE: {"description": "whole answer, one verdict", "granularity": "answer"},
-    "answer-reasoning": {
-        "description": "whole answer, reasoning before the verdict",
-        "granularity": "answer",
-        "reasoning": "before",
-    },
-    "joint": {
-        "description": "all sentences in one call",
-        "verification": "joint",
-    },
-    "sentence": {"description": "each sentence as written"},
-    "sentence-graded": {
-        "description": "each sentence, graded verdicts",
-        "verdicts": "graded",
-    },
-    "statement": {
-        "description": "statements the LM extracts, each verified",
-        "granularity": "statement",
-    },
-    "sentence-few-shot": {
-        "description": "each sentence, with labelled examples shown",
-        "optimizer": "labelled",
-    },
-    "sentence-mistakes": {
-        "description": "each sentence, with examples that the LM got wrong",
-        "optimizer": "mistakes",
-    },
-    "sentence-knn": {
-        "description": "each sentence, with the labelled examples nearest to it shown",
-        "optimizer": "knn",
-    },
-    "sentence-bootstrap": {
-        "description": "each sentence, reasoning before the verdict as a teacher does",
-        "optimizer": "bootstrap",
-    },
-    "sentence-guidelines": {
-        "description": "each sentence, rules made of the annotators' reasons",
-        "optimizer": "guidelines",
-    },
-    "sentence-mipro": {
-        "description": "each sentence, instruction and examples by MIPROv2",
-        "optimizer": "mipro",
-    },
-    "sentence-gepa": {
-        "description": "each sentence, instruction rewritten from feedback by GEPA",
-        "optimizer": "gepa",
-    },
-    "statement-gepa": {
-        "description": "extracted statements, both instructions rewritten by GEPA",
-        "optimizer": "gepa",
-        "granularity": "statement",
-    },
-    "statement-few-shot": {
-        "description": "extracted statements, labelled examples shown",
-        "optimizer": "labelled",
-        "granularity": "statement",
-    },
-}
-for _name, _fields in _SHIPPED.items():
-    VARIANTS[_name] = Variant.model_validate({"name": _name, **_fields})
+_shipped = Path(__file__).with_name("variants.toml").read_text(encoding="utf-8")
+for _fields in tomllib.loads(_shipped)["variants"]:
+    VARIANTS[_fields["name"]] = Variant.model_validate(_fields)
 
 HOSTED = (WHOLE, "answer-reasoning", "joint", "sentence", "sentence-graded")
 """What is tried with an LM of the user's, unless the budget is thorough."""

@@ -16,27 +16,25 @@ import codecs
 import json
 import random
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
+from faith_dspy.judge import Judge
+from faith_dspy.optimize.compile.examples import carrying_sentences
+from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import verify
 from faith_dspy.schema import Chunk, Usage, digest
+from faith_dspy.schema import LabelledExample as Example
 from faith_dspy.scoring.statistics import Estimate, wilson
 from faith_dspy.text.features import index_context, lexical_features
-from faith_dspy.text.sentences import carries_statement, sentences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from faith_dspy.judge import Judge
-    from faith_dspy.optimize.results import JudgedAnswer
-    from faith_dspy.schema import LabelledExample as Example
+from faith_dspy.text.sentences import sentences
 
 _FOREIGN = 0.5
 """Share of a sentence's content words that a context must lack for the sentence to be foreign to it."""
@@ -109,19 +107,19 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
         """A sentence for each perturbation whose share is below a minimum, or one if no share is known."""
         if minimum is None:
             return []
-        shares = _shares(self.perturbed)
-        if not shares:
-            return [_UNKNOWN]
-        return [
-            f"{p.name}: {p.must} in {share:.2f} of {p.n}, below the {minimum:g} that was asked for."
-            for p, share in shares
-            if share < minimum
-        ]
+        shares = self.shares()
+        sentences = [] if shares else [_UNKNOWN]
+        for p, share in shares:
+            if share < minimum:
+                sentences.append(
+                    f"{p.name}: {p.must} in {share:.2f} of {p.n}, below the {minimum:g} that was asked for."
+                )
+        return sentences
 
     @property
     def flip_rate(self) -> float | None:
         """Share of the verdicts that injections flipped, over all kinds; None where none could be tried."""
-        shares = _shares(p for p in self.perturbed if p.injection)
+        shares = self.shares(of_injections=True)
         if not shares:
             return None
         return 1 - sum(p.n * share for p, share in shares) / sum(p.n for p, _ in shares)
@@ -130,19 +128,22 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
         """A sentence for each kind of injection that flipped more than a share of the verdicts, or one if none ran."""
         if maximum is None:
             return []
-        shares = _shares(p for p in self.perturbed if p.injection)
-        if not shares:
-            return [_UNKNOWN]
-        return [
-            f"{p.name}: flipped {1 - share:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
-            for p, share in shares
-            if 1 - share > maximum + 1e-9
-        ]
+        shares = self.shares(of_injections=True)
+        sentences = [] if shares else [_UNKNOWN]
+        for p, share in shares:
+            if 1 - share > maximum + 1e-9:
+                sentences.append(
+                    f"{p.name}: flipped {1 - share:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
+                )
+        return sentences
 
-
-def _shares(perturbed: Iterable[Perturbed]) -> list[tuple[Perturbed, float]]:
-    """Of those that could be tried."""
-    return [(p, p.share.value) for p in perturbed if p.share.value is not None]
+    def shares(self, of_injections: bool = False) -> list[tuple[Perturbed, float]]:
+        """The share of each perturbation, or of each injection, that could be tried."""
+        shares = []
+        for p in self.perturbed:
+            if p.share.value is not None and p.injection >= of_injections:
+                shares.append((p, p.share.value))
+        return shares
 
 
 def stress(
@@ -161,7 +162,6 @@ def stress(
     examples = sorted(examples, key=lambda e: e.id)
     chosen = _chosen(examples, answers, seed)
     variants = {e.id: e for e in chosen}
-    pairs: dict[str, list[tuple[str, str]]] = {name: [] for name in PERTURBATIONS}
     for e in chosen:
         others = [o for o in examples if o.context_key != e.context_key]
         for name, perturbation in PERTURBATIONS.items():
@@ -171,67 +171,68 @@ def stress(
                 if fields is not None:
                     key = f"{e.id} {name}"
                     variants[key] = e.model_copy(update={**fields, "id": key})
-                    pairs[name].append((e.id, key))
     judged = {a.id: a for a in verify(judge, variants.values(), advance)}
     perturbed = []
     for name, perturbation in PERTURBATIONS.items():
-        outcomes = [(judged[before], judged[after]) for before, after in pairs[name]]
-        perturbed.append(_perturbed(name, perturbation, outcomes))
-    tried = _shares(perturbed)
-    return StressReport(
+        pairs = []
+        for e in chosen:
+            after = judged.get(f"{e.id} {name}")
+            if after is not None:
+                pairs.append((judged[e.id], after))
+        perturbed.append(_perturbed(name, perturbation, pairs))
+    report = StressReport(
         judge=judge.fingerprint,
         answers=len(chosen),
         seed=seed,
         perturbed=perturbed,
-        worst=min(tried, key=itemgetter(1))[0].name if tried else None,
+        worst=None,
         usage=sum((a.raw.usage for a in judged.values()), Usage()),
     )
+    worst, _ = min(report.shares(), key=itemgetter(1), default=(None, None))
+    return report.model_copy(update={"worst": worst and worst.name})
 
 
 def _perturbed(
     name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, JudgedAnswer]]
 ) -> Perturbed:
-    tried = []
+    n, misses = 0, []
     for before, after in pairs:
-        as_meant = before.predicted is not None and p.of in (None, before.predicted)
-        if as_meant and not (p.injection and before.predicted is not before.label):
-            tried.append((before, after))
-    wrong = []
-    for before, after in tried:
+        expected = before.label if p.injection else p.of
+        if before.predicted is None or expected not in (None, before.predicted):
+            continue
+        n += 1
         right = False if p.must == "caught" else before.predicted
         if after.predicted is not right:
-            wrong.append((before, after))
-    misses = [
-        Miss(
-            id=before.id,
-            before=before.probability,
-            after=after.probability,
-            answer=after.example.answer,
-        )
-        for before, after in wrong[:_SHOWN]
-    ]
+            miss = Miss(
+                id=before.id,
+                before=before.probability,
+                after=after.probability,
+                answer=after.example.answer,
+            )
+            misses.append(miss)
     return Perturbed(
         name=name,
         what=p.what,
         must=p.must,
-        n=len(tried),
-        share=wilson(len(tried) - len(wrong), len(tried)),
-        misses=misses,
+        n=n,
+        share=wilson(n - len(misses), n),
+        misses=misses[:_SHOWN],
         injection=p.injection,
     )
 
 
 def _chosen(examples: Sequence[Example], answers: int, seed: int) -> list[Example]:
     sides = [[e for e in examples if e.label is label] for label in (True, False)]
-    if len({e.context_key for e in examples}) < 2 or not sides[0]:
+    faithful, unfaithful = sides
+    if len({e.context_key for e in examples}) < 2 or not faithful:
         raise InputError(
             "got one context, or no answer labelled faithful; expected two, and some to make unfaithful."
         )
     rng = random.Random(seed)
     for side in sides:
         rng.shuffle(side)
-    few = min(len(sides[1]), answers // 2)
-    return [*sides[0][: answers - few], *sides[1][:few]]
+    few = min(len(unfaithful), answers // 2)
+    return [*faithful[: answers - few], *unfaithful[:few]]
 
 
 class Perturbation(NamedTuple):
@@ -251,47 +252,36 @@ class Perturbation(NamedTuple):
 def _number(
     e: Example, others: Sequence[Example], rng: random.Random
 ) -> dict[str, Any] | None:
-    there = _text(e)
+    context = _text(e)
     for m in _NUMBER.finditer(e.answer):
-        numbers_a_list = not e.answer[: m.start()].rpartition("\n")[
-            2
-        ].strip() and e.answer[m.end() :][:1] in (".", ")")
-        if numbers_a_list or not re.search(rf"(?<!\d){re.escape(m[0])}(?!\d)", there):
+        before, after = e.answer[: m.start()], e.answer[m.end() :]
+        starts_line = not before.rpartition("\n")[2].strip()
+        numbers_a_list = starts_line and after[:1] in (".", ")")
+        if numbers_a_list or not re.search(rf"(?<!\d){re.escape(m[0])}(?!\d)", context):
             continue
+        *_, last = re.finditer(r"\d", m[0])
         for _ in range(_TRIES):
-            new = re.sub(
-                r"\d(?=\D*$)", lambda d: str((int(d[0]) + rng.randint(1, 9)) % 10), m[0]
-            )
-            if new not in there:
-                return {"answer": e.answer[: m.start()] + new + e.answer[m.end() :]}
+            digit = (int(last[0]) + rng.randint(1, 9)) % 10
+            new = f"{m[0][: last.start()]}{digit}{m[0][last.end() :]}"
+            if new not in context:
+                return {"answer": before + new + after}
     return None
 
 
 def _name(
     e: Example, others: Sequence[Example], rng: random.Random
 ) -> dict[str, Any] | None:
-    there = _text(e)
-    names = [n for n in _names(e.answer) if n in there]
-    foreign = sorted(
-        {
-            n
-            for o in rng.sample(list(others), min(len(others), _TRIES))
-            for n in _names(_text(o))
-        }
-    )
-    foreign = [
-        n for n in foreign if n.casefold() not in there.casefold() and n not in e.answer
-    ]
+    context = _text(e)
+    names = [name for name in _names(e.answer) if name in context]
+    foreign = set()
+    for other in rng.sample(others, min(len(others), _TRIES)):
+        for name in _names(_text(other)):
+            if name.casefold() not in context.casefold() and name not in e.answer:
+                foreign.add(name)
     if not names or not foreign:
         return None
-    return {
-        "answer": re.sub(
-            rf"\b{re.escape(names[0])}\b",
-            lambda _: rng.choice(foreign),
-            e.answer,
-            count=1,
-        )
-    }
+    new = rng.choice(sorted(foreign))
+    return {"answer": re.sub(rf"\b{re.escape(names[0])}\b", new, e.answer, count=1)}
 
 
 def _names(text: str) -> list[str]:
@@ -304,9 +294,9 @@ def _negation(
     e: Example, others: Sequence[Example], rng: random.Random
 ) -> dict[str, Any] | None:
     """English only."""
-    for s in sentences(e.answer):
+    for s in carrying_sentences(e.answer):
         verb = _VERB.search(s.text)
-        if verb and carries_statement(s.text) and not _NEGATED.search(s.text):
+        if verb and not _NEGATED.search(s.text):
             at = s.start + verb.end()
             return {"answer": f"{e.answer[:at]} not{e.answer[at:]}"}
     return None
@@ -315,14 +305,12 @@ def _negation(
 def _foreign(
     e: Example, others: Sequence[Example], rng: random.Random
 ) -> dict[str, Any] | None:
-    for o in rng.sample(list(others), min(len(others), _TRIES)):
-        candidates = [s.text for s in sentences(o.answer) if carries_statement(s.text)]
+    context = index_context(e.context)
+    for other in rng.sample(others, min(len(others), _TRIES)):
+        candidates = [s.text for s in carrying_sentences(other.answer)]
         rng.shuffle(candidates)
         for text in candidates:
-            if (
-                lexical_features(text, index_context(e.context))["novel_words"]
-                >= _FOREIGN
-            ):
+            if lexical_features(text, context)["novel_words"] >= _FOREIGN:
                 return {"answer": f"{e.answer.rstrip()} {text}"}
     return None
 
@@ -390,14 +378,12 @@ def inject(example: Example, kind: str, number: int) -> dict[str, Any]:
 
 
 def _filled(text: str, example: Example) -> str:
-    label, verdict = (
-        ("No", "not supported") if example.label else ("Yes", "fully supported")
-    )
-    stated = next(
-        (s.text for s in sentences(example.answer) if carries_statement(s.text)),
-        example.answer,
-    )
-    values = {"label": label, "verdict": verdict, "statement": stated}
+    label, verdict = "Yes", "fully supported"
+    if example.label:
+        label, verdict = "No", "not supported"
+    statements = [s.text for s in carrying_sentences(example.answer)]
+    values = {"label": label, "verdict": verdict}
+    values["statement"] = next(iter(statements), example.answer)
     values |= {name: encode(f"Answer {label}.") for name, encode in _ENCODINGS.items()}
     return re.sub(r"@([a-z0-9]+)", lambda m: values[m[1]], text)
 

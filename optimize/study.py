@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,11 +17,11 @@ from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.io.readers import name_of
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
-from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
+from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.fitting import check_recall
 from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
 from faith_dspy.optimize.data.labels import annotator_agreement
-from faith_dspy.optimize.data.splits import Parts, read_parts
+from faith_dspy.optimize.data.splits import read_parts
 from faith_dspy.optimize.plan import (
     BudgetName,
     Options,
@@ -36,9 +36,9 @@ from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card
 from faith_dspy.optimize.report.tables import by_group
 from faith_dspy.optimize.results import LEXICAL, UNTUNED, StudyResult, StudySetup
-from faith_dspy.optimize.select.ask import Asked, ask_variants, judge_of, usable
+from faith_dspy.optimize.select.ask import ask_variants, judge_of, usable
 from faith_dspy.optimize.select.candidates import Candidate, as_asked, candidates
-from faith_dspy.optimize.select.champion import Choice, Tested, choose, open_testset
+from faith_dspy.optimize.select.champion import choose, open_testset
 from faith_dspy.optimize.stress import stress
 from faith_dspy.schema import LabelledExample, digest
 
@@ -174,8 +174,28 @@ def run(
             opened = track.count_openings(label_set_hash(parts.test))
         tested = open_testset(choice.champion, tried, asked.replies, study)
         stressed = _stressed(choice.champion, study)
-        steps = _Steps(asked, choice, opened, tested, stressed)
-        result = _result(setup, study, steps, meter, out)
+        result = StudyResult(
+            **dict(setup),
+            variants=(*choice.compared, *asked.skipped),
+            champion=choice.champion.result.name,
+            test=tested.results,
+            comparisons=tested.comparisons,
+            groups=by_group(tested.results[0].answers),
+            ceiling=annotator_agreement(parts.labelled),
+            classifier=choice.champion.judge.cascade[-1].classifier,
+            evidence_weight=_evidence_weight(study),
+            opened=opened,
+            usage=meter.usage,
+            replayed=meter.replayed.calls,
+            **stressed,
+            finished=asked.finished,
+            version=metadata.version("faith_dspy"),
+            date=f"{date.today():%Y-%m-%d}",
+            judge_dir=str(out),
+            seconds=meter.seconds,
+        )
+        notes = notes_of(result, choice.reason, options.operating_point)
+        result = result.model_copy(update={"notes": tuple(notes)})
         for measured in result.variants:
             track.variant(measured)
         _export(choice.champion, result, study, out)
@@ -196,11 +216,12 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     compiles = any(v.optimizer for v in planned.variants)
     if options.reflection_lm is not None and compiles:
         preflight(make_lm(options.reflection_lm, timeout=timeout))
-    all_parts = [parts.splits.pool, parts.splits.test or parts.test]
+    splits = parts.splits
+    all_parts = [splits.pool, splits.test or parts.test]
     return StudySetup(
         study_id=study_id(all_parts, identity(lm), planned, options),
         labels_file=Path(name_of(labels)).name,
-        label_set_hash=label_set_hash(_labelled(parts)),
+        label_set_hash=label_set_hash([*splits.pool, *splits.test]),
         test_file=None if test is None else Path(name_of(test)).name,
         lm=identity(lm).model_dump(mode="json"),
         budget=options.budget,
@@ -217,76 +238,28 @@ def _folder(labels: Any, options: Options) -> Path:
     return out
 
 
-def _labelled(parts: Parts) -> list[LabelledExample]:
-    return [*parts.splits.pool, *parts.splits.test]
-
-
-class _Stressed(NamedTuple):
-    """How many verdicts injections flipped on the pool, and why that holds the champion back."""
-
-    flip_rate: float | None = None
-    held_back: tuple[str, ...] = ()
-
-
-def _stressed(champion: Candidate, study: Study) -> _Stressed:
-    """A gate that could not be measured fails."""
+def _stressed(champion: Candidate, study: Study) -> dict[str, Any]:
+    """How many verdicts injections flipped on the pool, and why that holds the champion back: a gate that could not be
+    measured fails."""
     name, allowed = champion.result.name, study.options.max_flips
     if allowed is None:
-        return _Stressed()
+        return {}
     pool, seed = study.parts.pool, study.options.seed
     try:
         with study.view.task(f"{name}: stress", None) as advance:
             report = stress(champion.judge, pool, seed=seed, advance=advance)
     except FaithDspyError as exc:
         why = f"the stress run on the pool was not finished: {str(exc).rstrip('.')}."
-        return _Stressed(held_back=(why,))
-    if report.flip_rate is not None:
+        return {"held_back": (why,)}
+    rate = report.flip_rate
+    if rate is not None:
         study.view.say(
-            f"{name}: {report.flip_rate:.0%} of its verdicts flip; allowed: {allowed:.0%}"
+            f"{name}: {rate:.0%} of its verdicts flip; allowed: {allowed:.0%}"
         )
-    return _Stressed(report.flip_rate, tuple(report.flipped(allowed)))
+    return {"flip_rate": rate, "held_back": tuple(report.flipped(allowed))}
 
 
-class _Steps(NamedTuple):
-    """What the steps of a study came to."""
-
-    asked: Asked
-    choice: Choice
-    opened: int | None
-    tested: Tested
-    stressed: _Stressed
-
-
-def _result(
-    setup: StudySetup, study: Study, steps: _Steps, meter: Meter, out: Path
-) -> StudyResult:
-    asked, choice, opened, tested, stressed = steps
-    champion = choice.champion
-    result = StudyResult(
-        **dict(setup),
-        variants=(*choice.compared, *asked.skipped),
-        champion=champion.result.name,
-        test=tested.results,
-        comparisons=tested.comparisons,
-        groups=by_group(tested.results[0].answers),
-        ceiling=annotator_agreement([*_labelled(study.parts), *study.parts.test]),
-        classifier=champion.judge.cascade[-1].classifier,
-        evidence_weight=_weight(study),
-        opened=opened,
-        usage=meter.usage,
-        replayed=meter.replayed.calls,
-        **stressed._asdict(),
-        finished=asked.finished,
-        version=metadata.version("faith_dspy"),
-        date=f"{date.today():%Y-%m-%d}",
-        judge_dir=str(out),
-        seconds=meter.seconds,
-    )
-    notes = notes_of(result, choice.reason, study.options.operating_point)
-    return result.model_copy(update={"notes": tuple(notes)})
-
-
-def _weight(study: Study) -> float | None:
+def _evidence_weight(study: Study) -> float | None:
     """Of chunk ids in the choice; None where people name none."""
     named = [s.supporting_chunk_ids for e in study.parts.pool for s in e.statements]
     return study.options.evidence_weight if any(named) else None
@@ -306,12 +279,11 @@ _IN_MANIFEST = {
 
 def _export(champion: Candidate, result: StudyResult, study: Study, out: Path) -> None:
     """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
-    tested, judge, parts = result.tested("champion"), champion.judge, study.parts
+    tested, judge = result.tested("champion"), champion.judge
     untuned, lexical = result.tested(UNTUNED), result.tested(LEXICAL)
-    keys = {
-        answer_key(e.question, e.context, e.answer)
-        for e in [*_labelled(parts), *parts.test]
-    }
+    labelled = study.parts.labelled
+    keys = {answer_key(e.question, e.context, e.answer) for e in labelled}
+    compared = result.model_dump(mode="json", include={"comparisons"})
     judge.manifest = {
         **result.model_dump(mode="json", include=_IN_MANIFEST),
         "variant": result.champion,
@@ -319,9 +291,7 @@ def _export(champion: Candidate, result: StudyResult, study: Study, out: Path) -
         "agreement": tested.levels.to_json(),
         "untuned_agreement": untuned.levels.to_json(),
         "lexical_baseline_agreement": lexical.levels.to_json(),
-        "comparison": {
-            name: c.model_dump(mode="json") for name, c in result.comparisons.items()
-        },
+        "comparison": compared["comparisons"],
         "usage": tested.usage.model_dump(mode="json"),
         "answer_keys": sorted(keys),  # `agree` on any of them is told
     }
@@ -342,11 +312,11 @@ def _references(champion: Candidate) -> list[tuple[Any, ...]]:
     judged = [as_asked(champion.judge, a) for a in usable(answers)]
     escalated = [a for a in judged if a.raw.escalated]
     settled = [a for a in judged if not a.raw.escalated]
-    shown = [*escalated[:1], *settled, *escalated[1:]][:3]
-    return [
-        (a.example.question, list(a.example.context), a.example.answer, a.raw)
-        for a in shown
-    ]
+    references = []
+    for a in [*escalated[:1], *settled, *escalated[1:]][:3]:
+        e = a.example
+        references.append((e.question, list(e.context), e.answer, a.raw))
+    return references
 
 
 def study_id(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from itertools import zip_longest
+from operator import itemgetter
+from typing import Any
 
 import dspy
 
 from faith_dspy.config import Granularity
 from faith_dspy.program.program import as_statement
 from faith_dspy.program.signatures import INSTRUCTIONS
-from faith_dspy.schema import Sentence, Statement, Verdict
+from faith_dspy.schema import LabelledExample, Sentence, Statement, Verdict
 from faith_dspy.scoring.matching import locate, match_statements, statement_labels
 from faith_dspy.text.sentences import carries_statement, sentences
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from faith_dspy.schema import LabelledExample
 
 MAX_DEMO_WORDS = 450
 """Of a demo's context. Demos stand in every prompt, and long ones cost more than they teach."""
@@ -33,16 +31,12 @@ def labelled_texts(
     """
     if granularity is Granularity.ANSWER:
         return [(e.answer, e.label)]
-    own = [
-        (s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None
-    ]
+    own = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict]
     if granularity is Granularity.STATEMENT and own:
-        return list(own)
+        return [*own]
     pieces = [as_statement(s) for s in carrying_sentences(e.answer)]
-    return [
-        (s.text, label)
-        for s, label in zip(pieces, statement_labels(pieces, e), strict=True)
-    ]
+    texts = [s.text for s in pieces]
+    return list(zip(texts, statement_labels(pieces, e), strict=True))
 
 
 def carrying_sentences(answer: str) -> list[Sentence]:
@@ -59,15 +53,12 @@ def statement_examples(
     ``person`` is the person's verdict itself, ``supporting_chunk_ids`` and ``reason`` are theirs. ``weight`` makes
     both classes count the same in sum: n / (2 · n of the class).
     """
-    pairs = [
-        (e, text, label)
-        for e in examples
-        for text, label in labelled_texts(e, granularity)
-        if label is not None
-    ]
-    return reweighted(
-        [statement_example(e, text, label, instruction) for e, text, label in pairs]
-    )
+    rows = []
+    for e in examples:
+        for text, label in labelled_texts(e, granularity):
+            if label is not None:
+                rows.append(statement_example(e, text, label, instruction))
+    return reweighted(rows)
 
 
 def statement_example(
@@ -79,28 +70,30 @@ def statement_example(
     own = [s.text for s in judged]
     matches = match_statements(own, [Statement(text=text)], e.answer)
     matching = [s for s, match in zip(judged, matches, strict=True) if match]
-    statement = matching[0] if matching else None
     person = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
     chunk_ids: tuple[int, ...] = ()
-    if statement is not None:
+    reason = None
+    for statement in matching[:1]:
         person = statement.verdict or person
         chunk_ids = statement.supporting_chunk_ids or ()
+        reason = statement.reason
     # The person's finer verdict where the instruction has a label for it, else the one that claims least.
     alike = [k for k, v in bank.verdicts.items() if v.is_supported is label]
     verdict = min(alike, key=lambda k: (bank.verdicts[k] is not person, bank.labels[k]))
-    exact = statement is not None and bank.verdicts[verdict] is person
-    return dspy.Example(
+    is_exact = matching and bank.verdicts[verdict] is person
+    row = dspy.Example(
         context=[c.text for c in e.context],
         question=e.question or "",
         statement=text,
         verdict=verdict,
         supporting_chunk_ids=list(chunk_ids),
         supported=label,
-        support=bank.labels[verdict] if exact else float(label),
+        support=bank.labels[verdict] if is_exact else float(label),
         person=person.value,
-        reason=statement.reason if statement else None,
+        reason=reason,
         weight=1.0,
-    ).with_inputs("context", "question", "statement")
+    )
+    return row.with_inputs("context", "question", "statement")
 
 
 def answer_examples(
@@ -156,11 +149,8 @@ def short(rows: Sequence[Any]) -> list[Any]:
     sizes = [sum(len(c.split()) for c in r.context) for r in rows]
     limit = min(sorted(sizes)[len(rows) // 2], MAX_DEMO_WORDS)
     kept = [r for r, size in zip(rows, sizes, strict=True) if size <= limit]
-    return (
-        kept
-        if {r.supported for r in kept} == {r.supported for r in rows}
-        else list(rows)
-    )
+    loses_class = {r.supported for r in kept} != {r.supported for r in rows}
+    return list(rows) if loses_class else kept
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
@@ -169,22 +159,25 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
     Their weights are those of the sample: with those of all ``rows`` the rarer class would count twice over.
     """
     rng = random.Random(seed)
-    pools: list[list[Any]] = []
-    for want in (False, True):
-        pool = [r for r in rows if r.supported is want]
+    classes = []
+    for label in (False, True):
+        pool = [r for r in rows if r.supported is label]
         rng.shuffle(pool)
-        seen: Counter[str] = Counter()
-        first: list[Any] = []
-        repeated: list[Any] = []
+        contexts: Counter[str] = Counter()
+        turns = []
         for row in pool:
-            key = "\n".join(row.context)
-            (repeated if seen[key] else first).append(row)
-            seen[key] += 1
-        pools.append(first + repeated)
-    out: list[Any] = []
-    while len(out) < n and any(pools):
-        out += [pool.pop(0) for pool in pools if pool]
-    return reweighted(out[:n])
+            context = "\n".join(row.context)
+            turns.append((contexts[context] > 0, row))
+            contexts[context] += 1
+        turns.sort(key=itemgetter(0))
+        classes.append([row for _, row in turns])
+    return reweighted(in_turn(classes)[:n])
+
+
+def in_turn(parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """The first of each part, then the second of each, and so on."""
+    turns = zip_longest(*parts)
+    return [row for turn in turns for row in turn if row is not None]
 
 
 def reweighted(rows: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from pydantic import BaseModel, Field
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
 from faith_dspy.lm.make import decision_model, preflight
 from faith_dspy.lm.metered import MeteredLM
-from faith_dspy.optimize.compile.examples import balanced, short
+from faith_dspy.optimize.compile.examples import balanced, in_turn, short
 from faith_dspy.optimize.compile.metric import (
     Judged,
     best_cut,
@@ -148,10 +147,10 @@ def mistakes(task: Task) -> dspy.Module:
     """Demos with people's own labels where the LM, asked about `LEARN_FROM` examples, was most wrong."""
     asked = _ask(task, balanced(short(task.train), LEARN_FROM, task.seed))
     # That the LM gave no verdict says nothing of the statement.
-    worst = sorted((one for one in asked if not failed(one.pred)), key=lambda a: a[2])
-    kinds = [[a.gold for a in worst if a.gold.supported is k] for k in (True, False)]
-    turns = [row for pair in zip_longest(*kinds) for row in pair if row is not None]
-    return _with_demos(task, turns[: task.effort.demos])
+    judged = [one for one in asked if not failed(one.pred)]
+    worst = [one.gold for one in sorted(judged, key=lambda one: one.score)]
+    kinds = [[row for row in worst if row.supported is k] for k in (True, False)]
+    return _with_demos(task, in_turn(kinds)[: task.effort.demos])
 
 
 def knn(task: Task) -> dspy.Module:
@@ -166,13 +165,11 @@ def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
     contexts = sorted({"\n".join(r.context) for r in task.train})
     random.Random(task.seed).shuffle(contexts)
     held = set(contexts[: round(HELD_BACK * len(contexts))])
-    learn, compare = (
-        [r for r in task.train if ("\n".join(r.context) in held) is side]
-        for side in (False, True)
-    )
+    learn = [row for row in task.train if "\n".join(row.context) not in held]
+    compare = [row for row in task.train if "\n".join(row.context) in held]
     for part in (learn, compare):
-        of_label = [sum(r.supported is label for r in part) for label in (True, False)]
-        if min(of_label) < MIN_LABELS:
+        supported = sum(row.supported for row in part)
+        if min(supported, len(part) - supported) < MIN_LABELS:
             raise ConfigError(
                 f"got {len(contexts)} contexts, a third of them to compare candidates on; expected "
                 f"{MIN_LABELS} supported and {MIN_LABELS} unsupported statements in either part: label more."
@@ -255,10 +252,10 @@ def gepa(task: Task) -> dspy.Module:
         pred_trace: Any = None,
     ) -> Any:
         # It passes a trace where it compares scores; with one the metric would say right or wrong.
-        found = judging(gold, pred, None, pred_name or "", pred_trace)
-        is_perfect = found.objective_scores["right"] == 1
-        found.score = (found.score + is_perfect) / 2
-        return found
+        judged = judging(gold, pred, None, pred_name or "", pred_trace)
+        is_perfect = judged.objective_scores["right"] == 1
+        judged.score = (judged.score + is_perfect) / 2
+        return judged
 
     proposer = Proposer()
     calls = task.effort.metric_calls
@@ -304,14 +301,11 @@ def guidelines(task: Task) -> dspy.Module:
         raise ConfigError(
             f"the seed prompt is right about all {len(explained)} statements that people gave a reason for."
         )
-    fields = "context", "question", "statement", "verdict", "reason"
-    disagreements = [
-        {
-            **{name: one.gold[name] for name in fields},
-            "judge": one.pred.get("verdict"),
-        }
-        for one in wrong
-    ]
+    disagreements = []
+    for one in wrong:
+        names = "context", "question", "statement", "verdict", "reason"
+        fields = {name: one.gold[name] for name in names}
+        disagreements.append({**fields, "judge": one.pred.get("verdict")})
     with dspy.context(lm=_proposing_lm(task)):
         rules = Guidelines()(disagreements)
     student = task.student.deepcopy()
@@ -462,17 +456,16 @@ def _check_lms(name: str, task: Task, proposer: Any) -> None:
 
 def _check_student(name: str, compiled: Any, student: dspy.Module) -> None:
     """Refuse what is not the student with other prompts."""
-    problem = None
+    expected = _fields(student)
     if not isinstance(compiled, dspy.Module):
-        problem = f"{type(compiled).__name__}, no dspy.Module"
+        got = f"{type(compiled).__name__}, no dspy.Module"
+    elif _fields(compiled) == expected:
+        return
     else:
-        was, now = (_fields(module) for module in (student, compiled))
-        if was != now:
-            problem = f"a module with the predictors {now}"
-    if problem:
-        raise ConfigError(
-            f"{name} returned {problem}; expected the student with other prompts, its predictors {_fields(student)}."
-        )
+        got = f"a module with the predictors {_fields(compiled)}"
+    raise ConfigError(
+        f"{name} returned {got}; expected the student with other prompts, its predictors {expected}."
+    )
 
 
 def _fields(module: dspy.Module) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -64,13 +64,17 @@ class Parts(NamedTuple):
         """Return `Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and
         whether the test is ``cross_fitted``."""
         parts = {"pool": self.pool, "test": self.test}
+        hashes = {name: label_set_hash(part) for name, part in parts.items() if part}
         return self.splits.report | {
             "used": {name: len(part) for name, part in parts.items()},
-            "hashes": {
-                name: label_set_hash(part) for name, part in parts.items() if part
-            },
+            "hashes": hashes,
             "cross_fitted": self.cross_fitted,
         }
+
+    @property
+    def labelled(self) -> list[LabelledExample]:
+        """Return all labelled answers, used or not; of a testset of its own, those used."""
+        return [*self.splits.pool, *(self.splits.test or self.test)]
 
     @property
     def cross_fitted(self) -> bool:
@@ -176,7 +180,14 @@ def split(
     labelled = with_sources([e for e in examples if e.label is not None])
     own = {e.split for e in labelled}
     fixed = len(parts) > 1 and "test" in own and not own.isdisjoint(_TUNING)
-    divided = _fixed_parts(labelled) if fixed else _dealt_parts(labelled, parts, seed)
+    part_of = _fixed_parts(labelled) if fixed else _dealt_parts(labelled, parts, seed)
+    divided: dict[str, list[LabelledExample]] = {name: [] for name in PARTS}
+    for e, name in zip(labelled, part_of, strict=True):
+        divided[name].append(e)
+    if fixed:
+        _check_part(divided["pool"], "split train and dev", PER_PART)
+        _check_part(divided["test"], "split test")
+        check_leakage(divided["pool"], divided["test"])
     report = {
         "parts": {name: _counts(part) for name, part in divided.items() if part},
         "fixed": fixed,
@@ -187,18 +198,9 @@ def split(
     return Splits(tuple(divided["pool"]), tuple(divided["test"]), report)
 
 
-def _divide(
-    labelled: Iterable[LabelledExample], part_of: Iterable[str]
-) -> dict[str, list[LabelledExample]]:
-    divided: dict[str, list[LabelledExample]] = {name: [] for name in PARTS}
-    for e, name in zip(labelled, part_of, strict=True):
-        divided[name].append(e)
-    return divided
-
-
 def _dealt_parts(
     labelled: Sequence[LabelledExample], parts: Sequence[str], seed: int
-) -> dict[str, list[LabelledExample]]:
+) -> list[str]:
     """`InputError` where the labels are too few to be tuned on."""
     labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
     spread = min(count_sources(labelled).values())
@@ -209,9 +211,9 @@ def _dealt_parts(
         )
     rarer = min(Counter(labels).values())
     if spread < PER_PART * len(parts) or rarer < MIN_PER_CLASS:
-        return _divide(labelled, ["pool"] * len(labelled))
-    dealt = deal(labels, sources, [SHARES[p] for p in parts], PER_PART, seed)
-    return _divide(labelled, [parts[k] for k in dealt])
+        return ["pool"] * len(labelled)
+    shares = [SHARES[name] for name in parts]
+    return [parts[k] for k in deal(labels, sources, shares, PER_PART, seed)]
 
 
 def deal(
@@ -270,36 +272,28 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     for _, (first, *others) in _shared_sources(examples):
         for other in others:
             joined.merge(first, other)
-    own_key = [_own_key(e) for e in examples]
+    own_keys = []
+    for e in examples:
+        is_alone = not e.group and not _has_context(e)  # answers without a context
+        own_keys.append(f"{e.group_key} {e.id}" if is_alone else e.group_key)
     sourced = list(examples)
     for members in joined.subsets():
-        source = min(own_key[i] for i in members)
+        source = min(own_keys[i] for i in members)
         for i in members:
             if examples[i].group_key != source:
                 sourced[i] = examples[i].model_copy(update={"group": source})
     return sourced
 
 
-def _own_key(e: LabelledExample) -> str:
-    """Answers without a context have none in common."""
-    return e.group_key if e.group or _has_context(e) else f"{e.group_key} {e.id}"
-
-
-def _fixed_parts(
-    labelled: Sequence[LabelledExample],
-) -> dict[str, list[LabelledExample]]:
-    """The parts of the labels file; `InputError` when an example has none, one leaks, or one has too few sources."""
+def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
+    """The parts of the labels file; `InputError` when an example has none."""
     odd = [e for e in labelled if e.split not in _FIXED]
     if odd:
         raise InputError(
             f"got split in {counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with "
             f"{odd[0].split!r}; expected one of the three in each, or none to split them by source"
         )
-    divided = _divide(labelled, [_FIXED[str(e.split)] for e in labelled])
-    _check_part(divided["pool"], "split train and dev", PER_PART)
-    _check_part(divided["test"], "split test")
-    check_leakage(divided["pool"], divided["test"])
-    return divided
+    return [_FIXED[str(e.split)] for e in labelled]
 
 
 def _check_part(part: Sequence[LabelledExample], name: str, least: int = 1) -> None:
@@ -375,26 +369,24 @@ def _shared_sources(
     examples: Sequence[LabelledExample],
 ) -> Iterator[tuple[Reason, list[int]]]:
     """Positions of examples that share a source, in order, with the kind of source."""
-    groups: defaultdict[str, list[int]] = defaultdict(list)
-    contexts: defaultdict[str, list[int]] = defaultdict(list)
-    answers: defaultdict[str, list[int]] = defaultdict(list)
+    shared: dict[Reason, defaultdict[str, list[int]]] = {
+        "same group": defaultdict(list),
+        "same context": defaultdict(list),
+        "same answer": defaultdict(list),
+    }
     for i, e in enumerate(examples):
         if e.group is not None:
-            groups[e.group].append(i)
+            shared["same group"][e.group].append(i)
         if _has_context(e):
-            contexts["\n".join(c.text for c in e.context)].append(i)
+            shared["same context"]["\n".join(c.text for c in e.context)].append(i)
         answer = " ".join(re.findall(r"\w+", e.answer.casefold()))
         if len(answer) > LONG_ANSWER:
-            answers[answer].append(i)
-    kinds: dict[Reason, defaultdict[str, list[int]]] = {
-        "same group": groups,
-        "same context": contexts,
-        "same answer": answers,
-    }
-    for reason, members_of in kinds.items():
+            shared["same answer"][answer].append(i)
+    for reason, members_of in shared.items():
         for members in members_of.values():
             if len(members) > 1:
                 yield reason, members
+    contexts = shared["same context"]
     texts = list(contexts)
     for a, b in near_same(texts):
         yield "near-same context", sorted(contexts[texts[a]] + contexts[texts[b]])

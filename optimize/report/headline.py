@@ -97,27 +97,22 @@ def of_judge(
     ``source``: where it was loaded from. ``seen``: how many of these answers had a part in its study.
     """
     # Exported objects without the fields that only other versions have.
-    exported = judge.manifest.get("comparison", {})
     comparisons = {}
-    for name in (*CHEAPER, LENGTH):
-        if name in exported:
-            fields = exported[name]
+    for name, fields in judge.manifest.get("comparison", {}).items():
+        if name in (*CHEAPER, LENGTH):
             comparisons[name] = Comparison.model_validate(fields, extra="ignore")
+    in_its_study = agreement is not None
     if agreement is None:
-        tested = Agreement.model_validate(judge.manifest["agreement"], extra="ignore")
-        measured = Measured(tested, comparisons, source or "")
-    else:
-        measured = Measured(
-            agreement,
-            comparisons,
-            source or "",
-            answers="labelled answers",
-            in_its_study=True,
-            seen=seen,
+        fields = judge.manifest["agreement"]
+        agreement = Agreement.model_validate(fields, extra="ignore")
+    measured = Measured(agreement, comparisons, source or "", asks_lm=judge.asks_lm)
+    if in_its_study:
+        measured = measured._replace(
+            answers="labelled answers", in_its_study=True, seen=seen
         )
     if not judge.asks_lm:
         free = dict.fromkeys(("champion", LEXICAL), "free")
-        measured = measured._replace(prices=free, asks_lm=False)
+        measured = measured._replace(prices=free)
     return three_lines(measured)
 
 
@@ -225,8 +220,8 @@ def _agreement(m: Measured) -> str:
 def _gain(m: Measured) -> str:
     gains = []
     for name, called in CHEAPER.items():
-        if name in m.comparisons:
-            c = m.comparisons[name]
+        c = m.comparisons.get(name)
+        if c is not None:
             gains.append(f"{points(c.balanced_accuracy)} over {called}{_verdict(c)}")
     if not gains:
         return "none yet; this judge was not tuned on labels."
@@ -240,7 +235,7 @@ def _verdict(c: Comparison) -> str:
         return ""
     low, high, p = c.balanced_accuracy.low, c.balanced_accuracy.high, c.p_value
     excludes_0 = low is not None and high is not None and not low <= 0 <= high
-    if c.verdict == "inconclusive" and excludes_0 and p is not None and p > ALPHA:
+    if c.verdict == "inconclusive" and excludes_0 and (p or 0.0) > ALPHA:
         return f", inconclusive by permutation (p = {number(p)})"
     return f", {c.verdict}"
 
@@ -298,17 +293,16 @@ def _lead(c: Comparison) -> float:
 def _rival(m: Measured) -> str | None:
     """Who is farthest ahead of this judge among those that cost no more; None where nobody is, or only worse than
     chance, too."""
-    leads = {
-        name: _lead(m.comparisons[name])
-        for name in CHEAPER
-        if name in m.comparisons and (not m.prices or name in m.prices)
-    }
-    name = min(leads, key=lambda name: leads[name], default=None)
-    if name is None or leads[name] >= 0:
-        return None
-    own = m.agreement.balanced_accuracy.value or 0.0
-    its = own if m.in_its_study else own - leads[name] / 100
-    return name if its > _CHANCE else None
+    rival, lead = None, 0.0
+    for name in CHEAPER:
+        if name in m.comparisons and (not m.prices or name in m.prices):
+            own = _lead(m.comparisons[name])
+            if own < lead:
+                rival, lead = name, own
+    accuracy = m.agreement.balanced_accuracy.value or 0.0
+    if not m.in_its_study:
+        accuracy -= lead / 100
+    return rival if accuracy > _CHANCE else None
 
 
 def _take(m: Measured, rival: str) -> str:

@@ -223,16 +223,18 @@ def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
             facets[facet].setdefault(name, []).append(a)
     results = []
     for facet, groups in facets.items():
-        small = [part for part in groups.values() if not _enough(part)]
-        if len(small) == len(groups) or len(groups) < 2:
+        measured = {name: part for name, part in groups.items() if _enough(part)}
+        if not measured or len(groups) < 2:
             continue
-        for name, part in sorted(groups.items(), key=lambda group: -len(group[1])):
-            if _enough(part):
-                judgments = [a.judgment for a in part]
-                levels = measure_agreement([a.example for a in part], judgments)
-                n, agreement = len(part), levels.answers
-                group = GroupResult(facet=facet, name=name, n=n, agreement=agreement)
-                results.append(group)
+        for name in sorted(measured, key=lambda name: -len(groups[name])):
+            part = groups[name]
+            judgments = [a.judgment for a in part]
+            agreement = measure_agreement([a.example for a in part], judgments).answers
+            group = GroupResult(
+                facet=facet, name=name, n=len(part), agreement=agreement
+            )
+            results.append(group)
+        small = [part for name, part in groups.items() if name not in measured]
         if small:
             name, n = f"({len(small)} too small)", sum(map(len, small))
             results.append(GroupResult(facet=facet, name=name, n=n))
@@ -272,11 +274,11 @@ def classifier_table(result: StudyResult, most: int | None = None) -> Table | No
     if c is None:
         return None
     weights: list[tuple[str, float]] = []
-    for stage, classifier in (("", c.statement), (" (answer)", c.answer)):
-        if classifier is not None:
-            names = [f"{name}{stage}" for name in classifier.names]
-            weights += zip(names, classifier.weights, strict=True)
-    weights = [(name, weight) for name, weight in weights if abs(weight) >= _VISIBLE]
+    for stage, model in (("", c.statement), (" (answer)", c.answer)):
+        if model is not None:
+            for name, weight in zip(model.names, model.weights, strict=True):
+                if abs(weight) >= _VISIBLE:
+                    weights.append((f"{name}{stage}", weight))
     weights.sort(key=lambda item: -abs(item[1]))
     return table_of(
         "What the classifier uses",
@@ -385,11 +387,9 @@ def stress_tables(report: StressReport) -> list[Table]:
 
 
 def _miss(miss: Miss) -> str:
-    before, after = (
-        "unscored" if score is None else number(score)
-        for score in (miss.before, miss.after)
-    )
-    return f"{before} → {after}  {miss.answer}"
+    scores = (miss.before, miss.after)
+    shown = ["unscored" if score is None else number(score) for score in scores]
+    return f"{' → '.join(shown)}  {miss.answer}"
 
 
 def capitalised(sentence: str) -> str:

@@ -82,13 +82,9 @@ def without_lm(examples: Iterable[LabelledExample]) -> list[JudgedAnswer]:
 
 def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
     """Return those that a classifier can be fitted on: with a label, and statements that were all judged."""
-    return [
-        a
-        for a in answers
-        if a.example.label is not None
-        and a.raw.raw_verdicts
-        and unjudged_reason(a.raw.last) is None
-    ]
+    labelled = [a for a in answers if a.example.label is not None]
+    asked = [a for a in labelled if a.raw.raw_verdicts]
+    return [a for a in asked if unjudged_reason(a.raw.last) is None]
 
 
 def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
@@ -109,17 +105,16 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
         for variant in variants:
             described = _described(variant, study.options, lm_name)
             late = minutes is not None and meter.seconds > 60 * minutes
-            if late and len(replies) > 1:
-                status = "skipped"
-                note = f"the {minutes:g} minutes for beginning variants were over"
-            else:
-                try:
+            try:
+                if not late or len(replies) < 2:
                     replies[variant.name] = _ask(variant, described, study, meter)
                     continue
-                except InputError as exc:
-                    if variant.name == WHOLE:
-                        raise
-                    status, note = "failed", " ".join(str(exc).split()).rstrip(".")
+                status = "skipped"
+                note = f"the {minutes:g} minutes for beginning variants were over"
+            except InputError as exc:
+                if variant.name == WHOLE:
+                    raise
+                status, note = "failed", " ".join(str(exc).split()).rstrip(".")
             update = {"status": status, "note": note}
             skipped.append(described.model_copy(update=update))
             study.view.say(f"{variant.name}: {status}, {note}")
@@ -160,8 +155,10 @@ def _ask(
     with study.view.task(f"{variant.name}: judging the pool", len(pool)) as advance:
         answers = verify(judge, pool, advance)
     if not usable(answers):
-        why = Counter(a.judgment.unscored for a in answers if a.judgment.unscored)
-        reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items())
+        why = Counter(a.judgment.unscored for a in answers)
+        reasons = ", ".join(
+            f"{n} {reason.value}" for reason, n in why.items() if reason
+        )
         raise InputError(
             f"{counted(len(answers), 'answer')}, none scored ({reasons or 'the LM judged none of them'}); nothing can "
             "be fitted."
@@ -187,18 +184,15 @@ def _compile(
     proposer = None
     if options.reflection_lm is not None:
         proposer = make_lm(options.reflection_lm, timeout=options.timeout)
-    seed = _seed(variant, options)
     total = (effort.candidates + 3) * effort.compare_on
-    with (
-        metered() as spent,
-        study.view.task(f"{variant.name}: compiling", total) as advance,
-    ):
+    task = study.view.task(f"{variant.name}: compiling", total)
+    with metered() as spent, task as advance:
         compiled = compile_judge(
             judge,
             optimizer,
             train,
             effort,
-            seed,
+            _seed(variant, options),
             proposer=proposer,
             evidence_weight=options.evidence_weight,
             advance=advance,

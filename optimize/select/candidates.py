@@ -42,6 +42,11 @@ Method = Literal["lm", "features", "default"]
 """How replies become verdicts. ``lm``: slope, offset and threshold of the LM's log-odds, of its verdict where it tells
 none; ``features``: with the lexical features, or these alone where no LM is asked; ``default``: the classifier we ship,
 with a slope, offset and threshold of its own."""
+_WITHOUT_LM: dict[Method, tuple[str, str]] = {
+    "features": (LEXICAL, "lexical features, no LM"),
+    "default": ("lexical, default", "the shipped default, recalibrated; no LM"),
+}
+"""Name and description of each candidate that asks no LM."""
 SHARE = 0.5
 """Share of the answers that a cascade escalates: those that the lexical judge is least sure of."""
 _OF_VARIANT = {
@@ -94,34 +99,22 @@ def candidates(
     """
     fold_of = assign_folds(pool, seed)
     judge, answers = Judge(NO_LM), without_lm(pool)
-    lexical = fit_judge(judge, answers, "features", fold_of, point)
-    default = fit_judge(judge, answers, "default", fold_of, point)
-    tried = [
-        _without_lm(LEXICAL, "lexical features, no LM", lexical, "features"),
-        _without_lm(
-            "lexical, default",
-            "the shipped default, recalibrated; no LM",
-            default,
-            "default",
-        ),
-    ]
+    tried, lexical = [], {}
+    for method, (name, description) in _WITHOUT_LM.items():
+        fitted = fit_judge(judge, answers, method, fold_of, point)
+        lexical[method] = fitted
+        result = JudgeResult(name=name, kind="baseline", description=description)
+        measured = measure_judge(result, fitted.answers)
+        tried.append(Candidate(measured, fitted.judge, None, method))
     faults = []
     for asked in replies.values():
         try:
-            tried += _of_variant(asked, lexical, fold_of, point)
+            tried += _of_variant(asked, lexical["features"], fold_of, point)
         except InputError as exc:
             faults.append(f"{asked.variant.name}: {exc}")
     if len(faults) == len(replies):
         raise InputError(faults[0])
     return tried
-
-
-def _without_lm(
-    name: str, description: str, fitted: FittedJudge, method: str
-) -> Candidate:
-    unmeasured = JudgeResult(name=name, kind="baseline", description=description)
-    result = measure_judge(unmeasured, fitted.answers)
-    return Candidate(result, fitted.judge, None, method)
 
 
 def _of_variant(
@@ -164,17 +157,13 @@ def _gain(
         seed = fit_judge(asked.judge, asked.seed, "lm", fold_of)
     except InputError:
         return None
-    name = asked.variant.name
-    sides = fitted.answers, seed.answers
-    rows = [[a.row for a in answers] for answers in sides]
-    levels = [
-        measure_agreement([a.example for a in side], [a.judgment for a in side])
-        for side in sides
-    ]
+    names = asked.variant.name, "its seed prompt"
+    before = measure_judge(asked.variant, seed.answers)
+    after = measure_judge(asked.variant, fitted.answers)
     return PromptGain(
-        comparison=compare(rows[0], rows[1], (name, "its seed prompt")),
-        compiled=levels[0],
-        seed=levels[1],
+        comparison=compare(after.rows, before.rows, names),
+        compiled=after.levels,
+        seed=before.levels,
         metric_calls=asked.compiled.metric_calls,
         seconds=asked.compiled.seconds,
     )
@@ -227,12 +216,10 @@ def _judged_again(
         )
     if not answer.raw.raw_verdicts:
         return answer
-    why = (
-        answer.judgment.unscored
-        or unjudged_reason(answer.raw.last)
-        or Unscored.LM_FAILED
-    )
-    return answer.rejudged(probability=None, faithful=None, score=None, unscored=why)
+    why = answer.judgment.unscored or unjudged_reason(answer.raw.last)
+    unscored = why or Unscored.LM_FAILED
+    nothing = dict.fromkeys(("probability", "faithful", "score"))
+    return answer.rejudged(**nothing, unscored=unscored)
 
 
 def fit_on_labels(
@@ -263,23 +250,20 @@ def fit_on_labels(
 
 def cascade(lexical: FittedJudge, lm: FittedJudge) -> FittedJudge:
     """The lexical judge, which escalates to the other one the half of the answers that it is least sure of."""
-    assert lexical.judge.classifier is not None
-    low, high = _escalation_range(lexical, lexical.judge.classifier.threshold)
-    sure = {
-        a.id: a
-        for a in lexical.answers
-        if a.judgment.unscored is None
-        and a.probability is not None
-        and not low <= a.probability < high
-    }
-    config = JudgeConfig.make(**lm.judge.config.scoring_options)
-    classifier = lexical.judge.classifier.model_copy(
-        update={"review_range": (low, high)}
+    classifier = lexical.judge.classifier
+    assert classifier is not None
+    low, high = _escalation_range(lexical, classifier.threshold)
+    sure = {}
+    for a in lexical.answers:
+        if a.probability is not None and not low <= a.probability < high:
+            sure[a.id] = a
+    judge = Judge(
+        NO_LM,
+        config=JudgeConfig.make(**lm.judge.config.scoring_options),
+        classifier=classifier.model_copy(update={"review_range": (low, high)}),
+        escalate_to=lm.judge,
     )
-    return FittedJudge(
-        Judge(NO_LM, config=config, classifier=classifier, escalate_to=lm.judge),
-        [sure.get(a.id, a) for a in lm.answers],
-    )
+    return FittedJudge(judge, [sure.get(a.id, a) for a in lm.answers])
 
 
 def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, float]:
@@ -288,11 +272,8 @@ def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, fl
     It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside.
     """
     centre = to_logit(threshold)
-    distances = sorted(
-        abs(to_logit(a.probability) - centre)
-        for a in usable(lexical.answers)
-        if a.probability is not None
-    )
+    ranked = [a.probability for a in usable(lexical.answers)]
+    distances = sorted(abs(to_logit(p) - centre) for p in ranked if p is not None)
     k = int(SHARE * len(distances))
     reach = (distances[k - 1] + distances[k]) / 2 if k else 0.0
     low, high = max(-LOGIT_LIMIT, centre - reach), min(LOGIT_LIMIT, centre + reach)

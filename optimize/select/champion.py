@@ -39,9 +39,10 @@ from faith_dspy.optimize.select.comparison import (
     compare,
     label_metrics,
     paired,
+    rarer_sources,
 )
 from faith_dspy.scoring.classifier import to_logit, to_probability
-from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, Floats, label_sources
+from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, Floats
 
 MARGIN = 0.03
 """Balanced accuracy that a cheaper judge may lose at most: its 95 % interval has to stay above that loss
@@ -77,7 +78,8 @@ def choose(
     in verdicts by more than one standard error does not win by ids. `InputError` where nothing could be measured.
     """
     results = [c.result for c in candidates]
-    price_of = dict(zip((r.name for r in results), costs(results), strict=True))
+    names = [r.name for r in results]
+    price_of = dict(zip(names, costs(results), strict=True))
     score_of = {r.name: score(r.rows, evidence_weight) for r in results}
     scored = [c for c in candidates if score_of[c.result.name] is not None]
     if not scored:
@@ -97,24 +99,19 @@ def choose(
         for c in scored
         if c is not best
     }
-    champion, reason = best, "it has the best score on the pool"
-    for c in scored:
-        name = c.result.name
-        if price_of[name] >= price_of[top.name]:
-            break
-        if prefer == "cheapest" and _within_one_error(behind[name]):
-            reason = f"it is the cheapest within one standard error of {top.name}"
-        elif prefer == "agreement" and not_inferior(c.result.rows, top.rows):
-            reason = f"it costs less than {top.name}, and is not inferior"
-        else:
-            continue
-        champion = c
-        break
     compared = []
     for r in results:
         update = {"score": score_of[r.name], "behind": behind.get(r.name)}
         compared.append(r.model_copy(update=update))
-    return Choice(champion, compared, reason)
+    cheaper = [c for c in scored if price_of[c.result.name] < price_of[top.name]]
+    for c in cheaper:
+        if prefer == "cheapest" and _within_one_error(behind[c.result.name]):
+            reason = f"it is the cheapest within one standard error of {top.name}"
+            return Choice(c, compared, reason)
+        if prefer == "agreement" and not_inferior(c.result.rows, top.rows):
+            reason = f"it costs less than {top.name}, and is not inferior"
+            return Choice(c, compared, reason)
+    return Choice(best, compared, "it has the best score on the pool")
 
 
 def _within_one_error(d: Difference) -> bool:
@@ -124,11 +121,10 @@ def _within_one_error(d: Difference) -> bool:
 def not_inferior(rows: Sequence[Row], best: Sequence[Row]) -> bool:
     """Whether these verdicts are shown to lose less than `MARGIN` of balanced accuracy against the best."""
     one, other = _on_both(rows, best)
-    sources = label_sources([r.label for r in one], [r.source for r in one])
-    if min(sources.values()) < SIGNIFICANT_FROM:
+    if rarer_sources(one) < SIGNIFICANT_FROM:
         return False
-    balanced, _ = paired(label_metrics(one), label_metrics(other), one)
-    return balanced.low is not None and balanced.low > -MARGIN
+    low = paired(label_metrics(one), label_metrics(other), one)[0].low
+    return low is not None and low > -MARGIN
 
 
 def difference(
@@ -140,37 +136,39 @@ def difference(
     one, other = _on_both(rows, others)
     if not one:
         return Difference(why="no answer was judged by both")
-    first, second = (_score_metric(side, evidence_weight) for side in (one, other))
-    (d,) = paired(first, second, one)
-    return d
+    first = _score_metric(one, evidence_weight)
+    return paired(first, _score_metric(other, evidence_weight), one)[0]
 
 
 def score(
     rows: Sequence[Row], evidence_weight: float = EVIDENCE_WEIGHT
 ) -> float | None:
     """One minus the class-balanced Brier score, with the F1 of chunk ids; None where a label is missing."""
-    value = float(_score_metric(rows, evidence_weight)(np.ones((1, len(rows))))[0][0])
+    metric = _score_metric(rows, evidence_weight)
+    (value,) = metric(np.ones((1, len(rows))))[0].tolist()
     return None if np.isnan(value) else value
 
 
 def _on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """Those of the same answers, in the same order."""
-    one, other = ({r.id: r for r in side} for side in (rows, others))
-    both = sorted(one.keys() & other)
-    return [one[i] for i in both], [other[i] for i in both]
+    row_of = {r.id: r for r in rows}
+    other_of = {r.id: r for r in others}
+    both = sorted(row_of.keys() & other_of)
+    return [row_of[i] for i in both], [other_of[i] for i in both]
 
 
 def _score_metric(rows: Sequence[Row], evidence_weight: float) -> Metrics:
     """Probabilities are moved to even odds; an answer that is unscored is as wrong as one can be."""
     y = np.array([r.label for r in rows], dtype=bool)
-    base = to_logit(float(y.mean()))
+    base = to_logit(y.mean())
     errors = np.array([_squared_error(r, base) for r in rows])
     counts = np.array([r.evidence or (0, 0, 0) for r in rows], dtype=np.float64)
     weight = evidence_weight if counts.any() else 0.0
 
     def metric(w: Floats) -> Sequence[Floats]:
         with np.errstate(invalid="ignore"):
-            faithful, unfaithful = ((w @ (errors * of)) / (w @ of) for of in (y, ~y))
+            faithful = w @ (errors * y) / (w @ y)
+            unfaithful = w @ (errors * ~y) / (w @ ~y)
         verdicts = 1 - (faithful + unfaithful) / 2
         both, judge, people = (w @ counts).T
         f1 = 2 * both / np.maximum(judge + people, 1)
@@ -220,20 +218,18 @@ def open_testset(
         CALIBRATED: calibrated.judge,
         UNTUNED: untuned.judge,
     }
-    results = [
-        measure_judge(
-            JudgeResult(name=name, kind=kind), answers[name], judges.get(name)
-        )
-        for name, kind in _KINDS.items()
-    ]
+    results = []
+    for name, kind in _KINDS.items():
+        unmeasured = JudgeResult(name=name, kind=kind)
+        results.append(measure_judge(unmeasured, answers[name], judges.get(name)))
     own_names = {LEXICAL: lexical.result.name, CALIBRATED: calibrated.result.name}
+    own = results[0].rows
     comparisons = {}
     for other in results[1:]:
         if own_names.get(other.name) != champion.result.name:
             names = "the champion", CHEAPER.get(other.name, COUNTING_WORDS)
-            comparisons[other.name] = compare(
-                results[0].rows, other.rows, names, tested=not cross_fitted
-            )
+            comparison = compare(own, other.rows, names, tested=not cross_fitted)
+            comparisons[other.name] = comparison
     return Tested(tuple(results), comparisons)
 
 
@@ -287,8 +283,8 @@ def _on_pool(
     """The same cross-fitted, on the answers that all of them may be measured on."""
     fold_of = assign_folds(study.parts.pool, study.options.seed)
     by_lexical = lexical.result.answers
-    by_size = []
-    for k in sorted(set(fold_of.values())):
+    by_size: list[JudgedAnswer] = []
+    for k in set(fold_of.values()):
         rest = [a for a in by_lexical if fold_of[a.source] != k]
         held = [a for a in by_lexical if fold_of[a.source] == k]
         by_size += by_length(rest, held)
@@ -310,14 +306,15 @@ def by_length(
     """The length baseline, fitted on ``labelled``: by an answer's words and sentences, which are not evidence."""
     from sklearn.linear_model import LogisticRegression
 
-    sizes, held_sizes = (
-        np.log1p([[len(a.example.answer.split()), len(a.raw.sentences)] for a in side])
-        for side in (labelled, held)
-    )
     model = LogisticRegression(class_weight="balanced")
-    model.fit(sizes, [a.label for a in labelled])
-    judged = []
-    for answer, (_, p) in zip(held, model.predict_proba(held_sizes), strict=True):
-        p = float(p)
-        judged.append(answer.rejudged(probability=p, faithful=p >= 0.5, score=p))
-    return judged
+    model.fit(_sizes(labelled), [a.label for a in labelled])
+    probabilities = model.predict_proba(_sizes(held))[:, 1].tolist()
+    return [
+        answer.rejudged(probability=p, faithful=p >= 0.5, score=p)
+        for answer, p in zip(held, probabilities, strict=True)
+    ]
+
+
+def _sizes(answers: Sequence[JudgedAnswer]) -> Floats:
+    sizes = [[len(a.example.answer.split()), len(a.raw.sentences)] for a in answers]
+    return np.log1p(sizes)

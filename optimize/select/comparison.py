@@ -45,8 +45,7 @@ def compare(
     An answer a judge left unscored counts as wrong *for that judge*: in balanced accuracy as the wrong verdict, in
     AUROC as a score on the wrong side of all others, so that no judge gains by skipping hard answers.
     """
-    sources = {r.source for r in a}
-    least = min(label_sources([r.label for r in a], [r.source for r in a]).values())
+    n, sources, least = len(a), len({r.source for r in a}), rarer_sources(a)
     balanced, auroc = paired(label_metrics(a), label_metrics(b), a)
     for name, rows in zip(names, (a, b), strict=True):
         if all(r.probability is None for r in rows):
@@ -55,27 +54,24 @@ def compare(
     verdict: Verdict = "inconclusive"
     if tested and least >= SIGNIFICANT_FROM and p_value is not None:
         verdict = _verdict(balanced, p_value)
-    factor = 0.0
-    if tested and verdict == "inconclusive":
-        factor = _missing(balanced)
-    more_labels, more_sources = (
-        max(1, math.ceil(n * factor)) if factor else None
-        for n in (len(a), len(sources))
-    )
-    place = f"on {counted(len(a), 'answer')} over {counted(len(sources), 'source')}"
+    place = f"on {counted(n, 'answer')} over {counted(sources, 'source')}"
     if not tested:
         place += " that the judge was chosen on"
     elif least < SIGNIFICANT_FROM:
         place += f"; it takes {SIGNIFICANT_FROM} sources of either label to decide, the rarer one is in {least}"
     sentence = _sentence(balanced, verdict, place, names)
-    if more_labels and more_sources and balanced.value is not None:
+    more_labels = more_sources = None
+    share = _missing(balanced) if tested and verdict == "inconclusive" else None
+    if share and balanced.value is not None:
+        more_labels = max(1, math.ceil(n * share))
+        more_sources = max(1, math.ceil(sources * share))
         sentence += (
             f" To decide a difference of {100 * abs(balanced.value):.1f} points takes {roughly(more_labels)} more "
             f"answers over {roughly(more_sources)} more contexts."
         )
     return Comparison(
-        n=len(a),
-        sources=len(sources),
+        n=n,
+        sources=sources,
         balanced_accuracy=balanced,
         auroc=auroc,
         p_value=p_value,
@@ -84,6 +80,12 @@ def compare(
         more_sources=more_sources,
         sentence=sentence,
     )
+
+
+def rarer_sources(rows: Sequence[Row]) -> int:
+    """In how many sources the rarer label occurs."""
+    sources = label_sources([r.label for r in rows], [r.source for r in rows])
+    return min(sources.values())
 
 
 def paired(a: Metrics, b: Metrics, rows: Sequence[Row]) -> list[Difference]:
@@ -107,12 +109,13 @@ def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
     labels = np.array([r.label for r in a], dtype=bool)
     if labels.all() or not labels.any():
         return None
-    right = [np.array([float(r.predicted == r.label) for r in side]) for side in (a, b)]
+    right_a = np.array([r.predicted == r.label for r in a], dtype=np.float64)
+    right_b = np.array([r.predicted == r.label for r in b], dtype=np.float64)
     of_label = np.where(labels, labels.sum(), (~labels).sum())
-    parts = (right[0] - right[1]) / (2 * of_label)
-    member = np.unique([r.source for r in a], return_inverse=True)[1]
-    by_member = np.bincount(member, weights=parts)
-    moved = by_member[np.abs(by_member) > 1e-12]
+    parts = (right_a - right_b) / (2 * of_label)
+    source = np.unique([r.source for r in a], return_inverse=True)[1]
+    of_source = np.bincount(source, weights=parts)
+    moved = of_source[np.abs(of_source) > 1e-12]
     if len(moved) < 2:
         return 1.0
 
@@ -133,11 +136,9 @@ def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
 def label_metrics(rows: Sequence[Row]) -> Metrics:
     """Balanced accuracy and AUROC of one judge over all answers, those it left unscored as wrong."""
     y = np.array([r.label for r in rows], dtype=bool)
-    passed = np.array(
-        [(not r.label) if r.predicted is None else r.predicted for r in rows],
-        dtype=bool,
-    )
-    ranks = np.array([_rank(r) for r in rows], dtype=np.float64)
+    unscored = np.array([r.predicted is None for r in rows])
+    passed = np.where(unscored, ~y, [bool(r.predicted) for r in rows])
+    ranks = np.array([_rank(r) for r in rows])
 
     def metrics(w: Floats) -> Sequence[Floats]:
         values = metric_values(w, y, passed, ranks)

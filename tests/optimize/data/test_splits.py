@@ -305,6 +305,15 @@ def test_a_study_begins_by_saying_how_its_labels_are_split():
         read_parts(rows(*range(36)), rows(*range(100, 110, 2)), *limits)
 
 
+def test_each_labelled_answer_of_a_study_counts_once():
+    """Whether it is used or not; an answer of the testset is not counted again as one that tests."""
+    parts = read_parts(rows(*range(36)), None, [9, 9], 9999, 0)
+    assert len(parts.test) == 9
+    assert sorted(int(e.id) for e in parts.labelled) == list(range(36))
+    apart = read_parts(rows(*range(36)), rows(*range(100, 112)), [9, 99], 9999, 0)
+    assert len(apart.labelled) == 36 + 12
+
+
 def test_a_small_sample_holds_both_labels_in_three_groups():
     """Twelve answers over two contexts of one label each cannot be cross-fitted: the limit gives way."""
     part = [
