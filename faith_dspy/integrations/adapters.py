@@ -2,56 +2,114 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
-from faith_dspy.io.inputs import value_of
 from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.lm.addresses import is_provider
 from faith_dspy.load import names_lm, open_judge
 from faith_dspy.report.judgment import decided_by, supported
 from faith_dspy.schema import Judgment, StatementVerdict
 
-_PROVIDERS = {
-    r"bedrock|^(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|openai|deepseek)\.": "bedrock",
-    "azure": "azure",
-    "ollama": "ollama_chat",
-    "litellm": "",
-    "anthropic|^claude": "anthropic",
-    "gemini|genai": "gemini",
-    "mistral": "mistral",
-    r"openai|^(?:gpt|o\d|chatgpt)": "openai",
-}
-"""What a client's class or module has in its name, or a model's bare name begins with, and LiteLLM's provider for it.
-The first that fits counts."""
 
+def judge_of(
+    defaults: dict[str, Any],
+    model: Any = None,
+    *,
+    extraction_prompt: str | None = None,
+    demos: Mapping[str, list[Any]] | None = None,
+    checks_statements: bool = True,
+    **options: Any,
+) -> Judge:
+    """Return the judge behind an adapter.
 
-def judge_of(defaults: dict[str, Any], model: Any = None, **options: Any) -> Judge:
-    """The judge behind an adapter: ``model`` where it is one, else one with the system's ``defaults``.
+    Args:
+        defaults: Options of the adapter's library, for a judge that has none of its own.
+        model: What `open_judge` takes: a judge, its folder or MLflow address, a model's name or a `dspy.LM`; a model's
+            name as other libraries write it (``gpt-4o-mini``, ``openai:gpt-4o-mini``, ``openai:/gpt-4o-mini``); or a
+            model or client of another library, which is asked itself (`client_lm`). None: the embedded model.
+        extraction_prompt: In place of ours where an answer is taken apart. ``system_prompt`` is the verification's.
+        demos: By the names of the program's predictors.
+        checks_statements: Whether the LM's statements may say only what the answer says; of a new judge.
+        options: Those of `JudgeConfig`, which come before the defaults; None stands for none. A judge that has its own
+            takes ``verdict_scores`` alone, as its verdicts and probabilities were fitted without the others.
 
-    ``model``: nothing (the embedded model), a model's name, ``none`` (no LM, and our defaults), the folder or MLflow
-    address of a tuned judge, a `dspy.LM`, or an LM or client of the system's own, whose model, address and key are
-    taken. ``options`` of `JudgeConfig` come first unless they are None. A judge has its own: any other but
-    ``verdict_scores`` is a `ConfigError`, as its verdicts and probabilities were fitted without it.
+    Raises:
+        ConfigError: An option that the judge was not made with, or a model that cannot be asked.
     """
+    prompts = {"extraction_prompt": extraction_prompt, "demos": demos}
     options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(model, str) and (
-        model == NO_LM or not names_lm(_named(model, model))
-    ):
-        model = open_judge(model)
-    if isinstance(model, Judge):
-        return _weighted(model, options)
-    lm, endpoint = _lm_of(model)
-    return open_judge(lm, **endpoint, **defaults | options)
+    source: Any = "local" if model is None else model
+    if isinstance(model, str):
+        source = model_string(model)
+    is_judge = isinstance(source, Judge | Path) or source == NO_LM
+    is_place = isinstance(source, str) and not names_lm(source)
+    if is_judge or is_place:
+        options |= {name: value for name, value in prompts.items() if value}
+        return _weighted(open_judge(source), options)
+    if not isinstance(source, str) and not _is_dspy(source):
+        from faith_dspy.integrations.clients import client_lm
+
+        source = client_lm(source)
+    judge = open_judge(source, **defaults | options)
+    if extraction_prompt or judge.config.system_prompt:
+        _set_extraction_prompt(judge, extraction_prompt or "")
+    if demos:
+        for name, predict in judge.program.prompts.items():
+            predict.demos = demos[name]
+    if not checks_statements:
+        judge.program.checks_statements = False
+    return judge
+
+
+def model_string(name: str) -> str:
+    """Return DSPy's name of a model that another library's users write otherwise; any other name as it is.
+
+    >>> model_string("gpt-4o-mini"), model_string("openai:/gpt-4o-mini"), model_string("judges/champion")
+    ('openai/gpt-4o-mini', 'openai/gpt-4o-mini', 'judges/champion')
+    """
+    provider, colon, model = name.partition(":")
+    if colon and is_provider(provider):
+        return f"{provider}/{model.lstrip('/')}"
+    is_own = name in (NO_LM, "local", "default")
+    if is_own or "/" in name or Path(name).is_dir():
+        return name
+    family, dash, _ = name.partition("-")
+    if dash and is_provider(family):
+        return f"{family}/{name}"
+    litellm = import_module("litellm")
+    with suppress(litellm.BadRequestError):
+        model, provider, *_ = litellm.get_llm_provider(name)
+        return f"{provider}/{model}"
+    return name
+
+
+def _is_dspy(model: Any) -> bool:
+    return any(kind.__module__.startswith("dspy.") for kind in type(model).__mro__)
+
+
+def _set_extraction_prompt(judge: Judge, prompt: str) -> None:
+    """Let the judge take answers apart by a prompt of its own, ours where that is empty."""
+    extract = judge.program.extract
+    if extract is not None:
+        from faith_dspy.program.signatures import build_extraction_signature
+
+        config = judge.config.model_copy(update={"system_prompt": prompt})
+        extract.signature = build_extraction_signature(config)
 
 
 def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
     """The judge, and the one it escalates to, with other weights of verdicts."""
     for name, value in options.items():
         if name != "verdict_scores" and getattr(judge.config, name, None) != value:
+            shown = repr(value)[:60]
             raise ConfigError(
-                f"{judge!r} was made without {name}={value!r}, so its verdicts and probabilities do not hold for it. "
+                f"{judge!r} was made without {name}={shown}, so its verdicts and probabilities do not hold for it. "
                 f"Leave it out, make the judge with it (Judge(…, {name}=…)), or give the LM in place of the judge."
             )
     if not options:
@@ -63,78 +121,18 @@ def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
     )
 
 
-def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
-    """The LM as `Judge` takes it, and its endpoint's address and key."""
-    if model is None or isinstance(model, str):
-        return _named(model or "local", model or ""), {}
-    if any(c.__module__.startswith("dspy.") for c in type(model).__mro__):
-        return model, {}
-    inner = next(
-        (
-            v
-            for n in ("langchain_llm", "llm", "client")
-            if (v := getattr(model, n, None)) is not None
-        ),
-        None,
-    )
-    places = [
-        model,
-        getattr(model, "kwargs", None),
-        inner,
-        getattr(inner, "client", None),
-    ]  # kwargs: instructor's
-
-    def first(*names: str) -> str | None:
-        values = (
-            value_of(place, name)
-            for place in places
-            if place is not None
-            for name in names
-        )
-        shown = (
-            value.get_secret_value() if hasattr(value, "get_secret_value") else value
-            for value in values
-        )
-        return next(
-            (
-                str(value)
-                for value in shown
-                if isinstance(value, str) or type(value).__name__ == "URL"
-            ),
-            None,
-        )
-
-    name = first("deployment_name", "model", "model_name", "model_id")
-    if name is None:
-        raise ConfigError(
-            f"{type(model).__name__} does not tell which model it asks; name it instead, such as 'openai/gpt-4o-mini' "
-            "(address and key by OPENAI_API_BASE and OPENAI_API_KEY), or give a dspy.LM or a Judge."
-        )
-    kinds = " ".join(
-        f" {type(p).__module__}.{type(p).__name__}" for p in places
-    ).lower()
-    return _named(name, kinds), {
-        "api_base": first("base_url", "openai_api_base", "azure_endpoint", "host"),
-        "api_key": first("api_key", "openai_api_key"),
-    }
-
-
-def _named(model: str, told_by: str) -> str:
-    provider = next(
-        (p for words, p in _PROVIDERS.items() if re.search(words, told_by)), ""
-    )
-    return (
-        f"{provider}/{model}"
-        if provider and "/" not in model and not model.startswith("local")
-        else model
-    )
-
-
 def prompt_of(defaults: dict[str, Any]) -> str:
-    """What a judge with these options asks about a statement."""
+    """Return what a judge with these options asks about a statement."""
     from faith_dspy.program.signatures import build_verification_signature
 
     return str(build_verification_signature(JudgeConfig.make(**defaults)).instructions)
+
+
+def extraction_prompt_of(defaults: dict[str, Any]) -> str:
+    """Return what a judge with these options asks where it takes an answer apart."""
+    from faith_dspy.program.signatures import build_extraction_signature
+
+    return str(build_extraction_signature(JudgeConfig.make(**defaults)).instructions)
 
 
 def explain(judgment: Judgment) -> str:

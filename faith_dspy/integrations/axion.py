@@ -110,6 +110,7 @@ class Faithfulness:
             llm,
             strict_mode=strict_mode or None,
             verdict_scores=weights or None,
+            checks_statements=False,
             **options,
         )
 

@@ -6,13 +6,11 @@ assert_test(test_case, [FaithfulnessMetric(load_judge("judges/champion"))])
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from faith_dspy.errors import needs
-from faith_dspy.integrations.adapters import explain, value
+from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.judge import Judge
-from faith_dspy.load import open_judge
 from faith_dspy.schema import Judgment
 
 with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):
@@ -23,7 +21,7 @@ with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):
 class FaithfulnessMetric(BaseMetric):
     """A judge for `LLMTestCase`: ``actual_output`` against ``retrieval_context`` (else ``context``).
 
-    ``judge``: a `Judge`, or what `open_judge` takes: a folder, ``models:/faithfulness@champion``, a model.
+    ``judge``: what `judge_of` takes: a `Judge`, its folder or MLflow address, a model by name, or one of DeepEval's.
 
     The score is the probability of a tuned judge, the score of an untuned one. Without ``threshold`` the judge's own
     counts: an answer passes if the judge calls it faithful.
@@ -34,13 +32,13 @@ class FaithfulnessMetric(BaseMetric):
 
     def __init__(
         self,
-        judge: Judge | str | Path,
+        judge: Any,
         threshold: float | None = None,
         include_reason: bool = True,
         async_mode: bool = True,
     ) -> None:
         # DeepEval copies a metric by passing its attributes of these names to a new one.
-        self.judge = open_judge(judge)
+        self.judge = judge_of({}, judge)
         self.threshold = _threshold_of(self.judge) if threshold is None else threshold
         self.include_reason = include_reason
         self.async_mode = async_mode

@@ -19,18 +19,15 @@ import dspy
 from pydantic import PrivateAttr
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.integrations.adapters import explain, value
+from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.integrations.traces import (
-    ANSWER_KEYS,
-    QUESTION_KEYS,
     Span,
+    named_context,
+    record_of_call,
     record_of_spans,
     records_of,
-    text_of,
 )
-from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
-from faith_dspy.load import open_judge
 from faith_dspy.report.judgment import citation_faults
 from faith_dspy.schema import Judgment
 
@@ -45,8 +42,8 @@ with needs("mlflow", "tune", "A judge as an MLflow scorer"):
 class FaithfulnessScorer(MlflowJudge):
     """`Judge` as a scorer of `mlflow.genai.evaluate`, and an MLflow judge that can be aligned.
 
-    ``judge``: a `Judge`, or what `open_judge` takes: a folder, ``models:/faithfulness@champion``, a model. What it
-    judges of a row or a trace: `record_of`. It gives a list of `Feedback` per answer:
+    ``judge``: what `judge_of` takes: a `Judge`, its folder or MLflow address, a model (``openai:/gpt-4o-mini``). What
+    it judges of a row or a trace: `record_of`. It gives a list of `Feedback` per answer:
 
     - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
       verdict; metadata: the judgment, and its cost. An unscored answer has no value but an error, whose code is the
@@ -70,7 +67,7 @@ class FaithfulnessScorer(MlflowJudge):
 
     def __init__(
         self,
-        judge: Judge | str | Path,
+        judge: Any,
         *,
         name: str = "faithfulness",
         description: str
@@ -78,9 +75,11 @@ class FaithfulnessScorer(MlflowJudge):
         **options: Any,
     ) -> None:
         super().__init__(name=name, description=description, **options)
-        self._judge = open_judge(judge)
+        self._judge = judge_of({}, judge)
         self._place = (
-            f"faith_dspy {judge.lm_name}" if isinstance(judge, Judge) else str(judge)
+            str(judge)
+            if isinstance(judge, str | Path)
+            else f"faith_dspy {self._judge.lm_name}"
         )
         embedded = any(
             lm.endpoint.sha256 for lm in self._judge.prepare()
@@ -223,16 +222,7 @@ def record_of(
     The answer is the output, the question the input. The context is what ``inputs``, ``expected`` or ``outputs`` name
     as such; if none does, what `records` finds in the trace, else what ``inputs["messages"]`` holds.
     """
-    parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
-    named = next(
-        (
-            p[k]
-            for p in parts
-            for k in NAMES["context"]
-            if isinstance(p.get(k), str | list | tuple)
-        ),
-        None,
-    )
+    named = named_context(inputs, expected, outputs)
     messages = inputs.get("messages") if isinstance(inputs, Mapping) else None
     if named is None and trace is not None:
         found = record_of_spans(trace.info.trace_id, partial(_spans, trace))
@@ -242,16 +232,7 @@ def record_of(
         return {
             "error": "the row has no outputs; expected the answer, or a trace that has one"
         }
-    answer = text_of(outputs, ANSWER_KEYS)
-    if named is None and isinstance(messages, list):
-        return {"conversation": [*messages, {"role": "assistant", "content": answer}]}
-    if isinstance(inputs, Mapping):
-        inputs = {k: v for k, v in inputs.items() if k not in NAMES["context"]}
-    return {
-        "question": text_of(inputs, QUESTION_KEYS) if inputs else None,
-        "context": named,
-        "answer": answer,
-    }
+    return record_of_call(inputs, outputs, expected)
 
 
 def record_of_trace(trace: Trace) -> dict[str, Any]:

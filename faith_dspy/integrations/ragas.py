@@ -9,15 +9,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pydantic import BaseModel
-
-from faith_dspy.errors import ConfigError, needs
-from faith_dspy.integrations.adapters import explain, judge_of, prompt_of
+from faith_dspy.errors import needs
+from faith_dspy.integrations.adapters import (
+    explain,
+    extraction_prompt_of,
+    judge_of,
+    prompt_of,
+)
 from faith_dspy.judge import Judge
+from faith_dspy.program.extraction import assign_statements
 from faith_dspy.schema import Judgment, digest
+from faith_dspy.text.sentences import carries_statement, sentences
 
 with needs("ragas", "ragas", "A judge as a RAGAS metric"):
     from ragas.metrics.base import MetricType, MetricWithLLM, SingleTurnMetric
+    from ragas.metrics.collections.faithfulness.util import (
+        NLIStatementInput,
+        NLIStatementOutput,
+        StatementGeneratorInput,
+        StatementGeneratorOutput,
+    )
     from ragas.metrics.result import MetricResult
     from ragas.prompt import PydanticPrompt
 
@@ -26,16 +37,78 @@ KEPT = 10_000
 """Judgments that a metric keeps for ``judgment(sample)``, the latest."""
 
 
-class NLIStatementPrompt(PydanticPrompt[BaseModel, BaseModel]):
-    """What the judge is asked about a statement. Another ``instruction`` takes its place in all requests; the form of
-    the reply stays ours. Reasons are in ``language``. ``examples`` are refused: the judge's demos come from tuning."""
-
-    instruction = prompt_of(DEFAULTS)
-    input_model = output_model = BaseModel
+class _Prompt(PydanticPrompt[Any, Any]):
+    """A prompt of which ``instruction`` and ``examples`` are the user's to set; the form of the reply stays ours."""
 
     def to_string(self, data: Any = None) -> str:
         """The instruction; the texts that are judged follow it."""
         return self.instruction
+
+
+class NLIStatementPrompt(_Prompt):
+    """What the judge is asked about a statement; ``language`` is that of the reasons."""
+
+    instruction = prompt_of(DEFAULTS)
+    input_model, output_model = NLIStatementInput, NLIStatementOutput
+
+
+class StatementGeneratorPrompt(_Prompt):
+    """What the judge is asked where it takes an answer apart."""
+
+    instruction = extraction_prompt_of(DEFAULTS)
+    input_model, output_model = StatementGeneratorInput, StatementGeneratorOutput
+
+
+def _verification_demos(prompt: Any) -> list[dict[str, Any]]:
+    """Return the prompt's examples as demos, one for each statement."""
+    demos = []
+    for demo in _joint_demos(prompt):
+        for text, verdict in zip(
+            demo["statements"].values(), demo["verdicts"], strict=True
+        ):
+            about = {"context": [*demo["context"].values()], "question": ""}
+            demos.append(about | verdict | {"statement": text})
+    return demos
+
+
+def _joint_demos(prompt: Any) -> list[dict[str, Any]]:
+    """Return the prompt's examples as demos of a judge that asks about all statements at once."""
+    demos = []
+    for given, reply in prompt.examples:
+        verdicts = [
+            {
+                "statement": number,
+                "verdict": "Yes" if statement.verdict else "No",
+                "reason": statement.reason,
+            }
+            for number, statement in enumerate(reply.statements, 1)
+        ]
+        texts = {n: s.statement for n, s in enumerate(reply.statements, 1)}
+        demo = {"context": {0: given.context}, "question": "", "statements": texts}
+        demos.append(demo | {"verdicts": verdicts})
+    return demos
+
+
+def _extraction_demos(prompt: Any) -> list[dict[str, Any]]:
+    """Return the prompt's examples as demos, each statement after the number of the sentence that it is from."""
+    demos = []
+    for given, reply in prompt.examples:
+        parts = [
+            part for part in sentences(given.answer) if carries_statement(part.text)
+        ]
+        numbers = {part.index: number for number, part in enumerate(parts, 1)}
+        statements, _ = assign_statements(
+            reply.statements, parts, given.question, check=False
+        )
+        demo = {
+            "question": given.question,
+            "sentences": [part.text for part in parts],
+            "statements": [
+                f"{numbers[s.sentence_index]}. {s.text}" for s in statements
+            ],
+        }
+        demos.append(demo)
+    return demos
 
 
 class Faithfulness(MetricWithLLM, SingleTurnMetric):
@@ -62,31 +135,31 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         super().__init__(_required_columns={MetricType.SINGLE_TURN: columns}, name=name)
         self.llm, self.options = llm, options
         self.nli_statements_prompt = NLIStatementPrompt(language=language)
+        self.statement_generator_prompt = StatementGeneratorPrompt()
         self._made: tuple[Any, Judge] | None = None
         self._judgments: dict[str, Judgment] = {}
 
     @property
     def judge(self) -> Judge:
-        """Made anew when the LM or the prompt has changed."""
-        prompt = self.nli_statements_prompt
-        if prompt.examples:
-            raise ConfigError(
-                "the prompt's examples are not used: give labels to `faith-dspy tune`, which makes demos"
-            )
-        wanted = self.llm, prompt.instruction, prompt.language
+        """Made anew when the LM or a prompt has changed."""
+        verify, extract = self.nli_statements_prompt, self.statement_generator_prompt
+        asks: dict[str, Any] = {}
+        if verify.instruction != NLIStatementPrompt.instruction:
+            asks["system_prompt"] = verify.instruction
+        if extract.instruction != StatementGeneratorPrompt.instruction:
+            asks["extraction_prompt"] = extract.instruction
+        if verify.language != "english":
+            asks["criteria"] = f"Give reasons in {verify.language.capitalize()}."
+        if verify.examples or extract.examples:
+            asks["demos"] = {
+                "verify.predict": _verification_demos(verify),
+                "joint": _joint_demos(verify),
+                "extract": _extraction_demos(extract),
+            }
+        wanted = self.llm, asks
         if self._made is None or self._made[0] != wanted:
-            own = (
-                None
-                if prompt.instruction == NLIStatementPrompt.instruction
-                else prompt.instruction
-            )
-            reasons = (
-                None
-                if prompt.language == "english"
-                else f"Give reasons in {prompt.language.capitalize()}."
-            )
-            asks = {"system_prompt": own, "criteria": reasons, **self.options}
-            self._made = wanted, judge_of(DEFAULTS, self.llm, **asks)
+            judge = judge_of(DEFAULTS, self.llm, **asks | self.options)
+            self._made = wanted, judge
         return self._made[1]
 
     def init(self, run_config: Any) -> None:

@@ -6,12 +6,8 @@ Experiment(cases=cases, evaluators=[FaithfulnessEvaluator()]).run_evaluations(ta
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
-
-import dspy
-from dspy.lm15 import Message, Request, Response, Usage
 
 from faith_dspy.errors import ConfigError, needs
 from faith_dspy.integrations.adapters import explain, judge_of, value
@@ -26,8 +22,6 @@ with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
     from strands_evals.extractors import TraceExtractor
     from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput
     from strands_evals.types.trace import EvaluationLevel, Session
-with needs("strands", "strands", "A judge as a Strands evaluator"):
-    from strands.models.model import Model
 
 DEFAULTS = {
     "granularity": "answer",
@@ -40,7 +34,7 @@ DEFAULTS = {
 class FaithfulnessEvaluator(Evaluator):
     """The last turn of a case, judged against everything before it, tool results included.
 
-    ``model`` and ``options``: what `judge_of` takes; a `Model` of Strands or one's own is asked itself.
+    ``model`` and ``options``: what `judge_of` takes, a `Model` of Strands or one's own among it.
     ``system_prompt`` replaces the judge's own. There is one ``version``.
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
@@ -70,15 +64,8 @@ class FaithfulnessEvaluator(Evaluator):
                 f"there is no version {version!r} of the prompt here; give a system_prompt of your own"
             )
         super().__init__(name=name)
-        lm = model
-        if isinstance(
-            model, Model
-        ):  # DSPy's cache would not tell models of one name apart
-            lm = dspy.LM(
-                f"strands/{type(model).__name__}", engine=_Engine(model), cache=False
-            )
         # Strands writes public attributes into files, and makes an evaluator of them again.
-        self._judge = judge_of(DEFAULTS, lm, system_prompt=system_prompt, **options)
+        self._judge = judge_of(DEFAULTS, model, system_prompt=system_prompt, **options)
         self.model, self.system_prompt, self.version, self.threshold = (
             model,
             system_prompt,
@@ -141,36 +128,6 @@ def _input(case: Any) -> AnswerInput:
     return AnswerInput.of(
         {**context, **{k: v if v is None else str(v) for k, v in texts.items()}}
     )
-
-
-class _Engine:
-    """Lets DSPy ask a Strands model, which keeps its own settings and tells no token probabilities."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    def complete(self, request: Request) -> Response:
-        """What the model streams."""
-        return Response(
-            None,
-            request.model,
-            Message.assistant(asyncio.run(self._said(request))),
-            "stop",
-            Usage(),
-        )
-
-    async def _said(self, request: Request) -> str:
-        messages: Any = [
-            {"role": m.role, "content": [{"text": m.text or ""}]}
-            for m in request.messages
-        ]
-        events = [
-            e async for e in self.model.stream(messages, system_prompt=request.system)
-        ]
-        return "".join(
-            e.get("contentBlockDelta", {}).get("delta", {}).get("text", "")
-            for e in events
-        )
 
 
 def records(session: Session) -> list[dict[str, Any]]:

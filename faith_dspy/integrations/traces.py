@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from faith_dspy.errors import InputError, short_message
 from faith_dspy.io.conversation import as_text, from_conversation
-from faith_dspy.io.inputs import document_of
+from faith_dspy.io.inputs import NAMES, document_of
 
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
@@ -165,6 +165,33 @@ def _record(spans: Sequence[Span]) -> dict[str, Any]:
         question = text_of(root.input, QUESTION_KEYS) or asked
     chunks = [{"text": text, "source": source} for text, source in found.items()]
     return {"question": question, "context": chunks + before, "answer": answer}
+
+
+def named_context(*parts: Any) -> Any:
+    """Return the context that one of the parts has under a usual name; None where none has."""
+    for part in parts:
+        for name in NAMES["context"] if isinstance(part, Mapping) else ():
+            if isinstance(part.get(name), str | list | tuple):
+                return part[name]
+    return None
+
+
+def record_of_call(inputs: Any, outputs: Any, *beside: Any) -> dict[str, Any]:
+    """Return a record for a judge from what a program was given and gave.
+
+    The answer is the output, the question the input; the context is what the input, what stands ``beside`` it, or the
+    output names as such, else the messages of the input.
+    """
+    context = named_context(inputs, *beside, outputs)
+    answer = text_of(outputs, ANSWER_KEYS)
+    if isinstance(inputs, Mapping):
+        messages = inputs.get("messages")
+        if context is None and isinstance(messages, list):
+            reply = {"role": "assistant", "content": answer}
+            return {"conversation": [*messages, reply]}
+        inputs = {k: v for k, v in inputs.items() if k not in NAMES["context"]}
+    question = text_of(inputs, QUESTION_KEYS) if inputs else None
+    return {"question": question, "context": context, "answer": answer}
 
 
 def _reply_text(replies: Sequence[Mapping[str, Any]]) -> str:

@@ -80,7 +80,11 @@ def _texts(value: Any, number: int | None) -> Iterator[tuple[int | None, str]]:
 
 
 def assign_statements(
-    lines: Sequence[str], carrying: Sequence[Sentence], question: str = ""
+    lines: Sequence[str],
+    carrying: Sequence[Sentence],
+    question: str = "",
+    *,
+    check: bool = True,
 ) -> Extracted:
     """Return the statements in an LM's reply; one without a number belongs to the sentence that has most of its words.
 
@@ -96,6 +100,7 @@ def assign_statements(
         lines: The reply; its numbers count ``carrying`` from 1.
         carrying: The answer's sentences that can carry statements.
         question: The question that the answer answers.
+        check: If False, statements stand as the LM wrote them, whatever they add or leave out.
     """
     whole = " ".join([question, *(sentence.text for sentence in carrying)])
     indexed = IndexedContext([Chunk(id=0, text=whole)])
@@ -117,8 +122,10 @@ def assign_statements(
             if not _NUMBER_OR_NAME.search(sentence.text):
                 continue
             texts = []
-        candidates = {text: Comparison(text, indexed) for text in texts}
-        usable = _usable_statements(candidates, compared[number - 1], allowed)
+        usable = [text for text in texts if text not in nones]
+        if check:
+            candidates = {text: Comparison(text, indexed) for text in texts}
+            usable = _usable_statements(candidates, compared[number - 1], allowed)
         if not usable:
             stand_ins += sentence.text not in texts
             usable = [sentence.text]

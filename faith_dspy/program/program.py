@@ -56,6 +56,8 @@ class FaithfulnessProgram(dspy.Module):
         self.config = config
         self.window: int | None = None
         """Bytes of context that fit one call; None: as the LM says. A longer context is read window by window."""
+        self.checks_statements = True
+        """Whether statements may say only what the answer says; if not, they are judged as the LM wrote them."""
         self.verify = Verifier(config)
         self.joint: dspy.Predict | None = None
         self.extract: dspy.Predict | None = None
@@ -168,7 +170,9 @@ class FaithfulnessProgram(dspy.Module):
                 "extraction failed (%s); judging sentences as written",
                 short_message(exc, dspy.settings.lm),
             )
-        return assign_statements(lines, carrying, question)
+        return assign_statements(
+            lines, carrying, question, check=self.checks_statements
+        )
 
     def _verify(
         self, statements: Sequence[Statement], question: str, chunks: Sequence[Chunk]

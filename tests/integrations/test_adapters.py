@@ -14,7 +14,10 @@ from faith_dspy.integrations.continuous_eval import LLMFactory
             "us.anthropic.claude-sonnet-4-20250514-v1:0",
             "bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0",
         ),
+        ("mistral-large-latest", "mistral/mistral-large-latest"),
         ("ollama_chat/llama3", "ollama_chat/llama3"),
+        ("openai:gpt-4o-mini", "openai/gpt-4o-mini"),  # Pydantic AI, promptfoo
+        ("openai:/gpt-4o-mini", "openai/gpt-4o-mini"),  # MLflow
         (None, "local"),
         ("none", "none"),
     ],

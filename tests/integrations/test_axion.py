@@ -65,6 +65,21 @@ def test_basic_usage(execute):
     }
 
 
+def test_claims_of_one_sentence(chat_server, dspy_lm):
+    """Two claims that the LM takes from one sentence stay two, each with its verdict, even where one adds a fact."""
+    water, night = "The tablet is taken with water.", "It is taken at night."
+    server = chat_server(
+        says=lambda asked: {water: "fully\nWhy: So.", night: "nothing\nWhy: No."}.get(
+            server.statement(asked), f"1. {water}\n1. {night}"
+        )
+    )
+    item = {"actual_output": "The tablet is taken.", "retrieved_content": TABLET}
+    (result,) = asyncio.run(Faithfulness(llm=dspy_lm(server)).run([item]))
+    claims = [(c.claim_text, c.verdict) for c in result.signals.judged_claims]
+    assert claims == [(water, "Fully Supported"), (night, "No Evidence")]
+    assert (result.score, result.signals.total_claims) == (0.5, 2)
+
+
 @pytest.mark.parametrize(
     ("second", "options", "score"),
     [

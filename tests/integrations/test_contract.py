@@ -22,7 +22,6 @@ pytest.importorskip("ragas")
 pytest.importorskip("strands_evals")
 pytest.importorskip("deepeval")
 
-import instructor
 import openai
 from deepeval.test_case import LLMTestCase
 from ragas import EvaluationDataset, evaluate
@@ -338,37 +337,6 @@ def test_what_may_be_changed_of_a_tuned_judge(cascade):
         ({}, False),
     ):
         assert _axion(judge, **options)(**given)[:2] == (0.0, passes)
-
-
-class Mute:
-    """A client that does not tell which model it asks."""
-
-
-def test_clients():
-    """A client's model, address and key are taken; one that does not tell its model is refused, with the way to name
-    it: no other model judges in its place."""
-    at = {"base_url": "http://127.0.0.1:9/v1", "api_key": "k"}
-    client = openai.OpenAI(**at)
-    named = instructor.Instructor(
-        client=client, create=client.chat.completions.create, model="tiny"
-    )
-    for told in (named, llm_factory("tiny", client=openai.AsyncOpenAI(**at))):
-        judge = judge_of({}, told)
-        assert (judge.lm_name, judge.lm.kwargs["api_base"]) == (
-            "openai/tiny",
-            "http://127.0.0.1:9/v1",
-        )
-    for mute in (
-        Mute(),
-        client,
-        instructor.from_openai(client),
-        instructor.from_openai(client, model="tiny"),
-    ):
-        with pytest.raises(
-            ConfigError,
-            match=f"{type(mute).__name__} does not tell which model it asks; name it",
-        ):
-            judge_of({}, mute)
 
 
 def test_adapters_keep_no_judges(judge_at, monkeypatch):

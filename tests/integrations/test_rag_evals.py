@@ -138,7 +138,7 @@ def test_response_model_of_ones_own(client, judge_at):
 
 
 def test_prompt_of_ones_own(client, server):
-    """It takes the place of ours in every request; of ours the form of the reply is left. Ours can be read."""
+    """It takes the place of ours where a statement is verified, and extraction is left alone. Ours can be read."""
     given = {
         "question": "Which colour?",
         "answer": BLUE,
@@ -156,9 +156,8 @@ def test_prompt_of_ones_own(client, server):
     own = base.ContextEvaluation(prompt="You check data sheets of kettles.")
     assert own.prompt == "You check data sheets of kettles."
     assert own.grade(**given).score == 1.0
-    assert len(server.requests) == 4
-    for asked in server.requests[2:]:
-        assert asked["messages"][0]["content"] == own.prompt
-        assert "fully supported" not in str(asked["messages"])
+    (asked,) = server.requests[2:]  # extraction is what it was: the cache has it
+    assert asked["messages"][0]["content"] == own.prompt
+    assert "fully supported" not in str(asked["messages"])
     with pytest.raises(ConfigError, match="the prompt is no template"):
         base.ContextEvaluation(prompt="Is it in {{ context }}?")

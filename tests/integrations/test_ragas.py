@@ -1,11 +1,14 @@
 import asyncio
+import json
 
 import pytest
 
 pytest.importorskip("ragas")
 
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
+from ragas.metrics import Faithfulness as TheirFaithfulness
 
+from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
 from tests.support.cases import CONTEXT, ICELAND, LANDED, WALKED
@@ -92,29 +95,66 @@ def test_defaults(llm):
 
 
 def test_prompts(llm, server, tmp_path):
-    """The prompt can be read, changed where it stands, replaced, saved; its words are those of every request."""
+    """Both prompts can be read, changed where they stand, replaced and saved; each is asked in its own requests."""
     metric = Faithfulness(llm=llm)
-    (prompt,) = metric.get_prompts().values()
-    assert prompt.name == "n_l_i_statement_prompt"
-    assert prompt.to_string() == prompt.instruction
-    top, _, ask = prompt.instruction.rpartition("\n\n")
+    generator, verifier = (
+        metric.get_prompts()[name]
+        for name in ("statement_generator_prompt", "n_l_i_statement_prompt")
+    )
+    for prompt in (generator, verifier):
+        assert prompt.to_string() == prompt.instruction
     metric.score(**ROW)
-    assert server.requests[-1]["messages"][0]["content"] == top
-    assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
+    for prompt, asked in zip((generator, verifier), server.requests[:2], strict=True):
+        top, _, ask = prompt.instruction.rpartition("\n\n")
+        assert asked["messages"][0]["content"] == top
+        assert f"\n{ask}" in asked["messages"][-1]["content"]
     server.requests.clear()
-    prompt.instruction = "You check lives of scientists."
-    metric.score(**ROW)
-    other = NLIStatementPrompt(language="german")
-    other.instruction = "Du prüfst Lebensläufe."
-    metric.set_prompts(n_l_i_statement_prompt=other)
+    verifier.instruction = "You check lives of scientists."
+    generator.instruction = "You divide lives of scientists."
     metric.score(**ROW)
     tops = [asked["messages"][0]["content"] for asked in server.requests]
-    german = "Du prüfst Lebensläufe.\nGive reasons in German."
-    assert tops == ["You check lives of scientists."] * 3 + [german] * 3
+    assert tops == [generator.instruction] + [verifier.instruction] * 2
+    server.requests.clear()
+    german = NLIStatementPrompt(language="german")
+    german.instruction = "Du prüfst Lebensläufe."
+    metric.set_prompts(n_l_i_statement_prompt=german)
+    metric.score(**ROW)
+    top = server.requests[-1]["messages"][0]["content"]
+    assert top == "Du prüfst Lebensläufe.\nGive reasons in German."
     metric.save_prompts(str(tmp_path))
-    assert [f.name for f in tmp_path.iterdir()] == [
-        "faithfulness_n_l_i_statement_prompt_german.json"
-    ]
-    other.examples = [(None, None)]
-    with pytest.raises(ConfigError, match="examples are not used"):
+    assert {f.name for f in tmp_path.iterdir()} == {
+        "faithfulness_n_l_i_statement_prompt_german.json",
+        "faithfulness_statement_generator_prompt_english.json",
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"verification": "joint"}], ids=str)
+def test_examples(llm, server, options):
+    """Examples of both prompts, here RAGAS' own, are demos before what is asked; a tuned judge refuses them."""
+    metric, theirs = Faithfulness(llm=llm, **options), TheirFaithfulness()
+    metric.set_prompts(**theirs.get_prompts())
+    assert metric.score(**ROW).value == 0.5
+    extraction, verification, *_ = (asked["messages"] for asked in server.requests)
+    assert extraction[0]["content"].startswith("Given a question and an answer")
+    assert extraction[2] == {
+        "role": "assistant",
+        "content": "1. Albert Einstein was a German-born theoretical physicist.\n"
+        "1. Albert Einstein is recognized as one of the greatest and most influential physicists of all time.\n"
+        "2. Albert Einstein was best known for developing the theory of relativity.\n"
+        "2. Albert Einstein also made important contributions to the development of the theory of quantum mechanics.",
+    }
+    replies = [one["content"] for one in verification if one["role"] == "assistant"]
+    if options:
+        verdicts = [json.loads(reply)["verdicts"] for reply in replies]
+        assert [len(entries) for entries in verdicts] == [4, 1]
+        assert verdicts[1][0]["reason"] == "The context and statement are unrelated"
+    else:
+        labels = [reply.partition("\nWhy: ")[0] for reply in replies]
+        assert labels == ["No", "No", "Yes", "No", "No"]
+    metric.llm = Judge("openai/tiny")
+    with pytest.raises(ConfigError, match="was made without system_prompt="):
+        metric.score(**ROW)
+    metric = Faithfulness(metric.llm)
+    metric.nli_statements_prompt.examples = theirs.nli_statements_prompt.examples
+    with pytest.raises(ConfigError, match="was made without demos="):
         metric.score(**ROW)

@@ -12,12 +12,12 @@ SPLIT = [
 WHOLE = list(enumerate(PAIR))
 
 
-def extracted(lines, *texts, question=""):
+def extracted(lines, *texts, question="", **options):
     """(sentence, statement) of each statement in a reply about these sentences; and how many stand in as written."""
     parts = [
         Sentence(index=i, start=0, end=len(t), text=t) for i, t in enumerate(texts)
     ]
-    found = assign_statements(lines, parts, question)
+    found = assign_statements(lines, parts, question, **options)
     return [(s.sentence_index, s.text) for s in found.statements], found.stand_ins
 
 
@@ -165,3 +165,13 @@ def test_only_none_takes_a_sentence_out():
         "It is blue.",
     )
     assert found == [(1, "Anna Berg owns it."), (2, "It is blue.")]
+
+
+def test_statements_as_the_lm_wrote_them():
+    """Without the check nothing is compared with the answer; a sentence without statements still stands for itself."""
+    lines = ["1. The kettle is blue.", "1. The kettle was made in Kiel.", "none"]
+    assert extracted(lines, *PAIR)[0] == WHOLE
+    assert extracted(lines, *PAIR, check=False) == (
+        [(0, "The kettle is blue."), (0, "The kettle was made in Kiel."), WHOLE[1]],
+        1,
+    )

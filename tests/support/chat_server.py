@@ -57,6 +57,7 @@ class ChatServer:
         self.requests = []
         self.preflights = []
         self.authorization = []
+        self.keys = []
         owner = self
 
         class Handler(JsonHandler):
@@ -66,6 +67,8 @@ class ChatServer:
                     asked["max_tokens"] = asked.pop("max_completion_tokens")
                     asked["newer_name"] = True
                 owner.authorization.append(self.headers["Authorization"])
+                azure_key = self.headers["api-key"]
+                owner.keys.append(azure_key or self.headers["Authorization"])
                 if asked["messages"][-1]["content"] == "Say yes.":  # a preflight
                     owner.preflights.append(asked)
                     said = "Yes"

@@ -1,0 +1,67 @@
+"""A judge as a Python assertion of promptfoo. In a file ``faithful.py`` beside promptfoo's own:
+
+from faith_dspy.integrations.promptfoo import get_assert
+
+and in ``promptfooconfig.yaml``, with options of `JudgeConfig` beside the judge if you like:
+
+assert:
+  - type: python
+    value: file://faithful.py
+    config: {judge: judges/champion}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from faith_dspy.integrations.adapters import explain, judge_of, line_of, value
+from faith_dspy.integrations.traces import record_of_call
+from faith_dspy.judge import Judge
+from faith_dspy.schema import StatementVerdict
+
+
+def get_assert(output: Any, context: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge an output against the context that the test's variables, or the provider's metadata, name as such.
+
+    Args:
+        output: The answer: a text, or an object that holds one.
+        context: What promptfoo hands over: the test's ``vars``, the provider's ``metadata``, and the assertion's
+            ``config``: ``judge``, as `judge_of` takes it, and options of `JudgeConfig`.
+
+    Returns:
+        promptfoo's ``GradingResult``, with a component for each statement. An answer that cannot be scored does not
+        pass, and its reason begins with ``unscored``; ``faithfulness`` is then in no mean, and ``scored`` is 0.
+    """
+    config = json.dumps(context.get("config") or {}, sort_keys=True)
+    record = record_of_call(context.get("vars"), output, context.get("metadata"))
+    (judgment,) = _judge(config).batch([record], 1)
+    score = value(judgment)
+    scores = {"scored": float(score is not None)}
+    if score is not None:
+        scores["faithfulness"] = score
+    return {
+        "pass": bool(judgment.faithful),
+        "score": score or 0.0,
+        "reason": explain(judgment),
+        "namedScores": scores,
+        "componentResults": [_component(one) for one in judgment.statements],
+    }
+
+
+def _component(statement: StatementVerdict) -> dict[str, Any]:
+    is_supported = bool(statement.is_supported)
+    return {
+        "pass": is_supported,
+        "score": float(is_supported),
+        "reason": line_of(statement),
+    }
+
+
+@cache
+def _judge(config: str) -> Judge:
+    """Return the judge of an assertion's configuration, made once in a process."""
+    options = json.loads(config)
+    return judge_of({}, options.pop("judge", None), **options)

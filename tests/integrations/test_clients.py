@@ -1,0 +1,197 @@
+"""A recorder on loopback: which key each adapter sends where, when it is given a client of the user's own."""
+
+import json
+
+import pytest
+
+pytest.importorskip("ragas")
+pytest.importorskip("strands_evals")
+pytest.importorskip("deepeval")
+pytest.importorskip("pydantic_ai")
+
+import instructor
+import openai
+from deepeval.models import DeepEvalBaseLLM
+from deepeval.models import OpenAIModel as DeepEvalModel
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from ragas.llms import LangchainLLMWrapper, llm_factory
+from strands.models.openai import OpenAIModel as StrandsModel
+from test_contract import ADAPTERS, GIVEN
+
+from faith_dspy.errors import ConfigError, LMUnavailableError
+from faith_dspy.integrations.adapters import judge_of
+from faith_dspy.lm.make import make_lm
+
+pytestmark = pytest.mark.all
+OWN_KEY, FOREIGN_KEY = "key-of-the-client", "key-of-the-environment"
+
+
+def _azure(kind, base):
+    return kind(
+        azure_endpoint=base.removesuffix("/v1"),
+        azure_deployment="tiny",
+        api_version="2024-06-01",
+        api_key=OWN_KEY,
+    )
+
+
+CLIENTS = {
+    "dspy.LM": lambda at: make_lm(
+        "openai/tiny", api_base=at["base_url"], api_key=OWN_KEY
+    ),
+    "instructor": lambda at: instructor.from_openai(openai.OpenAI(**at), model="tiny"),
+    "instructor, async": lambda at: instructor.from_openai(
+        openai.AsyncOpenAI(**at), model="tiny"
+    ),
+    "instructor, Azure": lambda at: instructor.from_openai(
+        _azure(openai.AzureOpenAI, at["base_url"]), model="tiny"
+    ),
+    "RAGAS llm_factory": lambda at: llm_factory("tiny", client=openai.OpenAI(**at)),
+    "RAGAS llm_factory, async": lambda at: llm_factory(
+        "tiny", client=openai.AsyncOpenAI(**at)
+    ),
+    "LangChain": lambda at: ChatOpenAI(model="tiny", **at),
+    "LangChain in RAGAS' wrapper": lambda at: LangchainLLMWrapper(
+        ChatOpenAI(model="tiny", **at)
+    ),
+    "LangChain, Azure": lambda at: _azure(AzureChatOpenAI, at["base_url"]),
+    "Strands": lambda at: StrandsModel(client_args=at, model_id="tiny"),
+    "DeepEval": lambda at: DeepEvalModel(model="tiny", **at),
+    "Pydantic AI": lambda at: OpenAIChatModel("tiny", provider=OpenAIProvider(**at)),
+}
+
+
+def _stream(text):
+    """A completion as OpenAI's API streams it."""
+    choices = [{"delta": {"content": text}}, {"delta": {}, "finish_reason": "stop"}]
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
+    yield b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    for choice in choices:
+        chunk = {**head, "choices": [{"index": 0, "finish_reason": None, **choice}]}
+        yield f"data: {json.dumps(chunk)}\n\n".encode()
+    yield b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+def recorders(chat_server, monkeypatch):
+    """Endpoints that note the keys they are sent: the client's, and the one that the environment names."""
+
+    def say(asked):
+        prompt = str(asked["messages"][-1]["content"])
+        labels = {"completely": "completely", "contradicts": "fully", "": "Yes"}
+        label = next(labels[word] for word in labels if word in prompt)
+        text = f"{label}\nWhy: So it is."
+        if "Sentences:" in prompt:
+            text = "1. It is blue."
+        return {"body": _stream(text)} if asked.get("stream") else text
+
+    own, foreign = (chat_server(says=say, models=[]) for _ in range(2))
+    monkeypatch.setenv("OPENAI_API_KEY", FOREIGN_KEY)
+    monkeypatch.setenv("OPENAI_API_BASE", foreign.base)
+    monkeypatch.setenv("OPENAI_BASE_URL", foreign.base)
+    return own, foreign
+
+
+THEIRS = {
+    "RAGAS": ["RAGAS llm_factory", "RAGAS llm_factory, async", "LangChain", "LangChain in RAGAS' wrapper",
+              "LangChain, Azure"],
+    "rag_evals": ["instructor", "instructor, async", "instructor, Azure"],
+    "Strands": ["Strands"],
+    "DeepEval": ["DeepEval"],
+}  # fmt: skip
+"""The clients of each adapter's own library. Every adapter takes one of another, a `dspy.LM` and a name, too."""
+ROWS = [
+    (adapter, client)
+    for adapter in ADAPTERS
+    for client in [*THEIRS.get(adapter, ["Pydantic AI"]), "dspy.LM", "openai/tiny"]
+]
+
+
+@pytest.mark.parametrize(("adapter", "client"), ROWS)
+def test_which_key_goes_where(recorders, record_property, adapter, client):
+    """A client's key goes to its own address, and nothing anywhere else; a name takes both from the environment."""
+    own, foreign = recorders
+    model = client
+    if client in CLIENTS:
+        model = CLIENTS[client]({"base_url": own.base, "api_key": OWN_KEY})
+    score, _, words = ADAPTERS[adapter](model)(**GIVEN, answer="It is blue.")
+    assert score == 1.0, words
+    keys = {}
+    for name, server in {"own": own, "foreign": foreign}.items():
+        sent = {str(key).removeprefix("Bearer ") for key in server.keys}
+        record_property(name, f"{len(server.keys)} calls, {sorted(sent)}")
+        keys[name] = sent
+    if client in CLIENTS:
+        assert keys == {"own": {OWN_KEY}, "foreign": set()}
+    else:
+        assert keys == {"own": set(), "foreign": {FOREIGN_KEY}}
+
+
+class Plain:
+    """No client at all."""
+
+
+@pytest.mark.parametrize(
+    "client", [Plain(), openai.OpenAI(api_key="k")], ids=["object", "bare client"]
+)
+def test_what_cannot_be_asked_is_refused(client):
+    """At once, with what would do in its place."""
+    with pytest.raises(ConfigError, match=r"from_openai\(client, model=.*dspy\.LM\("):
+        judge_of({}, client)
+
+
+@pytest.mark.parametrize("kind", [openai.OpenAI, openai.AsyncOpenAI])
+def test_a_client_without_a_model_is_refused(recorders, kind):
+    """instructor keeps its model to itself: the first call tells, before anything is sent."""
+    own, foreign = recorders
+    client = kind(base_url=own.base, api_key=OWN_KEY)
+    judge = judge_of({}, instructor.from_openai(client))
+    with pytest.raises(LMUnavailableError, match="names no model"):
+        judge.preflight()
+    assert own.keys == foreign.keys == []
+
+
+def test_a_refused_key_ends_the_work(recorders):
+    """A key that the endpoint refuses is said as such, as for any LM."""
+    own, _ = recorders
+    own.says = {"status": 401, "text": "no such key"}
+    judge = judge_of({}, ChatOpenAI(model="tiny", base_url=own.base, api_key=OWN_KEY))
+    with pytest.raises(LMUnavailableError, match="Check its key"):
+        judge.batch([{**GIVEN, "answer": "It is blue."}])
+
+
+class Written(DeepEvalBaseLLM):
+    """A model that a user of DeepEval wrote."""
+
+    def load_model(self):
+        """Nothing to load."""
+
+    def generate(self, prompt):
+        """Yes to everything."""
+        return "Yes"
+
+    async def a_generate(self, prompt):
+        """As `generate`."""
+        return self.generate(prompt)
+
+    def get_model_name(self):
+        """Its name."""
+        return "written"
+
+
+def test_a_model_of_ones_own():
+    """What a user wrote for DeepEval is asked, too; its judge has the class's name."""
+    judge = judge_of({}, Written())
+    assert judge(**GIVEN, answer="It is blue.").score == 1.0
+    assert judge.lm_name.endswith("/Written")
+
+
+def test_tokens_are_counted(recorders):
+    """As far as a client tells them."""
+    own, _ = recorders
+    for name in ("instructor", "RAGAS llm_factory", "LangChain", "Pydantic AI"):
+        client = CLIENTS[name]({"base_url": own.base, "api_key": OWN_KEY})
+        usage = judge_of({}, client)(**GIVEN, answer="It is blue.").usage
+        assert (usage.calls, usage.prompt_tokens, usage.output_tokens) == (1, 100, 5)
