@@ -96,7 +96,9 @@ def _extraction_demos(prompt: Any) -> list[dict[str, Any]]:
         parts = [
             part for part in sentences(given.answer) if carries_statement(part.text)
         ]
-        numbers = {part.index: number for number, part in enumerate(parts, 1)}
+        numbers: dict[int | None, int] = {}
+        for number, part in enumerate(parts, 1):
+            numbers[part.index] = number
         statements, _ = assign_statements(
             reply.statements, parts, given.question, check=False
         )
