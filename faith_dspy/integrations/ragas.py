@@ -42,7 +42,7 @@ class _Prompt(PydanticPrompt[Any, Any]):
 
     def to_string(self, data: Any = None) -> str:
         """The instruction; the texts that are judged follow it."""
-        return self.instruction
+        return str(self.instruction)
 
 
 class NLIStatementPrompt(_Prompt):

@@ -18,11 +18,11 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from ragas.llms import LangchainLLMWrapper, llm_factory
 from strands.models.openai import OpenAIModel as StrandsModel
-from test_contract import ADAPTERS, GIVEN
 
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.lm.make import make_lm
+from tests.integrations.test_contract import ADAPTERS, GIVEN
 
 pytestmark = pytest.mark.all
 OWN_KEY, FOREIGN_KEY = "key-of-the-client", "key-of-the-environment"
