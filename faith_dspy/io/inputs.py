@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -136,6 +138,9 @@ def _problem_of(record: Any, fields: Mapping[str, Any]) -> str:
 
 def _turn(conversation: Any) -> tuple[Any, Any, Any]:
     """Return question, context and answer of a conversation, or of a record that has an answer by itself."""
+    if isinstance(conversation, str):
+        with suppress(ValueError):  # the conversation says what it expected
+            conversation = json.loads(conversation)
     fields = fields_of(conversation) if isinstance(conversation, Mapping) else {}
     if "answer" not in fields:
         return from_conversation(conversation)
@@ -285,6 +290,8 @@ def _spelling(name: object) -> str:
 
 def missing(row: Mapping[str, Any], field: str, names: Names = COLUMNS) -> str:
     """Say that a row lacks a field: the columns it has, the likeliest misspelling, and the names it may have."""
+    if row.keys() >= {"role", "content"}:
+        return 'it is one message: put a whole conversation in a record, as {"messages": […]}'
     present = []
     for name, value in row.items():
         if name:

@@ -266,13 +266,16 @@ def read_labels(
         summary = "" if doubt else label.summary(labels)
         if doubt and (require_label or values or columns or unreadable is not None):
             raise LabelsError(f"{name}: {doubt}.")
-    read = {*NAMES, *LABELS, *_READ, *_TAGS, label.name if label else ""}
+    read = {*NAMES, *LABELS, *_READ, *_TAGS, *columns.values()}
+    read.add(label.name if label else "")
     log_columns(rows[:FIRST], name, {**COLUMNS, **_BESIDE}, read, summary)
     examples = _examples(records, name, label, not require_label, unreadable)
     if require_label:
         examples = [example for example in examples if example.label is not None]
     if not examples:
         why = f": {missing(rows[0], 'faithful', LABELS)}" if rows else ""
+        if label and rows:
+            why = f": {label.doubt(at(row, label.name) for row in rows)}"
         raise LabelsError(
             f"{name}: {counted(len(records), 'row')}, none with a usable label{why}. {_FORMAT}"
         )
@@ -488,7 +491,7 @@ def _label(
         return {"faithful": faithful}
     if lenient and label.name != "faithful":
         return {}
-    if label.yes is None:
+    if label.yes is None or label_word(value) in _YES_OR_NO:  # a 1 beside a 2
         raise InputError(str(label.doubt([value])))
     raise InputError(
         f"{label.name} is {value!r}, expected true or false, 1 or 0, yes or no, PASS or FAIL, or a verdict; "

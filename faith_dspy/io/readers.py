@@ -199,7 +199,8 @@ def _key(text: bytes) -> str:
 
 
 def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
-    """Return the list in a JSON file, by itself or in an object; None for JSON lines, which are still to be read.
+    """Return the list in a JSON file, by itself or in an object, or its one record, if that takes several lines; None
+    for JSON lines, which are still to be read.
 
     ``wrapped``: whether any list in an object counts, or only one of a usual name.
     """
@@ -211,8 +212,10 @@ def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
     handle.seek(0)
     if isinstance(value, list):
         return value
-    if not isinstance(value, dict) or _is_record(value):
+    if not isinstance(value, dict):
         return None
+    if _is_record(value):
+        return [value] if more else None
     for name, part in value.items():
         rows = part if isinstance(part, list) else []
         if (wrapped or name in _WRAPPERS) and isinstance(next(iter(rows), None), dict):

@@ -400,6 +400,23 @@ def test_what_was_understood_is_said(caplog):
     )
 
 
+def test_our_own_column_with_ratings_says_what_decides():
+    unreadable = []
+    with pytest.raises(LabelsError, match=r"'faithful' has other words: .*--value"):
+        read_labels(rows_of("faithful", 1, 2, 5), unreadable=unreadable)
+    with pytest.raises(LabelsError, match="row 1: 'faithful' does not tell"):
+        read_labels(rows_of("faithful", 1, 2, 5))
+
+
+def test_a_column_that_the_user_names_is_used(caplog):
+    rows = [
+        {**row, "text": row["context"], "context": None}
+        for row in rows_of("supported", "yes", "no")
+    ]
+    read_labels(rows, columns={"context": "text"})
+    assert "not used" not in caplog.text
+
+
 def test_a_fault_in_every_row_is_one_sentence():
     with pytest.raises(
         LabelsError,

@@ -10,7 +10,7 @@ from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.inputs import _log_once, columns, fields_of, log_columns
 from faith_dspy.io.labels import read_labels, vote
-from faith_dspy.io.readers import check_records, open_records
+from faith_dspy.io.readers import check_records, open_records, read_inputs
 
 ROWS = [
     {
@@ -274,6 +274,25 @@ def test_what_is_no_table(tmp_path, name, content, told):
 def test_json_in_whatever_file_is_the_same_labels(tmp_path, name, encode, encoding):
     (tmp_path / name).write_bytes(encode(ROWS).encode(encoding))
     assert read_labels(tmp_path / name) == read_labels(ROWS)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_file_of_one_record(tmp_path, indent):
+    (tmp_path / "one.json").write_text(json.dumps(ROWS[0], indent=indent))
+    assert read_labels(tmp_path / "one.json") == read_labels(ROWS[:1])
+
+
+def test_messages_without_a_record_around_them(tmp_path):
+    """As JSON in a text they are a conversation; as rows of a file, the way to write them is said."""
+    messages = [
+        {"role": "user", "content": "Is it blue? It is blue, says Ann."},
+        {"role": "assistant", "content": "It is blue."},
+    ]
+    (one,) = read_inputs([{"messages": json.dumps(messages)}])
+    assert (one.answer, len(one.chunks)) == ("It is blue.", 1)
+    (tmp_path / "bare.json").write_text(json.dumps(messages))
+    with pytest.raises(InputError, match=r"it is one message: .*\{\"messages\""):
+        read_inputs(tmp_path / "bare.json")
 
 
 @pytest.mark.parametrize(
