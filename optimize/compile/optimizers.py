@@ -1,5 +1,5 @@
 """Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`, and in `PROPOSING` if an LM proposes
-instructions for it; a plan file can then name it, and `optimize/plan.py` can offer it by a variant's name.
+instructions for it; a plan file can then name it, and `optimize/variants.toml` can offer it by a variant's name.
 
 It takes a `Task` and returns the student with its new prompts. It asks verdicts of the judge's LM through
 ``task.student`` only, and scores them by ``task.metric``. It raises `ConfigError` where it cannot run on these labels.
