@@ -261,14 +261,22 @@ def rows_of(column, *values):
     ]
 
 
+def faithful(rows, **options):
+    """The labels of rows."""
+    return [example.faithful for example in read_labels(rows, **options)]
+
+
 NEGATED = (
     "hallucination", "is_hallucination", "hallucinated", "hallucination_labels", "has_hallucination", "unfaithful",
     "contains_error", "Is Hallucinated", "containsHallucination", "hallucination_flag", "not_faithful", "unsupported",
     "is_ungrounded", "inconsistent", "has_factual_errors", "human_label_hallucination", "fabricated", "non_factual",
+    "isHallucinated", "is_unsupported", "contains_hallucinations", "ungrounded", "factually_inconsistent",
+    "not_grounded", "Hallucinated?", "nonfactual",
 )  # fmt: skip
 PLAIN = (
     "faithful", "is_faithful", "faithfulness", "supported", "grounded", "groundedness", "isGrounded", "factual",
     "factually_consistent", "attributable", "no_hallucination", "hallucination_free", "not_unfaithful", "entailed",
+    "without_hallucination", "is_grounded",
 )  # fmt: skip
 
 
@@ -279,7 +287,7 @@ PLAIN = (
 )
 def test_a_name_tells_what_a_yes_means(names, yes, pair):
     for name in names:
-        assert [e.faithful for e in read_labels(rows_of(name, *pair))] == [
+        assert faithful(rows_of(name, *pair)) == [
             yes,
             not yes,
         ], name
@@ -292,11 +300,19 @@ def test_words_that_tell_mean_the_same_under_every_name():
         "faithful": True,
         "not grounded": False,
         "Hallucinated": False,
+        "entailment": True,
+        "contradiction": False,
+        "inconsistent": False,
     }
-    for name in ("label", "verdict", "hallucination", "is_faithful", "human_label"):
-        assert [e.faithful for e in read_labels(rows_of(name, *words))] == [
-            *words.values()
-        ], name
+    for name in (
+        "label",
+        "verdict",
+        "hallucination",
+        "is_faithful",
+        "human_label",
+        "consistency",
+    ):
+        assert faithful(rows_of(name, *words)) == [*words.values()], name
 
 
 @pytest.mark.parametrize(
@@ -310,6 +326,7 @@ def test_words_that_tell_mean_the_same_under_every_name():
         "gold",
         "Human Label",
         "annotation",
+        "result",
     ],
 )
 def test_a_column_that_does_not_tell_is_not_guessed(name):
@@ -320,17 +337,20 @@ def test_a_column_that_does_not_tell_is_not_guessed(name):
     asked = "does not tell which of its values means faithful: '1' (2), '0' (1). Say it with `faith-dspy labels import"
     assert f"labels: {name!r} {asked}" in str(caught.value)
     assert "--value 1=unfaithful" in str(caught.value)
-    assert [e.faithful for e in read_labels(rows, values={"1": False})] == [
+    assert faithful(rows, values={"1": False}) == [
         False,
         True,
         False,
     ]
-    assert [e.faithful for e in read_labels(rows, values={"0": False})] == [
+    assert faithful(rows, values={"0": False}) == [
         True,
         False,
         True,
     ]
     assert [e.label for e in read_labels(rows, require_label=False)] == [None] * 3
+    for pair in ((True, False), ("yes", "no")):
+        with pytest.raises(LabelsError, match=f"{name!r} does not tell which"):
+            read_labels(rows_of(name, *pair))
 
 
 def test_a_score_under_foreign_names_is_not_guessed():
@@ -348,15 +368,13 @@ def test_a_column_that_the_user_names():
     """By another name, negated by its own name, by hand, or inside an object; a value of any kind by its word."""
     rows = rows_of("made_up", "yes", "no", "partly")
     said = {"columns": {"faithful": "!made_up"}, "values": {"Partly": False}}
-    assert [e.faithful for e in read_labels(rows, **said)] == [False, True, False]
+    assert faithful(rows, **said) == [False, True, False]
     rows = rows_of("hallucination", 1, 0)
     for column in ("hallucination", "!hallucination"):
-        assert [
-            e.faithful for e in read_labels(rows, columns={"faithful": column})
-        ] == [False, True]
+        assert faithful(rows, columns={"faithful": column}) == [False, True]
     inside = [{"a": {"ctx": "a", "text": f"x {i}", "hallucinated": i}} for i in (1, 0)]
     columns = {"context": "a.ctx", "answer": "a.text", "faithful": "a.hallucinated"}
-    assert [e.faithful for e in read_labels(inside, columns=columns)] == [False, True]
+    assert faithful(inside, columns=columns) == [False, True]
     with pytest.raises(
         LabelsError,
         match=r"no 'halucination' for --map faithful=halucination \(halucination → hallu",
@@ -368,18 +386,18 @@ def test_spans_of_unsupported_text_are_a_label():
     """An empty list is faithful, as are counts of nothing; a list whose name does not tell is none."""
     span = {"start": 0, "end": 1, "label_type": "Evident Conflict"}
     for name in ("hallucination_labels", "labels", "hallucination_spans"):
-        assert [e.faithful for e in read_labels(rows_of(name, [span], []))] == [
+        assert faithful(rows_of(name, [span], [])) == [
             False,
             True,
         ], name
     as_text = rows_of("hallucination_labels", json.dumps([span]), "[]")
-    assert [e.faithful for e in read_labels(as_text)] == [False, True]
+    assert faithful(as_text) == [False, True]
     counts = rows_of(
         "hallucination_labels",
         {"evident_conflict": 0, "baseless_info": 1},
         {"evident_conflict": 0},
     )
-    assert [e.faithful for e in read_labels(counts)] == [False, True]
+    assert faithful(counts) == [False, True]
     with pytest.raises(LabelsError, match="'labels' has other words"):
         read_labels(rows_of("labels", ["Supported"], ["Refuted"]))
 
@@ -432,50 +450,6 @@ def test_a_key_that_is_there_twice_is_refused(labels):
     line = '{"context": ["a"], "answer": "x", "faithful": true, "faithful": false}'
     with pytest.raises(LabelsError, match="'faithful' is there twice"):
         read_labels(labels(line))
-
-
-NAMED = [
-    ("hallucination_flag", 1, 0, False), ("isHallucinated", "yes", "no", False), ("is_unsupported", "1", "0", False),
-    ("contains_hallucinations", True, False, False), ("ungrounded", "True", "False", False),
-    ("has_factual_errors", 1.0, 0.0, False), ("factually_inconsistent", "y", "n", False), ("not_grounded", 1, 0, False),
-    ("Hallucinated?", "Yes", "No", False), ("nonfactual", 1, 0, False), ("fabricated", "true", "false", False),
-    ("hallucination_spans", [{"text": "x"}], [], False), ("label", "hallucinated", "supported", False),
-    ("verdict", "contradiction", "entailment", False), ("consistency", "inconsistent", "consistent", False),
-    ("hallucination_free", 1, 0, True), ("without_hallucination", 1, 0, True), ("is_grounded", "yes", "no", True),
-    ("faithfulness_label", "faithful", "unfaithful", True), ("label", "PASS", "FAIL", True),
-]  # fmt: skip
-"""A column with two values, and whether the first of them means faithful."""
-
-
-@pytest.mark.parametrize(("column", "first", "second", "faithful"), NAMED)
-def test_further_columns_are_read_the_right_way_round(column, first, second, faithful):
-    rows = [
-        {**GOOD, "answer": f"It is {value}.", column: value}
-        for value in (first, second)
-    ]
-    for row in rows:
-        del row["faithful"]
-    assert [example.faithful for example in read_labels(rows)] == [
-        faithful,
-        not faithful,
-    ]
-
-
-@pytest.mark.parametrize(
-    "column",
-    ["target", "verdict", "class", "gold", "annotation", "human_label", "result"],
-)
-@pytest.mark.parametrize("values", [(1, 0), (True, False), ("yes", "no")])
-def test_further_columns_are_not_guessed(column, values):
-    rows = [
-        {"context": ["a"], "answer": f"It is {value}.", column: value}
-        for value in values
-    ]
-    with pytest.raises(
-        LabelsError,
-        match=rf"'{column}' does not tell which of its values means faithful",
-    ):
-        read_labels(rows)
 
 
 @pytest.mark.parametrize(
@@ -531,4 +505,4 @@ def test_the_ends_of_a_scale_are_not_guessed(name, ratings):
         ):
             read_labels(rows, values=values)
     means = {str(rating): i == 2 for i, rating in enumerate(ratings)}
-    assert [e.faithful for e in read_labels(rows, values=means)] == [False, False, True]
+    assert faithful(rows, values=means) == [False, False, True]

@@ -1,4 +1,6 @@
+import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,9 @@ from faith_dspy.text.sentences import sentences
 from faith_dspy.text.words import number_value, tidy, tokenize
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
+PAIRS = json.loads(Path(__file__).with_name("pairs.json").read_bytes())
+"""Texts with equal values, written otherwise, and with others: a context, an equal statement and a near miss; two that
+are equal; two that are not; and a context with a statement that says the opposite in its words."""
 BRIDGE = "The Golden Gate Bridge opened in 1937 in San Francisco."
 
 
@@ -218,200 +223,7 @@ def test_each_feature_alone(name):
     }
 
 
-EQUAL = [  # context, equal statement, near miss
-    (
-        "The company has 5,000,000 users.",
-        "The company has **5** million users.",
-        "The company has **6** million users.",
-    ),
-    (
-        "The company has 5,000,000 users.",
-        "The company has 5m users.",
-        "The company has 6m users.",
-    ),
-    ("It cost 1,500,000 euros.", "It cost 1.5m euros.", "It cost 1.6m euros."),
-    ("They sold 5,000 units.", "They sold 5k units.", "They sold 7k units."),
-    (
-        "They sold 5,000 units.",
-        "They sold five thousand units.",
-        "They sold six thousand units.",
-    ),
-    (
-        "They sold 250 units.",
-        "They sold two hundred and fifty units.",
-        "They sold three hundred and fifty units.",
-    ),
-    (
-        "They sold 2.5bn units.",
-        "They sold 2.5 billion units.",
-        "They sold 2.5 million units.",
-    ),
-    (
-        "Die Stadt hat 5000 Einwohner und das ist viel.",
-        "Die Stadt hat 5.000 Einwohner.",
-        "Die Stadt hat 6.000 Einwohner.",
-    ),
-    (
-        "Of the users 25 % pay.",
-        "Of the users 25 percent pay.",
-        "Of the users 35 percent pay.",
-    ),
-    (
-        "Of the users 25 % pay.",
-        "A quarter of the users pay.",
-        "A third of the users pay.",
-    ),
-    (
-        "Of the users 25 % pay.",
-        "25 per cent of the users pay.",
-        "52 per cent of the users pay.",
-    ),
-    ("Half of the users pay.", "50% of the users pay.", "60% of the users pay."),
-    (
-        "The train leaves at 17:30.",
-        "The train leaves at 5:30 pm.",
-        "The train leaves at 5:30 am.",
-    ),
-    (
-        "The train leaves at 5 p.m.",
-        "The train leaves at 17:00.",
-        "The train leaves at 18:00.",
-    ),
-    (
-        "The train leaves at 5:30 pm today.",
-        "The train leaves at 5:30.",
-        "The train leaves at 6:30.",
-    ),
-    (
-        "Der Zug fährt um 17.30 Uhr ab und hält nicht.",
-        "Der Zug fährt um 17:30 Uhr ab.",
-        "Der Zug fährt um 16:30 Uhr ab.",
-    ),
-    (
-        "The law passed on 2024-03-05.",
-        "The law passed on 5 March 2024.",
-        "The law passed on 5 May 2024.",
-    ),
-    (
-        "The law passed on 5 March 2024.",
-        "The law passed on 2024-03-05.",
-        "The law passed on 2024-05-03.",
-    ),
-    (
-        "The law passed on 5 March 2024.",
-        "The law passed on March 5th.",
-        "The law passed on May 5th.",
-    ),
-    (
-        "The law passed on March 5, 2024.",
-        "The law passed on the 5th of March 2024.",
-        "The law passed on the 6th of March 2024.",
-    ),
-    (
-        "The law passed on 03/05/2024.",
-        "The law passed on March 5, 2024.",
-        "The law passed on April 5, 2024.",
-    ),
-    (
-        "Das Gesetz gilt ab dem 05.03.2024 und ist neu.",
-        "Das Gesetz gilt ab dem 5. März 2024.",
-        "Das Gesetz gilt ab dem 5. Mai 2024.",
-    ),
-    (
-        "The law passed on 5 Mar 2024.",
-        "The law passed in March 2024.",
-        "The law passed in May 2024.",
-    ),
-    ("A ticket costs $5.", "A ticket costs USD 5.", "A ticket costs EUR 5."),
-    ("A ticket costs $5.", "A ticket costs 5 dollars.", "A ticket costs 5 euros."),
-    ("A ticket costs $5.", "A ticket costs US$5.", "A ticket costs €5."),
-    ("A ticket costs £5.", "A ticket costs 5 pounds.", "A ticket costs 5 dollars."),
-    (
-        "The road is 12 km long.",
-        "The road is 12 kilometres long.",
-        "The road is 12 miles long.",
-    ),
-    (
-        "The road is 12 kilometers long.",
-        "The road is 12km long.",
-        "The road is 12 mi long.",
-    ),
-    (
-        "The bag weighs 3 kg.",
-        "The bag weighs three kilograms.",
-        "The bag weighs three grams.",
-    ),
-    ("It runs for 14 hours.", "It runs for 14 hrs.", "It runs for 14 minutes."),
-    (
-        "It is 30 °C outside.",
-        "It is 30 degrees Celsius outside.",
-        "It is 30 °F outside.",
-    ),
-    (
-        "The “official” results aren’t final.",
-        'The "official" results aren\'t final.',
-        'The "official" results are final.',
-    ),
-    (
-        "The ﬁnal ofﬁce closed.",
-        "The final office closed.",
-        "The final 3 offices closed.",
-    ),
-    (
-        "Tom &amp; Jerry won the R&amp;D prize.",
-        "Tom & Jerry won the R&D prize.",
-        "Tom & Jerry won 2 R&D prizes.",
-    ),
-    (
-        "The <b>blue</b> kettle holds <i>2</i> litres.",
-        "The blue kettle holds 2 litres.",
-        "The blue kettle holds 3 litres.",
-    ),
-    (
-        "See [the **blue** kettle](https://x.org/a_(b)) with 2 litres.",
-        "The blue kettle has 2 litres.",
-        "The blue kettle has 3 litres.",
-    ),
-    ("| Model | Litres |\n|---|---|\n| K4 | 2 |", "K4: 2 litres", "K4: 3 litres"),
-    (
-        "- The `KEEP` button\n- holds **2** litres",
-        "The KEEP button holds 2 litres.",
-        "The KEEP button holds 3 litres.",
-    ),
-    ("It was −5 °C.", "It was minus 5 degrees Celsius.", "It was 5 °C."),
-    ("The balance is $300.", "The balance is 300 dollars.", "The balance is -$300."),
-    ("It lasts 90 minutes.", "It lasts 1.5 hours.", "It lasts 2.5 hours."),
-    ("Returns take 2 weeks.", "Returns take 14 days.", "Returns take 12 days."),
-    ("It lasts 24 months.", "It lasts two years.", "It lasts two months."),
-    ("It lasts one year.", "It lasts 12 months.", "It lasts 12 weeks."),
-    ("It takes half an hour.", "It takes 30 minutes.", "It takes 30 hours."),
-    ("The bag weighs 2 kg.", "The bag weighs 2000 g.", "The bag weighs 200 g."),
-    ("It is 1.8 m tall.", "It is 180 cm tall.", "It is 18 cm tall."),
-    ("It is 100 m² large.", "It is 100 m<sup>2</sup> large.", "It is 100 m³ large."),
-    ("Add ½ cup of sugar.", "Add 1/2 cup of sugar.", "Add ¼ cup of sugar."),
-    ("Add 1½ cups of sugar.", "Add 1.5 cups of sugar.", "Add 11/2 cups of sugar."),
-    ("A dozen eggs are left.", "12 eggs are left.", "Two dozen eggs are left."),
-    ("He is twenty-one.", "He is 21.", "He is twenty-two."),
-    ("It opens at noon.", "It opens at 12 pm.", "It opens at 12 am."),
-    ("It is open Mon–Fri.", "It is open Monday to Friday.", "It is open Mon–Sat."),
-    (
-        "Return it within [90] days.",
-        "Return it within [90] days.",
-        "Return it within [30] days.",
-    ),
-    ("Keep it for day 3.", "Keep it for day 3.", "Keep it for day 4."),
-    (
-        "The inter\u00adnational team won.",
-        "The international team won.",
-        "The 2 international teams won.",
-    ),
-]
-"""A context, a statement with the same values written otherwise, and one with another value."""
-
-
-@pytest.mark.parametrize(
-    ("context", "equal", "unequal"), EQUAL, ids=[equal for _, equal, _ in EQUAL]
-)
+@pytest.mark.parametrize(("context", "equal", "unequal"), PAIRS["equal_and_near_miss"])
 def test_equal_values_are_equal_and_unequal_ones_are_not(context, equal, unequal):
     names = ("novel_words", "novel_number_count", "contradictions")
     found, other = (
@@ -422,37 +234,7 @@ def test_equal_values_are_equal_and_unequal_ones_are_not(context, equal, unequal
     assert max(other.values()) > 0
 
 
-OPPOSITE = [
-    ("Sale items can be returned.", "Sale items cannot be returned."),
-    ("Sale items cannot be returned.", "Sale items can be returned."),
-    ("The policy covers water damage.", "The policy does not cover water damage."),
-    ("The shop sells no lamps.", "The shop sells lamps."),
-    ("She never visited Rome.", "She visited Rome."),
-    ("The drug is safe for children.", "The drug is unsafe for children."),
-    ("Sales increased in 2023.", "Sales decreased in 2023."),
-    ("Prices rose by 5 % in May.", "Prices fell by 5 % in May."),
-    ("Acme acquired Beta in 2020.", "Beta acquired Acme in 2020."),
-    ("Anna sued Peter over the house.", "Peter sued Anna over the house."),
-    ("Germany beat Brazil 7 to 1.", "Brazil beat Germany 7 to 1."),
-    ("The museum opens before noon.", "The museum opens after noon."),
-    (
-        "Model A costs 5 euros and model B costs 7 euros.",
-        "Model A costs 7 euros and model B costs 5 euros.",
-    ),
-    ("The lamp is available in blue.", "The lamp isn't available in blue."),
-    ("All rooms have a bath.", "No rooms have a bath."),
-    ("Dogs are allowed in the park.", "Dogs are forbidden in the park."),
-    (
-        "Der Vertrag kann gekündigt werden und gilt lange.",
-        "Der Vertrag kann nicht gekündigt werden.",
-    ),
-]
-"""A context, and a statement that says the opposite in its words."""
-
-
-@pytest.mark.parametrize(
-    ("context", "opposite"), OPPOSITE, ids=[opposite for _, opposite in OPPOSITE]
-)
+@pytest.mark.parametrize(("context", "opposite"), PAIRS["opposite"])
 def test_the_opposite_in_the_same_words_is_a_contradiction(context, opposite):
     """Negations, antonyms, names and numbers that have changed places, in either direction; a copy is none."""
     for said, known in ((opposite, context), (context, opposite)):
@@ -562,31 +344,7 @@ def test_what_is_not_plainly_the_opposite(statement, context):
     assert features(statement, context)["says_opposite"] == 0
 
 
-EQUAL_VALUES = [
-    ("It has 2bn users.", "It has 2 billion users."), ("Three quarters of users left.", "75 % of users left."),
-    ("Half of the users left.", "50 % of the users left."), ("It opens at 9 am.", "It opens at 09:00."),
-    ("It opened on March 5, 2024.", "It opened on 05.03.2024."), ("It costs €20.", "It costs 20 euros."),
-    ("It weighs 5 kg.", "It weighs five kilograms."), ("It lasts 90 minutes.", "It lasts ninety minutes."),
-    ("It fits 64 GB.", "It fits 64 gigabytes."), ("It is 20 °C.", "It is 20 degrees Celsius."),
-    ("It has two hundred and fifty rooms.", "It has 250 rooms."), ("It lasts 1,234.50 days.", "It lasts 1234.5 days."),
-    ("The ﬁle is new.", "The file is new."), ("Tom &amp; Ann won.", "Tom & Ann won."),
-    ("The [kettle](http://x.org) is blue.", "The kettle is blue."), ("- The `kettle` is blue.", "The kettle is blue."),
-    ("It is on the 4th floor.", "It is on the fourth floor."), ("It weighs 2 tonnes.", "It weighs 2,000 kg."),
-]  # fmt: skip
-UNEQUAL_VALUES = [
-    ("It has 2bn users.", "It has 2 million users."), ("It has 5k users.", "It has 500 users."),
-    ("Half of the users left.", "40 % of the users left."), ("It opens at 5:30 pm.", "It opens at 5:30 am."),
-    ("It opened on 2024-03-05.", "It opened on 2023-03-05."), ("It costs £5.", "It costs 5 yen."),
-    ("It weighs 5 kg.", "It weighs 5 g."), ("It lasts 90 minutes.", "It lasts 90 hours."),
-    ("It fits 64 GB.", "It fits 64 MB."), ("It is 20 °C.", "It is 20 °F."),
-    ("It has two hundred and fifty rooms.", "It has two hundred rooms."), ("It is 12 km long.", "It is 12 miles long."),
-    ("It does 100 km/h.", "It does 100 mph."), ("It weighs 100 kg.", "It weighs 100 tonnes."),
-    ("Three quarters of users left.", "A quarter of users left."),
-    ("A quarter of users left.", "Three quarters of users left."),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "other"), EQUAL_VALUES)
+@pytest.mark.parametrize(("text", "other"), PAIRS["equal"])
 def test_further_equal_values(text, other):
     assert (
         features(text, other)["novel_words"]
@@ -595,6 +353,6 @@ def test_further_equal_values(text, other):
     )
 
 
-@pytest.mark.parametrize(("text", "other"), UNEQUAL_VALUES)
+@pytest.mark.parametrize(("text", "other"), PAIRS["unequal"])
 def test_further_near_misses(text, other):
     assert features(other, text)["novel_words"] > 0
