@@ -9,6 +9,7 @@ import base64
 import difflib
 import io
 import json
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def card(result: StudyResult, links: str = "") -> str:
     )
     lacks = headline.not_shown(result)
     if lacks:
-        about += f" It is {lacks}: if it is `@champion` all the same, `faith-dspy study rollback` takes the alias back."
+        about += f" It is {lacks}."
     limits = (
         "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
         "`faith-dspy agree LABELS --judge DIR`."
@@ -80,8 +81,14 @@ def card(result: StudyResult, links: str = "") -> str:
     return "\n\n".join(part for part in (heading, three, links, about, details) if part)
 
 
-def links(result: StudyResult, model: str | None, here: str) -> str:
-    """Link what opens in place on MLflow's pages. ``model``: its name in the registry; ``here``: the run's address."""
+def links(result: StudyResult, address: str | None, here: str) -> str:
+    """Link what opens in place on MLflow's pages.
+
+    Args:
+        result: the study.
+        address: the judge's in the registry; None where it is not registered.
+        here: the run's on MLflow's pages.
+    """
     places = {
         "all tables": "artifacts/details.md",
         "charts, prompts and mistakes": "artifacts/learned.html",
@@ -93,11 +100,15 @@ def links(result: StudyResult, model: str | None, here: str) -> str:
     if not has_roc(result):
         del places["ROC curves"]
     pages = [f"[{name}]({here}/{place})" for name, place in places.items()]
-    if not model:
+    if address is None:
         return f"Open: {' · '.join(pages)}."
+    model = re.split("[@/]", address.removeprefix("models:/"))[0]
     pages.append(f"[model](#/models/{model})")
-    load = f'`faith_dspy.load_judge("models:/{model}@champion")`'
-    return f"Open: {' · '.join(pages)}. In code: {load}."
+    load = f'`faith_dspy.load_judge("{address}")`'
+    text = f"Open: {' · '.join(pages)}. In code: {load}."
+    if address.endswith("@champion") and headline.not_shown(result):
+        text += " `faith-dspy study rollback` takes the alias back."
+    return text
 
 
 def variant_markdown(v: JudgeResult) -> str:

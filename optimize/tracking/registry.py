@@ -37,6 +37,14 @@ CHAMPION, PREVIOUS = "champion", "previous"
 _JUDGE = "faith_dspy.judge"
 
 
+class Registration(NamedTuple):
+    """What became of a judge in the registry."""
+
+    sentence: str
+    address: str
+    """``models:/name@champion``; with its version's number where it is not the champion."""
+
+
 class Decision(NamedTuple):
     """Whether a judge takes the alias, and why."""
 
@@ -44,8 +52,8 @@ class Decision(NamedTuple):
     reason: str
 
 
-def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
-    """Register the exported judge as the newest version of the model ``name``; returns what was done, as a sentence.
+def register(store: Store, run_id: str, result: StudyResult, name: str) -> Registration:
+    """Register the exported judge as the newest version of the model ``name``.
 
     The version becomes champion, and the champion ``previous``, when `decide_promotion` says so. Registering the same
     judge of the same study again changes nothing, so that a rollback stays. The LM is not called.
@@ -65,7 +73,9 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
             number = str(version.version)
             own = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == number)
             is_called = f" ({own})" if own else ""
-            return f"Registered before as {name} version {number}{is_called}."
+            sentence = f"Registered before as {name} version {number}{is_called}."
+            champion = aliases.get(CHAMPION) == number
+            return Registration(sentence, _address(name, number, champion))
     present = study = None
     if CHAMPION in aliases:
         present = client.get_model_version(name, aliases[CHAMPION])
@@ -93,11 +103,17 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
         but = f"not @{CHAMPION}"
         if present is not None:
             but = f"@{CHAMPION} stays version {present.version}"
-        return f"{registered}, but {but}: {decision.reason}."
+        sentence = f"{registered}, but {but}: {decision.reason}."
+        return Registration(sentence, _address(name, version.version, champion=False))
     if present is not None:
         client.set_registered_model_alias(name, PREVIOUS, present.version)
     client.set_registered_model_alias(name, CHAMPION, version.version)
-    return f"{registered} and @{CHAMPION}: {decision.reason}."
+    sentence = f"{registered} and @{CHAMPION}: {decision.reason}."
+    return Registration(sentence, _address(name, version.version, champion=True))
+
+
+def _address(name: str, version: str, champion: bool) -> str:
+    return f"models:/{name}@{CHAMPION}" if champion else f"models:/{name}/{version}"
 
 
 def _origin(result: StudyResult) -> dict[str, str]:

@@ -148,18 +148,20 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     def finish(self, result: StudyResult) -> str:
         """Record the finished study and register its champion; returns what became of it in the registry, a sentence,
         or nothing where it is not to be registered."""
-        registered = ""
-        with self._surviving():
-            self._log_study(result)
-        with self._surviving():
-            log_study_traces(self._store, self.run_id, result)
+        registered, address = "", None
         if self._model:
             where = redacted(self._store.uri)
             registered = f"Not registered: MLflow at {where} failed. Run the study again when it is back."
             with self._surviving():
-                registered = register(self._store, self.run_id, result, self._model)
+                registered, address = register(
+                    self._store, self.run_id, result, self._model
+                )
             with self._surviving():
                 register_prompts(self._store, self.run_id, result, self._model)
+        with self._surviving():
+            self._log_study(result, address)
+        with self._surviving():
+            log_study_traces(self._store, self.run_id, result)
         with self._surviving():
             self.client.set_terminated(self.run_id, "FINISHED")
         if not self._complete:
@@ -222,7 +224,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
                 self.client.log_text(run_id, text, f"prompts/{folder}/{name}.md")
         self.client.log_text(run_id, prompts_diff(v), "prompts/diff.html")
 
-    def _log_study(self, result: StudyResult) -> None:
+    def _log_study(self, result: StudyResult, address: str | None) -> None:
         client, run_id = self.client, self.run_id
         for t in result.test:
             self._log_result(run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
@@ -234,7 +236,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             **cost_metrics(champion.usage, champion.agreement.n),
         }
         here = f"#/experiments/{self._store.experiment_id}/runs/{run_id}"
-        text = card(result, links(result, self._model, here))
+        text = card(result, links(result, address, here))
         text = text.replace(" |", "&ensp;|")  # MLflow's cells have no margin
         tags = {
             _CHAMPION: result.champion,

@@ -133,18 +133,35 @@ def test_the_card_says_what_the_judge_is_worth(study):
         for k, c in study.comparisons.items()
     }
     text = card(study.model_copy(update={"comparisons": unshown}))
-    assert "if it is `@champion`" in text
+    assert "It is not significantly better than chance." in text
+    assert "@champion" not in text
 
 
 def test_the_description_on_mlflow_begins_with_the_result(study):
     """Three lines; then come links to what opens in place, and the main tables."""
-    text = card(study, links(study, "faithfulness", "#/runs/1"))
+    address = "models:/faithfulness@champion"
+    text = card(study, links(study, address, "#/runs/1"))
     assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
-    assert "models:/faithfulness@champion" in text
+    assert f'load_judge("{address}")' in text
     assert "models:/" not in links(study, None, "#/runs/1")
     assert "balanced accuracy " in variant_markdown(study.variant("sentence"))
     assert "**failed**: " in variant_markdown(study.variant("sentence-gepa"))
+
+
+def test_no_champion_is_named_where_there_is_none(study):
+    """A judge that did not take the alias is loaded by its version; one that should not have it can give it back."""
+    unshown = {
+        name: comparison.model_copy(update={"verdict": "inconclusive"})
+        for name, comparison in study.comparisons.items()
+    }
+    weak = study.model_copy(update={"comparisons": unshown})
+    text = links(weak, "models:/faithfulness/4", "#/runs/1")
+    assert "[model](#/models/faithfulness)" in text
+    assert 'load_judge("models:/faithfulness/4")' in text
+    assert "champion" not in text.replace("test/champion/predictions.csv", "")
+    text = links(weak, "models:/faithfulness@champion", "#/runs/1")
+    assert "study rollback` takes the alias back" in text
 
 
 def test_predictions_stand_with_the_worst_mistakes_first():

@@ -131,8 +131,11 @@ def registered(own_store):
         store.client.log_text(run, result.model_dump_json(), "study.json")
         Judge("openai/tiny", granularity="sentence").save("judge")
         Path("judge/CARD.md").write_text(card, encoding="utf-8")
-        told = register(
+        told, address = register(
             store, run, result.model_copy(update={"judge_dir": "judge"}), "faithfulness"
+        )
+        assert address.endswith("@champion") == (
+            " and @champion" in told or "(@champion" in told
         )
         aliases = store.client.get_registered_model("faithfulness").aliases
         return told.removeprefix("Registered as faithfulness version "), {
