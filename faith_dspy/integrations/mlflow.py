@@ -35,6 +35,7 @@ with needs("mlflow", "tune", "A judge as an MLflow scorer"):
     from mlflow.entities import AssessmentError, AssessmentSource, Feedback, Trace
     from mlflow.genai.judges import Judge as MlflowJudge
     from mlflow.genai.judges.base import JudgeField
+    from mlflow.genai.scorers import Scorer, scorer
     from mlflow.genai.scorers.base import ScorerKind
     from mlflow.tracing.constant import AssessmentMetadataKey
 
@@ -55,14 +56,15 @@ class FaithfulnessScorer(MlflowJudge):
     - ``faithfulness/citation_recall`` and ``faithfulness/citation_precision``, as ALCE defines them, of an answer that
       cites; the rationale says which statements cite nothing, or what does not support them.
 
-    It may be called from any number of MLflow's threads. MLflow's registry takes functions alone: to register a scorer,
-    call this one in a function decorated with `mlflow.genai.scorer`.
+    It may be called from any number of MLflow's threads.
     """
 
     statements: Literal["unsupported", "all", "none"] = "unsupported"
     _judge: Judge = PrivateAttr()
     _place: str = PrivateAttr()
     """Of the judge, as the assessments' source names it."""
+    _address: str | None = PrivateAttr()
+    """Where another process finds the judge."""
     _turn: Any = PrivateAttr()
 
     def __init__(
@@ -76,11 +78,12 @@ class FaithfulnessScorer(MlflowJudge):
     ) -> None:
         super().__init__(name=name, description=description, **options)
         self._judge = judge_of({}, judge)
-        self._place = (
-            str(judge)
-            if isinstance(judge, str | Path)
-            else f"faith_dspy {self._judge.lm_name}"
-        )
+        if isinstance(judge, str | Path):
+            self._place = str(judge)
+            is_folder = Path(judge).exists()
+            self._address = str(Path(judge).resolve()) if is_folder else self._place
+        else:
+            self._place, self._address = f"faith_dspy {self._judge.lm_name}", None
         embedded = any(
             lm.endpoint.sha256 for lm in self._judge.prepare()
         )  # made before any thread uses them
@@ -186,8 +189,45 @@ class FaithfulnessScorer(MlflowJudge):
 
     @property
     def kind(self) -> ScorerKind:
-        """A class: MLflow does not register it."""
+        """A class: `register` registers a function in its place."""
         return ScorerKind.CLASS
+
+    def register(
+        self, *, name: str | None = None, experiment_id: str | None = None
+    ) -> Scorer:
+        """Register a function that opens the judge by its address and calls this scorer; returns its scorer.
+
+        MLflow's registry takes no classes, and functions only where MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS is set: on the
+        server, and wherever `mlflow.genai.scorers.get_scorer` loads it.
+
+        Raises:
+            InputError: The judge was given as an object, which has no address.
+        """
+        if self._address is None:
+            raise InputError(
+                "a scorer made of a Judge cannot be registered; expected the judge's address, as in "
+                'FaithfulnessScorer("models:/faithfulness@champion"), or its folder'
+            )
+
+        # MLflow keeps the body's text and the defaults' values.
+        def score(
+            inputs: Any = None,
+            outputs: Any = None,
+            expectations: Any = None,
+            trace: Any = None,
+            judge: str = self._address,
+            name: str = name or self.name,
+            statements: Any = self.statements,
+        ) -> Any:
+            from faith_dspy.integrations.mlflow import FaithfulnessScorer
+
+            scorer = FaithfulnessScorer(judge, name=name, statements=statements)
+            return scorer(
+                inputs=inputs, outputs=outputs, expectations=expectations, trace=trace
+            )
+
+        function = scorer(score, name=self.name, description=self.description)
+        return function.register(name=name, experiment_id=experiment_id)
 
 
 def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:

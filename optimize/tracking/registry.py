@@ -93,7 +93,7 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> Regis
     card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
     about = card.removeprefix("# Faithfulness judge").lstrip()[:MAX_DESCRIPTION]
     with global_store(store.uri):
-        model_id = _log_model(run_id, result, name)
+        model_id = _log_model(store, run_id, result, name)
         source = f"models:/{model_id}"
         version = client.create_model_version(
             name, source, run_id, tags, description=about, model_id=model_id
@@ -230,8 +230,11 @@ def _study_of(client: Any, run_id: str) -> StudyResult | None:
         return None
 
 
-def _log_model(run_id: str, result: StudyResult, name: str) -> str:
-    """Log the judge as a model of the run, in MLflow's global store; returns the model's id."""
+def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str:
+    """Log the judge as a model, in MLflow's global store; returns the model's id.
+
+    MLflow 3.17 leaves out runs with a model where it lists evaluation runs: the model's is one below the study's.
+    """
     import mlflow
 
     from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS
@@ -243,7 +246,13 @@ def _log_model(run_id: str, result: StudyResult, name: str) -> str:
     ]
     with (
         tempfile.TemporaryDirectory() as folder,
-        mlflow.start_run(run_id=run_id, nested=True),
+        mlflow.start_run(
+            experiment_id=store.experiment_id,
+            run_name=f"{result.champion} as a model · {result.study_id[:4]}",
+            parent_run_id=run_id,
+            nested=True,
+            tags={"faith_dspy.kind": "model"},
+        ),
     ):
         # MLflow takes a whole folder, whatever lies there.
         for file in exported_files(Path(result.judge_dir)):

@@ -1,5 +1,5 @@
-"""A study in MLflow: one run, with a run for each variant below it and a trace for each test answer; the champion goes
-into the registry.
+"""A study in MLflow: one run, with a run for each variant below it and a trace for each answer; the champion goes into
+the registry.
 
 Metrics are the few by which runs are compared; a run's artifacts hold all else that was measured.
 ``test/…`` the champion on the testset, ``dev/…`` a variant on dev, ``labelled/…`` a judge whose drift is watched
@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from faith_dspy.export import exported_files
+from faith_dspy.integrations.adapters import explain
 from faith_dspy.optimize.report.pages import (
     card,
     links,
@@ -27,12 +30,12 @@ from faith_dspy.optimize.report.pages import (
 )
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.tables import (
-    OUTCOME,
     predictions_table,
     study_tables,
     worst_first,
 )
 from faith_dspy.optimize.results import (
+    CHEAPER,
     UNTUNED,
     JudgedAnswer,
     JudgeResult,
@@ -61,8 +64,9 @@ from faith_dspy.scoring.statistics import Estimate
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, DatasetInput
 
-MOST = 100
-"""Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.csv``."""
+MOST, MOST_VARIANTS = 50, 5
+"""Answers of a run that become traces, and variants whose answers do: each takes MLflow 30 ms. All answers are in
+``predictions.csv``."""
 _STUDY, _KIND, _VARIANT, _CHAMPION = (
     "faith_dspy.study_id",
     "faith_dspy.kind",
@@ -105,12 +109,13 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         for name, value in setup.lm.items():
             if value is not None:
                 params["lm" if name == "name" else f"lm_{name}"] = value
+        self._datasets = _datasets(setup)
         tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
         text = "Not finished. Its variants appear below as they finish."
         with mlflow_errors(store.uri, "take a run"):
             self.run_id = self._create(tags, self._title, text)
             log_batch(self.client, self.run_id, params=params)
-            self.client.log_inputs(self.run_id, datasets=_datasets(setup))
+            self.client.log_inputs(self.run_id, datasets=[*self._datasets.values()])
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """End the run of a study that ended before it was finished."""
@@ -161,7 +166,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         with self._surviving():
             self._log_study(result, address)
         with self._surviving():
-            log_study_traces(self._store, self.run_id, result)
+            self._log_evaluations(result)
         with self._surviving():
             self.client.set_terminated(self.run_id, "FINISHED")
         if not self._complete:
@@ -206,6 +211,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         }
         run_id = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v))
         self._runs[v.name] = run_id
+        self.client.log_inputs(run_id, datasets=[self._datasets["pool"]])
         metrics = agreement_metrics("dev", v.levels) | cost_metrics(v.usage, v.judged)
         log_batch(self.client, run_id, {**metrics, "dev/score": v.score}, v.params)
         if v.gain is not None:
@@ -260,6 +266,35 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             name = f"{MARK}{result.champion} · {self._id}"
             client.update_run(champion_run, name=name)
 
+    def _log_evaluations(self, result: StudyResult) -> None:
+        """Make answers traces of evaluation runs: on the testset of the champion and the judges that it is compared
+        with, which get runs of their own; on the pool of the champion and the best candidate of each variant."""
+        champion = result.tested("champion")
+        ids = _sample(champion)
+        log_traces(self._store, self.run_id, champion, ids)
+        for t in result.test:
+            if t.name in CHEAPER:
+                log_traces(self._store, self._log_tested(t), t, ids)
+        best: dict[str, JudgeResult] = {}
+        for v in sorted(result.variants, key=lambda v: v.score or 0.0, reverse=True):
+            best.setdefault(str(v.params), v)
+        shown = [v.name for v in best.values() if v.answers][:MOST_VARIANTS]
+        chosen = result.variant(result.champion)
+        ids = _sample(chosen)
+        for name in {chosen.name, *shown} & self._runs.keys():
+            log_traces(self._store, self._runs[name], result.variant(name), ids)
+
+    def _log_tested(self, t: JudgeResult) -> str:
+        tags = {_PARENT: self.run_id, _KIND: "test", "study": self._title}
+        name = f"{t.name}, on the testset · {self._id}"
+        run_id = self._create(tags, name, "What the champion is compared with.")
+        log_batch(self.client, run_id, agreement_metrics("test", t.levels))
+        self.client.log_inputs(
+            run_id, datasets=[self._datasets.get("test", self._datasets["pool"])]
+        )
+        self.client.set_terminated(run_id, "FINISHED")
+        return run_id
+
     def _log_result(self, run_id: str, judge: JudgeResult, to: str, title: str) -> None:
         """Log all that was measured of a judge, its answers as a table with the worst mistakes on top, and figures."""
         if judge.levels.answers is None:
@@ -291,12 +326,12 @@ def record_opening(store: Store, run_id: str, test_hash: str) -> int:
     return len({run.data.tags[_STUDY] for run in runs})
 
 
-def _datasets(setup: StudySetup) -> list[DatasetInput]:
-    """The answers of each part that are used, by name, hash and number, without their texts."""
+def _datasets(setup: StudySetup) -> dict[str, DatasetInput]:
+    """The answers of each part that are used, by part: name, hash and number, without their texts."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     files = {"pool": setup.labels_file, "test": setup.test_file or setup.labels_file}
-    inputs = []
+    inputs = {}
     for part, label_hash in setup.split["hashes"].items():
         file = files[part]
         source = json.dumps({"uri": file})
@@ -304,7 +339,7 @@ def _datasets(setup: StudySetup) -> list[DatasetInput]:
         dataset = Dataset(
             PurePath(file).stem, label_hash, "local", source, profile=profile
         )
-        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", part)]))
+        inputs[part] = DatasetInput(dataset, [InputTag("mlflow.data.context", part)])
     return inputs
 
 
@@ -341,74 +376,78 @@ def _interval(name: str, e: Estimate) -> Metrics:
     return {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
 
 
-def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
-    """Make the champion's test answers traces of the study's run, the newest and first shown the worst disagreement.
+def _sample(judge: JudgeResult) -> list[str]:
+    """Ids of answers drawn at random, as MLflow's pages sum up what they show; the worst disagreements come first."""
+    rows = judge.answers
+    if len(rows) > MOST:
+        rows = tuple(random.Random(0).sample(rows, MOST))
+    return [row.id for row in worst_first(rows)]
+
+
+def log_traces(
+    store: Store, run_id: str, judge: JudgeResult, ids: Sequence[str]
+) -> None:
+    """Make answers traces of a run, with what its judge says of them beside what people say; the first are the newest.
 
     Each has these assessments: ``faithful``, as people's expectation and as the judge's feedback; the judge's
-    ``probability``; and ``agrees``, whether judge and people agree. The LM is not called.
+    ``probability``; and ``agrees``, whether judge and people agree. No LM is called.
     """
     import mlflow
 
-    worst = worst_first(result.tested("champion").answers)[:MOST]
+    rows = {row.id: row for row in judge.answers}
     with global_store(store.uri):
-        for row in reversed(worst):
-            trace_id = _log_trace(store, run_id, row)
-            for assessment in _assessments(row, result.champion):
-                mlflow.log_assessment(trace_id, assessment)
+        for name in reversed(ids):
+            if name in rows:
+                _log_trace(store, run_id, rows[name], judge.name)
         mlflow.flush_trace_async_logging()
 
 
-def _log_trace(store: Store, run_id: str, row: JudgedAnswer) -> str:
+def _log_trace(store: Store, run_id: str, row: JudgedAnswer, judge: str) -> None:
     import mlflow
     from mlflow.entities.trace_location import MlflowExperimentLocation
-    from mlflow.tracing.constant import SpanAttributeKey
 
-    e, u = row.example, row.raw.usage
-    inputs = {"answer": e.answer, "context": [c.text for c in e.context]}
+    e = row.example
+    inputs: dict[str, Any] = {"context": [chunk.text for chunk in e.context]}
     if e.question:
         inputs = {"question": e.question, **inputs}
-    outputs = {"faithful", "probability", "unscored", "statements"}
-    tokens = {
-        "input_tokens": u.prompt_tokens,
-        "output_tokens": u.output_tokens,
-        "total_tokens": u.prompt_tokens + u.output_tokens,
-    }
     place = MlflowExperimentLocation(store.experiment_id)
-    with mlflow.start_span(
-        "judge", "EVALUATOR", trace_destination=place, run_id=run_id
-    ) as span:
+    with mlflow.start_span("answer", trace_destination=place, run_id=run_id) as span:
         mlflow.update_current_trace(
             tags={k[:250]: v[:250] for k, v in e.tags.items()},
             metadata={"mlflow.source.name": "faith-dspy tune"},
-            client_request_id=row.id,
-            response_preview=f"{OUTCOME[row.predicted]}; people: {OUTCOME[row.label]}",
+            client_request_id=e.id,
+            # By which MLflow finds the same answer in two runs.
+            request_preview=f"{e.id}: {e.question or e.context[0].text}",
+            response_preview=e.answer,
         )
         span.set_inputs(inputs)
-        span.set_outputs(row.judgment.model_dump(mode="json", include=outputs))
-        span.set_attributes({SpanAttributeKey.CHAT_USAGE: tokens, "calls": u.calls})
-    return span.trace_id
+        span.set_outputs(e.answer)
+        # Of a trace that is not finished they are written together with it.
+        for assessment in _assessments(row, judge):
+            mlflow.log_assessment(span.trace_id, assessment)
 
 
 def _assessments(row: JudgedAnswer, judge: str) -> Iterator[Assessment]:
     from mlflow.entities import AssessmentError, AssessmentSource, Expectation, Feedback
+    from mlflow.tracing.constant import AssessmentMetadataKey
 
     people = AssessmentSource("HUMAN", "labels")
-    by_judge = AssessmentSource("LLM_JUDGE", judge)
     yield Expectation("faithful", _YES[row.label], people)
+    by_judge = AssessmentSource("LLM_JUDGE", judge)
+    usage = row.raw.usage
+    metadata = {
+        AssessmentMetadataKey.JUDGE_INPUT_TOKENS: str(usage.prompt_tokens),
+        AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: str(usage.output_tokens),
+    }
+    feedback = partial(Feedback, source=by_judge, metadata=metadata)
     if row.predicted is None:
         unscored = row.judgment.unscored
         error = AssessmentError("UNSCORED", unscored and unscored.value)
-        yield Feedback("faithful", None, error, by_judge)
+        yield feedback("faithful", error=error)
         return
-    doubtful = []
-    for s in row.judgment.statements:
-        if not s.is_supported:
-            verdict = s.verdict.value if s.verdict else "unjudged"
-            doubtful.append(f"{verdict}: {s.text}")
-    rationale = "\n".join(doubtful) or "every statement is supported"
-    verdict = _YES[row.predicted]
-    yield Feedback("faithful", verdict, source=by_judge, rationale=rationale)
+    yield feedback("faithful", _YES[row.predicted], rationale=explain(row.judgment))
     by_code = AssessmentSource("CODE", "faith_dspy")
-    yield Feedback("agrees", _YES[row.predicted == row.label], source=by_code)
+    agrees = _YES[row.predicted == row.label]
+    yield Feedback("agrees", agrees, source=by_code)
     if row.probability is not None:
-        yield Feedback("probability", round(row.probability, 4), source=by_judge)
+        yield feedback("probability", round(row.probability, 4))

@@ -31,7 +31,15 @@ localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 """
 """MLflow opens a chat with an assistant on the first visit."""
-SHOWN = ("runs", "study", "compare", "learned", "traces", "trace", "model")
+SHOWN = (
+    "runs",
+    "study",
+    "compare",
+    "learned",
+    "traces",
+    "trace",
+    "model",
+)
 """Pages whose pictures the documentation shows."""
 HIDE_PATHS = (
     "[...document.querySelectorAll('*')].filter((e) => /^Path: *\\//.test(e.innerText) && e.innerText.length < 300)"
@@ -146,6 +154,7 @@ def pages(tmp_path_factory, request, browser):
         browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
         browser.size(1600, 900)
         names = {"experiment": store.experiment_id, "run": run, "variants": variants}
+        names["first"], names["second"] = asked[:2]
         names["compiled"] = next(
             (c.info.run_id for c in children if "dev/gain_over_seed" in c.data.metrics),
             run,
@@ -232,13 +241,25 @@ def test_a_page_opens_in_place(pages, name, page):
     pages.picture(name)
 
 
+def test_evaluation_runs(pages):
+    """The study and its variants are listed; two of them stand side by side, answer by answer, with people's label."""
+    page = EXPERIMENT + "/evaluation-runs"
+    pages.show(
+        page, "Evaluation runs", "test/balanced_accuracy", "dev/balanced_accuracy"
+    )
+    pages.picture("evaluations")
+    compared = "?selectedRunUuid={first}&compareToRunUuid={second}"
+    pages.show(page + compared, "Comparing", "Expectations", "agrees", "probability")
+    pages.wait(f"{TEXT}.includes('Pass') && {TEXT}.includes('Fail')")
+    pages.picture("evaluation")
+
+
 def test_traces(pages):
-    """Judge and people stand side by side; a click on a trace shows its tokens and assessments."""
+    """Judge and people stand side by side; a click on a trace shows its assessments."""
     pages.show(RUN + "/traces", "agrees", "faithful")
     pages.wait("document.querySelectorAll('td a, [role=cell] a').length > 0")
     pages.picture("traces")
     pages.browser.point("[role=cell] a, td a", click=True)
-    pages.wait(f"{TEXT}.includes('judge')")
     pages.click("Assess")
-    pages.wait(f"{TEXT}.includes('agrees')")
+    pages.wait(f"{TEXT}.includes('Its mayor') && {TEXT}.includes('agrees')")
     pages.picture("trace")

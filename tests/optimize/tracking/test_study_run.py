@@ -16,7 +16,7 @@ from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import (
     MlflowTracker,
     cost_metrics,
-    log_study_traces,
+    log_traces,
 )
 from faith_dspy.schema import Judgment, Unscored, Usage
 from tests.support.studies import log_study
@@ -84,7 +84,7 @@ def children(client, run_id):
     """The runs of a study's variants, by name."""
     found = client.search_runs(
         [client.get_run(run_id).info.experiment_id],
-        f"tags.`mlflow.parentRunId` = '{run_id}'",
+        f"tags.`mlflow.parentRunId` = '{run_id}' AND tags.`faith_dspy.variant` != ''",
     )
     return {r.data.tags["faith_dspy.variant"]: r for r in found}
 
@@ -209,43 +209,94 @@ def test_the_registered_judge_loads_without_pickle_or_lm(logged, recorded, monke
 
 
 def test_an_answer_is_a_trace(logged):
-    """One span with what was judged and found, and the tokens it took; people and judge side by side.
+    """Question and context are what went in, the answer what came out; people and judge stand side by side.
 
     The first in MLflow, its newest, is the worst disagreement.
     """
-    found, answers = (
-        logged.traces(),
-        {r.id: r for r in logged.result.tested("champion").answers},
-    )
-    for trace in found:
+    traces = logged.traces()
+    answers = {r.id: r for r in logged.result.tested("champion").answers}
+    for trace in traces:
         row = answers[trace.info.client_request_id]
         (span,), e = trace.data.spans, row.example
-        assert span.inputs == {
-            "question": e.question,
-            "answer": e.answer,
-            "context": [c.text for c in e.context],
-        }
-        assert [s["text"] for s in span.outputs["statements"]] == [
-            s.text for s in row.judgment.statements
-        ]
-        assert trace.info.token_usage["input_tokens"] == row.raw.usage.prompt_tokens
-        told = {(a.name, a.source.source_type): a.value for a in trace.info.assessments}
-        assert told["faithful", "HUMAN"] == YES[row.label]
-        assert told["faithful", "LLM_JUDGE"] == YES[row.predicted]
-        assert told["agrees", "CODE"] == YES[row.label == row.predicted]
+        context = [c.text for c in e.context]
+        assert span.inputs == {"question": e.question, "context": context}
+        assert span.outputs == e.answer
+        assert said(trace) == expected(row)
+        (feedback,) = trace.search_assessments("faithful", type="feedback")
+        for statement in row.judgment.statements:
+            assert statement.text in feedback.rationale
+        tokens = feedback.metadata["mlflow.assessment.judgeInputTokens"]
+        assert int(tokens) == row.raw.usage.prompt_tokens
     worst = [r.id for r in worst_first(logged.result.tested("champion").answers)]
-    assert [t.info.client_request_id for t in found] == worst
+    assert [t.info.client_request_id for t in traces] == worst
+
+
+def test_judges_are_compared_answer_by_answer(logged):
+    """The champion and the best candidate of each variant show the pool, the champion and what it was compared with
+    the testset; the same answer has the same request, by which MLflow puts it side by side."""
+    variants = children(logged.client, logged.run.info.run_id)
+    shown = {name: logged.traces(run.info.run_id) for name, run in variants.items()}
+    pool = {name: traces for name, traces in shown.items() if traces}
+    params = [str(logged.result.variant(name).params) for name in pool]
+    assert logged.result.champion in pool
+    assert len(params) == len(set(params)) == 4
+    for name, traces in pool.items():
+        rows = {r.id: r for r in logged.result.variant(name).answers}
+        for trace in traces:
+            assert said(trace) == expected(rows[trace.info.client_request_id])
+    experiment = [logged.store.experiment_id]
+    tested = logged.client.search_runs(experiment, "tags.`faith_dspy.kind` = 'test'")
+    assert {run.info.run_name.partition(",")[0] for run in tested} == {
+        "untuned",
+        "lm-calibrated",
+        "lexical-baseline",
+    }
+    requests = {t.info.request_preview for t in logged.traces()}
+    assert len(requests) == 12
+    for run in tested:
+        traces = logged.traces(run.info.run_id)
+        assert {t.info.request_preview for t in traces} == requests
+        assert "test/balanced_accuracy" in run.data.metrics
+
+
+def said(trace):
+    """A trace's assessments, by name and kind of source."""
+    return {(a.name, a.source.source_type): a.value for a in trace.info.assessments}
+
+
+def expected(row):
+    """What a judge and people are shown to say of an answer."""
+    return {
+        ("faithful", "HUMAN"): YES[row.label],
+        ("faithful", "LLM_JUDGE"): YES[row.predicted],
+        ("agrees", "CODE"): YES[row.predicted == row.label],
+        ("probability", "LLM_JUDGE"): round(row.probability, 4),
+    }
+
+
+def test_the_model_is_in_a_run_of_its_own(logged):
+    """MLflow leaves out runs that hold a model where it lists evaluation runs."""
+    experiment = [logged.store.experiment_id]
+    with_model = [
+        run
+        for run in logged.client.search_runs(experiment)
+        if run.outputs and run.outputs.model_outputs
+    ]
+    (run,) = with_model
+    assert run.data.tags["mlflow.parentRunId"] == logged.run.info.run_id
+    assert run.data.tags["faith_dspy.kind"] == "model"
+    version = logged.client.get_model_version("faithfulness", "1")
+    assert version.run_id == logged.run.info.run_id
 
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     """MLflow's page shows the feedback as failed, and why; nothing says whether judge and people agree."""
-    row = logged.result.tested("champion").answers[0]
-    row = row.model_copy(update={"judgment": Judgment(unscored=Unscored.LM_FAILED)})
-    test = [logged.result.test[0].model_copy(update={"answers": (row,)})]
+    judge = logged.result.tested("champion")
+    judgment = Judgment(unscored=Unscored.LM_FAILED)
+    row = judge.answers[0].model_copy(update={"judgment": judgment})
     run_id = logged.client.create_run(logged.store.experiment_id).info.run_id
-    log_study_traces(
-        logged.store, run_id, logged.result.model_copy(update={"test": test})
-    )
+    unscored = judge.model_copy(update={"answers": (row,)})
+    log_traces(logged.store, run_id, unscored, [row.id])
     (trace,) = logged.traces(run_id)
     (feedback,) = [
         a

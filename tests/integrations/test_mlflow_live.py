@@ -1,0 +1,97 @@
+"""Live traces on an MLflow server, scored by the recipe of the documentation; and what MLflow says of scheduling."""
+
+import re
+import sys
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.genai.scorers import ScorerSamplingConfig, get_scorer
+from recorded import free_port, serving
+
+import faith_dspy.integrations
+from faith_dspy.errors import InputError
+from faith_dspy.integrations.mlflow import FaithfulnessScorer
+
+pytestmark = pytest.mark.all
+ADDRESS = "models:/faithfulness@champion"
+YES = {"The kettle is blue.": 0.9, "It is red.": 0.2}
+
+
+@pytest.fixture(scope="module")
+def live(registry, lasting_server, tmp_path_factory):
+    """A server over a store with a champion, and sixteen traces of an application, half of them unfaithful."""
+    lasting_server.says = lasting_server._yes(YES)
+    folder, port = tmp_path_factory.mktemp("live"), free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    command += ["--backend-store-uri", registry, "--port", str(port)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+        patch.setenv("MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS", "true")
+        patch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
+        with serving(command, folder, port):
+            mlflow.tracing.reset()
+            mlflow.set_experiment("shop")
+            for answer in list(YES) * 8:
+                with mlflow.start_span("shop") as span:
+                    span.set_inputs(
+                        {"question": "?", "context": ["The kettle is blue."]}
+                    )
+                    span.set_outputs(answer)
+            yield
+        mlflow.tracing.reset()
+
+
+@pytest.fixture(autouse=True)
+def endpoint(lasting_server, monkeypatch):
+    """Where the judge's LM is, as the environment says it."""
+    monkeypatch.setenv("OPENAI_API_BASE", lasting_server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+def scored():
+    """What the recipe said of each trace that it scored, by the trace."""
+    traces = mlflow.search_traces(return_type="list")
+    values = {t.info.trace_id: t.search_assessments("faithfulness") for t in traces}
+    return {name: [a.value for a in found] for name, found in values.items() if found}
+
+
+def test_live_traces_are_scored_once_by_a_sample(live):
+    """The recipe scores the share that it says, the same traces whenever it runs; a larger share adds to them."""
+    page = Path(faith_dspy.integrations.__file__).with_name("README.md")
+    blocks = re.findall("```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    (recipe,) = [block for block in blocks if "RATE = 0.2" in block]
+    names = [t.info.trace_id for t in mlflow.search_traces(return_type="list")]
+    for rate in ("0.5", "0.5", "1.0"):
+        exec(recipe.replace("RATE = 0.2", f"RATE = {rate}"), {})
+        assert set(scored()) == {
+            n for n in names if int(n[-4:], 16) / 16**4 < float(rate)
+        }
+        assert all(len(values) == 1 for values in scored().values())
+    assert sorted(value for (value,) in scored().values()) == [0.0] * 8 + [1.0] * 8
+
+
+def test_a_registered_scorer_is_loaded_and_not_scheduled(live):
+    """It is a function with the judge's address, which another process loads and calls; to schedule it is refused."""
+    registered = FaithfulnessScorer(ADDRESS, statements="none").register(
+        name="grounded"
+    )
+    loaded = get_scorer(name="grounded")
+    row = {"inputs": {"context": ["The kettle is blue."]}, "outputs": "It is red."}
+    feedback = loaded.run(**row)
+    assert [(f.name, f.value) for f in feedback] == [
+        ("grounded", 0.0),
+        ("grounded/faithful", False),
+        ("grounded/scored", True),
+    ]
+    assert feedback[0].source.source_id == ADDRESS
+    with pytest.raises(MlflowException, match="does not use a gateway model"):
+        registered.start(sampling_config=ScorerSamplingConfig(sample_rate=0.5))
+
+
+def test_a_judge_without_an_address_is_not_registered():
+    """The registry keeps text: a judge in memory is refused before MLflow is asked."""
+    with pytest.raises(InputError, match="expected the judge's address"):
+        FaithfulnessScorer(FaithfulnessScorer("none").judge).register()
