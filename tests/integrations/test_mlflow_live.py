@@ -8,11 +8,11 @@ import mlflow
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.genai.scorers import ScorerSamplingConfig, get_scorer
-from recorded import free_port, serving
 
 import faith_dspy.integrations
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow import FaithfulnessScorer
+from tests.support.studies import free_port, serving
 
 pytestmark = pytest.mark.all
 ADDRESS = "models:/faithfulness@champion"
