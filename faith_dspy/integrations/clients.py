@@ -8,23 +8,25 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
-import dspy
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from dspy import lm15
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.io.conversation import as_text
 from faith_dspy.io.inputs import value_of
+from faith_dspy.lm.metered import Endpoint, MeteredLM
 
 Messages = list[dict[str, str]]
 """Each with ``role`` and ``content``; a system message is the first."""
 
 
-def client_lm(client: Any) -> dspy.LM:
+def client_lm(client: Any) -> MeteredLM:
     """Return an LM that asks a model or client of another library.
 
-    DSPy's cache of replies is off: it would not tell two of one class apart.
+    DSPy's cache of replies is off, and what is found out about one client counts for no other: two of one class may be
+    two models.
 
     Raises:
         ConfigError: It cannot be asked; the message says what can.
@@ -35,7 +37,8 @@ def client_lm(client: Any) -> dspy.LM:
         raise ConfigError(_refusal(client))
     kind = type(client)
     name = f"{kind.__module__.partition('.')[0]}/{kind.__name__}"
-    return dspy.LM(name, engine=ClientEngine(client, asks[0]), cache=False)
+    engine, endpoint = ClientEngine(client, asks[0]), Endpoint(salt=uuid4().hex[:12])
+    return MeteredLM(name, engine=engine, endpoint=endpoint, cache=False)
 
 
 def _refusal(client: Any) -> str:
