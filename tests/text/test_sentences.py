@@ -128,7 +128,7 @@ NO_STATEMENTS = [
     "Steps:", "步骤：", "Method 1:", "## Returns", "# **How to descale it**",
 ]  # fmt: skip
 PLEASANTRIES = [
-    "Sure!", "Of course!", "Let me know if you need more.",
+    "Sure!", "Of course!", "Let me know if you need more.", "Thanks for asking.", "Feel free to ask more!",
     "Sure, happy to help!", "Great question!", "Hope this helps!", "That's a very good question.",
     "Of course! Glad to help.", "Yes, I'm happy to help you with that.",
     "Please let me know if you have any further questions!", "If you need anything else, feel free to ask.",
