@@ -249,7 +249,7 @@ def test_evaluation_runs(pages):
     )
     pages.picture("evaluations")
     compared = "?selectedRunUuid={first}&compareToRunUuid={second}"
-    pages.show(page + compared, "Comparing", "Expectations", "agrees", "probability")
+    pages.show(page + compared, "Comparing", "agrees", "probability")
     pages.wait(f"{TEXT}.includes('Pass') && {TEXT}.includes('Fail')")
     pages.picture("evaluation")
 
