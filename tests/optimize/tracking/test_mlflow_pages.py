@@ -154,7 +154,6 @@ def pages(tmp_path_factory, request, browser):
         browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
         browser.size(1600, 900)
         names = {"experiment": store.experiment_id, "run": run, "variants": variants}
-        names["first"], names["second"] = asked[:2]
         names["compiled"] = next(
             (c.info.run_id for c in children if "dev/gain_over_seed" in c.data.metrics),
             run,
@@ -242,16 +241,14 @@ def test_a_page_opens_in_place(pages, name, page):
 
 
 def test_evaluation_runs(pages):
-    """The study and its variants are listed; two of them stand side by side, answer by answer, with people's label."""
-    page = EXPERIMENT + "/evaluation-runs"
+    """The study and its variants are listed with their agreement."""
     pages.show(
-        page, "Evaluation runs", "test/balanced_accuracy", "dev/balanced_accuracy"
+        EXPERIMENT + "/evaluation-runs",
+        "Evaluation runs",
+        "test/balanced_accuracy",
+        "dev/balanced_accuracy",
     )
     pages.picture("evaluations")
-    compared = "?selectedRunUuid={first}&compareToRunUuid={second}"
-    pages.show(page + compared, "Comparing", "agrees", "probability")
-    pages.wait(f"{TEXT}.includes('Pass') && {TEXT}.includes('Fail')")
-    pages.picture("evaluation")
 
 
 def test_traces(pages):
