@@ -181,7 +181,7 @@ def test_every_interval_stands_on_a_page_of_evidence():
     def figures(text):
         found = re.findall(
             r"([-+−]?\d*\.?\d+) \[([-+−]?\d*\.?\d+), ([-+−]?\d*\.?\d+)\]",
-            text.replace("\n", " "),
+            " ".join(text.split()),  # an interval may go on in the next line
         )
         return {
             tuple(float(number.replace("−", "-")) for number in numbers)
