@@ -74,7 +74,7 @@ def _verification_demos(prompt: Any) -> list[dict[str, Any]]:
 def _joint_demos(prompt: Any) -> list[dict[str, Any]]:
     """Return the prompt's examples as demos of a judge that asks about all statements at once."""
     demos = []
-    for given, reply in prompt.examples:
+    for example, reply in prompt.examples:
         verdicts = [
             {
                 "statement": number,
@@ -84,7 +84,7 @@ def _joint_demos(prompt: Any) -> list[dict[str, Any]]:
             for number, statement in enumerate(reply.statements, 1)
         ]
         texts = {n: s.statement for n, s in enumerate(reply.statements, 1)}
-        demo = {"context": {0: given.context}, "question": "", "statements": texts}
+        demo = {"context": {0: example.context}, "question": "", "statements": texts}
         demos.append(demo | {"verdicts": verdicts})
     return demos
 
@@ -92,18 +92,18 @@ def _joint_demos(prompt: Any) -> list[dict[str, Any]]:
 def _extraction_demos(prompt: Any) -> list[dict[str, Any]]:
     """Return the prompt's examples as demos, each statement after the number of the sentence that it is from."""
     demos = []
-    for given, reply in prompt.examples:
+    for example, reply in prompt.examples:
         parts = [
-            part for part in sentences(given.answer) if carries_statement(part.text)
+            part for part in sentences(example.answer) if carries_statement(part.text)
         ]
         numbers: dict[int | None, int] = {}
         for number, part in enumerate(parts, 1):
             numbers[part.index] = number
         statements, _ = assign_statements(
-            reply.statements, parts, given.question, check=False
+            reply.statements, parts, example.question, check=False
         )
         demo = {
-            "question": given.question,
+            "question": example.question,
             "sentences": [part.text for part in parts],
             "statements": [
                 f"{numbers[s.sentence_index]}. {s.text}" for s in statements
@@ -158,10 +158,10 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
                 "joint": _joint_demos(verify),
                 "extract": _extraction_demos(extract),
             }
-        wanted = self.llm, asks
-        if self._made is None or self._made[0] != wanted:
+        settings = self.llm, asks
+        if self._made is None or self._made[0] != settings:
             judge = judge_of(DEFAULTS, self.llm, **asks | self.options)
-            self._made = wanted, judge
+            self._made = settings, judge
         return self._made[1]
 
     def init(self, run_config: Any) -> None:
@@ -174,8 +174,8 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         retrieved_contexts: Any = (),
     ) -> MetricResult:
         """Score (NaN if unscored) with the reason; ``traces`` have each statement with its sentence's index."""
-        given = _given(user_input, response, retrieved_contexts)
-        return self._result(await self.judge.acall(*given), given)
+        arguments = _arguments(user_input, response, retrieved_contexts)
+        return self._result(await self.judge.acall(*arguments), arguments)
 
     def score(
         self,
@@ -184,8 +184,8 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         retrieved_contexts: Any = (),
     ) -> MetricResult:
         """As `ascore`, also where an event loop runs."""
-        given = _given(user_input, response, retrieved_contexts)
-        return self._result(self.judge(*given), given)
+        arguments = _arguments(user_input, response, retrieved_contexts)
+        return self._result(self.judge(*arguments), arguments)
 
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
         """The score of a sample, also where an event loop runs."""
@@ -204,8 +204,8 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
             ).value
         )
 
-    def _result(self, judgment: Judgment, given: tuple[Any, ...]) -> MetricResult:
-        self._judgments[digest(given)] = judgment
+    def _result(self, judgment: Judgment, arguments: tuple[Any, ...]) -> MetricResult:
+        self._judgments[digest(arguments)] = judgment
         if len(self._judgments) > KEPT:
             del self._judgments[next(iter(self._judgments))]
         statements = [
@@ -227,13 +227,13 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     def judgment(self, sample: Any) -> Judgment | None:
         """What was found of a sample (or a row of the data set) that this metric has scored; None of any other."""
         row = sample if isinstance(sample, dict) else sample.to_dict()
-        given = _given(
+        arguments = _arguments(
             row.get("user_input"), row.get("response"), row.get("retrieved_contexts")
         )
-        return self._judgments.get(digest(given))
+        return self._judgments.get(digest(arguments))
 
 
-def _given(
+def _arguments(
     user_input: str | None, response: str | None, retrieved_contexts: Any
 ) -> tuple[Any, ...]:
     return user_input, list(retrieved_contexts or ()), response or ""

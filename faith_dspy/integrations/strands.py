@@ -32,7 +32,7 @@ DEFAULTS = {
 
 
 class FaithfulnessEvaluator(Evaluator):
-    """The last turn of a case, judged against everything before it, tool results included.
+    """The last turn of a case, judged against what users said and tools returned before it.
 
     ``model`` and ``options``: what `judge_of` takes, a `Model` of Strands or one's own among it.
     ``system_prompt`` replaces the judge's own. There is one ``version``.
@@ -131,10 +131,10 @@ def _input(case: Any) -> AnswerInput:
 
 
 def records(session: Session) -> list[dict[str, Any]]:
-    """One record per turn of a strands_evals `Session`, in order, each judged against all that went before it.
+    """Return one record per turn of a strands_evals `Session`, in order.
 
-    Strands' own extractor splits the session, at the level its faithfulness evaluator uses: what users said, what
-    tools returned and what the agent said before. ``source`` reads ``turn 1: tool search_docs``; turns count from 0
+    Each is judged against what users said and tools returned before it. Strands' own extractor splits the session,
+    at the level its faithfulness evaluator uses. ``source`` reads ``turn 1: tool search_docs``; turns count from 0
     over the session, and the tools of one answer are one turn.
     """
     out = []

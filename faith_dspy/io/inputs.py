@@ -343,9 +343,9 @@ def log_columns(
     unused = [repr(column) for column in dict.fromkeys(filled) if column not in used]
     if unused:
         notes.append(f"not used: {', '.join(unused)}")
-    said = ", ".join(filter(None, dict.fromkeys(notes)))
-    if said:
-        _log_once(f"{where}: {said}")
+    summary = ", ".join(filter(None, dict.fromkeys(notes)))
+    if summary:
+        _log_once(f"{where}: {summary}")
 
 
 @lru_cache(maxsize=256)

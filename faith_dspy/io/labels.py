@@ -188,19 +188,21 @@ def find_label(
     flipped = column.startswith("!")
     yes = False if flipped else named_meaning(name)
     meanings = meanings_of(yes, flipped)
-    said = {label_word(value): faithful for value, faithful in (values or {}).items()}
+    explained = {
+        label_word(value): faithful for value, faithful in (values or {}).items()
+    }
     words = _count_words(at(row, name) for row in rows).keys()
     if any(rating(word) is not None for word in words - _YES_OR_NO.keys()):
         meanings.pop("0", None)
         meanings.pop("1", None)
     else:
-        for word in said.keys() & _YES_OR_NO.keys():
-            means_yes = _YES_OR_NO[word] is said[word]
+        for word in explained.keys() & _YES_OR_NO.keys():
+            means_yes = _YES_OR_NO[word] is explained[word]
             pair = {other: yes is means_yes for other, yes in _YES_OR_NO.items()}
-            said = pair | said
+            explained = pair | explained
     plain = _YES_OR_NO | _WORDS
     negated = {word for word in meanings if meanings[word] is not plain[word]}
-    return LabelColumn(name, yes, {**meanings, **said}, negated - said.keys())
+    return LabelColumn(name, yes, {**meanings, **explained}, negated - explained.keys())
 
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:

@@ -222,8 +222,8 @@ _of_others: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
 
 def capabilities_of(lm: Any) -> Capabilities:
     """Return what is known of any LM of DSPy's."""
-    known: Capabilities | None = getattr(lm, "capabilities", None)
-    return known or _of_others.setdefault(lm, Capabilities())
+    own: Capabilities | None = getattr(lm, "capabilities", None)
+    return own or _of_others.setdefault(lm, Capabilities())
 
 
 _THOUGHTS = re.compile(

@@ -107,7 +107,7 @@ class Result(NamedTuple):
 
     name: str
     documented: Any
-    given: Any
+    score: Any
     words: str
     """Why, as the adapter says it."""
 
@@ -127,8 +127,8 @@ def strands_results(model: Any) -> list[Result]:
             metadata={"context": example.context},
         )
         (output,) = evaluator.evaluate(case)
-        given = None if output.label == "not_applicable" else output.score
-        row = Result(f"Strands, {name}", example.scores[""], given, output.reason)
+        score = None if output.label == "not_applicable" else output.score
+        row = Result(f"Strands, {name}", example.scores[""], score, output.reason)
         results.append(row)
     return results
 
@@ -163,11 +163,11 @@ def main() -> None:
     model = sys.argv[1] if sys.argv[1:] else "local"
     results = strands_results(model) + axion_results(model)
     for one in results:
-        sign = "=" if one.given == one.documented else "≠"
-        print(f"{sign} {one.name}: documented {one.documented}, given {one.given}")
-        if one.given != one.documented and one.words:
+        sign = "=" if one.score == one.documented else "≠"
+        print(f"{sign} {one.name}: documented {one.documented}, here {one.score}")
+        if one.score != one.documented and one.words:
             print("    " + one.words.replace("\n", "\n    "))
-    equal = sum(one.given == one.documented for one in results)
+    equal = sum(one.score == one.documented for one in results)
     print(f"{equal} of {len(results)} as documented, by {model}")
 
 
