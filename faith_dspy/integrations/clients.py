@@ -66,14 +66,20 @@ class ClientEngine:
             reply = self._ask(self.client, messages)
             if inspect.isawaitable(reply):
                 reply = self._loop.call(_await, reply)
-        except TypeError as exc:  # the call lacks the model's name
-            raise lm15.ConfigurationError(_refusal(self.client)) from exc
         except Exception as exc:
+            if _lacks_model(exc):
+                raise lm15.ConfigurationError(_refusal(self.client)) from exc
             if getattr(exc, "status_code", None) in (401, 403):
                 raise lm15.AuthError(str(exc)) from exc
             raise
         message = lm15.Message.assistant(_text(reply))
         return lm15.Response(None, request.model, message, "stop", _usage(reply))
+
+
+def _lacks_model(error: Exception) -> bool:
+    """Return whether a call was made without its argument ``model``: instructor does not tell whether it has one."""
+    words = str(error)
+    return isinstance(error, TypeError) and "required" in words and "'model'" in words
 
 
 @cache

@@ -187,6 +187,18 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         arguments = _arguments(user_input, response, retrieved_contexts)
         return self._result(self.judge(*arguments), arguments)
 
+    async def abatch_score(self, inputs: list[dict[str, Any]]) -> list[MetricResult]:
+        """Results in the order of ``inputs``, each the arguments of `ascore` by name."""
+        calls = [_arguments(**one) for one in inputs]
+        judgments = await self.judge.abatch([_record(*call) for call in calls])
+        return list(map(self._result, judgments, calls))
+
+    def batch_score(self, inputs: list[dict[str, Any]]) -> list[MetricResult]:
+        """As `abatch_score`, also where an event loop runs."""
+        calls = [_arguments(**one) for one in inputs]
+        judgments = self.judge.batch([_record(*call) for call in calls])
+        return list(map(self._result, judgments, calls))
+
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
         """The score of a sample, also where an event loop runs."""
         return float(
@@ -234,6 +246,13 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
 
 
 def _arguments(
-    user_input: str | None, response: str | None, retrieved_contexts: Any
+    user_input: str | None = None,
+    response: str | None = "",
+    retrieved_contexts: Any = (),
 ) -> tuple[Any, ...]:
+    """Return what a judge is called with: question, context and answer."""
     return user_input, list(retrieved_contexts or ()), response or ""
+
+
+def _record(question: str | None, context: list[Any], answer: str) -> dict[str, Any]:
+    return {"question": question, "context": context, "answer": answer}

@@ -188,6 +188,22 @@ def test_a_model_of_ones_own():
     assert judge.lm_name.endswith("/Written")
 
 
+class Broken(Written):
+    """One with a mistake in it."""
+
+    def generate(self, prompt):
+        """Never."""
+        return "Yes" + 1
+
+
+def test_a_mistake_in_a_model_of_ones_own():
+    """It is told in its own words, and is not taken for a client that names no model."""
+    judgment = judge_of({}, Broken())(**GIVEN, answer="It is blue.")
+    assert judgment.unscored == "lm_failed"
+    assert 'can only concatenate str (not "int") to str' in judgment.detail
+    assert "names no model" not in judgment.detail
+
+
 def test_tokens_are_counted(recorders):
     """As far as a client tells them."""
     own, _ = recorders

@@ -1,4 +1,5 @@
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from pydantic import BaseModel
@@ -52,6 +53,44 @@ def test_basic_usage(client):
     ]
     assert all(s.confidence is not None for s in result.statements)
     assert asyncio.run(Faithfulness.agrade(**given, client=client)) == result
+
+
+@pytest.mark.all
+def test_a_batch_of_mixed_contexts(server):
+    """As rag_evals' page on batches has it: an asynchronous instructor client grades many answers at once, each by its
+    own context. A chunk is a text, a mapping or an object with one; an answer without a context says that it has none.
+    """
+    import instructor
+    import openai
+
+    client = instructor.from_openai(
+        openai.AsyncOpenAI(base_url=server.base, api_key="none"), model="tiny"
+    )
+    contexts = [
+        CONTEXT,
+        [{"text": BLUE, "source": "data sheet"}],
+        [{"id": "d7", "content": "Steel."}, SimpleNamespace(page_content=BLUE)],
+        [],
+        [CONTEXT[0], "", BLUE],
+    ]
+
+    async def grade_all():
+        tasks = [
+            Faithfulness.agrade(
+                question="Which colour?", answer=BLUE, context=context, client=client
+            )
+            for context in contexts
+        ]
+        return await asyncio.gather(*tasks)
+
+    results = asyncio.run(grade_all())
+    assert [result.score for result in results] == [1.0, 1.0, 1.0, None, 1.0]
+    scored = [result for result in results if result.score is not None]
+    ids = [result.statements[0].supporting_chunk_ids for result in scored]
+    assert ids == [[1], [0], [1], [1]]
+    assert "no_context" in results[3].unscored
+    asked = [str(request["messages"]) for request in server.requests]
+    assert all(BLUE in text for text in asked)
 
 
 @pytest.mark.parametrize(

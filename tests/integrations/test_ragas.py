@@ -82,6 +82,29 @@ def test_basic_usage(llm):
     ]
 
 
+def test_batches(llm):
+    """`batch_score` and `abatch_score`, as RAGAS' collections have them: results in the order of the rows; one that
+    cannot be scored is NaN with the reason, beside the others; what was judged is kept as of single rows."""
+    rows = [
+        ROW,
+        {**ROW, "response": LANDED},
+        {**ROW, "retrieved_contexts": []},
+        {**ROW, "response": ICELAND, "retrieved_contexts": CONTEXT[:1]},
+    ]
+    metric = Faithfulness(llm=llm)
+
+    async def inside():
+        return await metric.abatch_score(rows), metric.batch_score(rows)
+
+    for results in [*asyncio.run(inside()), metric.batch_score(rows)]:
+        values = [result.value for result in results]
+        assert values == pytest.approx([0.5, 1.0, float("nan"), 0.0], nan_ok=True)
+        assert results[2].reason.startswith("unscored (no_context)")
+        assert results[0].traces == metric.score(**ROW).traces
+    assert metric.judgment(rows[3]).score == 0.0
+    assert metric.batch_score([]) == []
+
+
 def test_defaults(llm):
     """Without an LM the embedded one judges; one may be set later; the language is that of the reasons."""
     metric = Faithfulness()
