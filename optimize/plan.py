@@ -1,17 +1,11 @@
 """What a study is asked to do: the user's options, a budget by name, and variants by name, as objects or in a file.
 
 # plan.toml: faith-dspy tune labels.jsonl --variants plan.toml
-budget = "standard"               # what is not said below is taken from it
-
 [sizes]                           # answers at most: of the pool by every variant, of the testset by the champion
-pool = 80
+pool = 80                         # what is not said is taken from --budget
 
 [effort]                          # of the optimizers
 demos = 4
-
-[limits]                          # of the whole study
-calls = 5000
-minutes = 90
 
 [[variants]]
 name = "sentence"                 # one that exists ...
@@ -27,7 +21,6 @@ lm = "openai/gpt-4o-mini"         # the study's when it is left out
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -78,7 +71,7 @@ class Variant(_Model):
         'granularity answer, criteria Dates count.'
 
     Args:
-        name: Its name; one of `VARIANTS` stands for that, of which nothing but LM, address and seed may be another.
+        name: Its name; one of `VARIANTS` stands for that, of which nothing but LM and address may be another.
         config: The judge's options; or give these themselves in its place.
         optimizer: One of `faith_dspy.optimize.compile.optimizers.OPTIMIZERS`, or none.
 
@@ -93,8 +86,6 @@ class Variant(_Model):
     lm: str | None = None
     """None: the study's."""
     api_base: str | None = None
-    seed: int | None = None
-    """Of the optimizer; None: the study's."""
 
     @model_validator(mode="before")
     @classmethod
@@ -102,7 +93,7 @@ class Variant(_Model):
         if not isinstance(declared, dict) or "config" in declared:
             return declared
         if shipped := VARIANTS.get(declared.get("name", "")):
-            changed = sorted(declared.keys() - {"name", "lm", "api_base", "seed"})
+            changed = sorted(declared.keys() - {"name", "lm", "api_base"})
             if changed:
                 raise ValueError(
                     f"{shipped.name!r} is a variant of ours; give yours, with {changed[0]}, another name"
@@ -140,24 +131,6 @@ class Variant(_Model):
         return name
 
 
-class Spending(_Model):
-    """What a study may spend. None: no limit."""
-
-    calls: _Count | None = None
-    tokens: _Count | None = None
-    """Read and written."""
-    dollars: float | None = Field(default=None, gt=0)
-    minutes: float | None = Field(default=None, gt=0)
-
-    @property
-    def limits(self) -> Limits:
-        """As meters take them."""
-        seconds = None if self.minutes is None else 60 * self.minutes
-        return Limits(
-            calls=self.calls, tokens=self.tokens, dollars=self.dollars, seconds=seconds
-        )
-
-
 def _operating_point(value: Any) -> Any:
     return OperatingPoint.parse(value) if isinstance(value, str) else value
 
@@ -171,7 +144,7 @@ def _variants(value: Any) -> Any:
     return value if isinstance(value, Path) else tuple(value or ())
 
 
-class Options(Spending):
+class Options(_Model):
     """What a user can say about a study; see `faith_dspy.tune`."""
 
     lm: str = "local"
@@ -191,6 +164,18 @@ class Options(Spending):
     variants: Annotated[
         tuple[str | Variant, ...] | Path, BeforeValidator(_variants)
     ] = ()
+    calls: _Count | None = None
+    tokens: _Count | None = None
+    dollars: float | None = Field(default=None, gt=0)
+    minutes: float | None = Field(default=None, gt=0)
+
+    @property
+    def limits(self) -> Limits:
+        """As meters take them."""
+        seconds = None if self.minutes is None else 60 * self.minutes
+        return Limits(
+            calls=self.calls, tokens=self.tokens, dollars=self.dollars, seconds=seconds
+        )
 
 
 class Budget(_Model):
@@ -208,11 +193,10 @@ class Budget(_Model):
 
 
 class Plan(NamedTuple):
-    """What a study tries, on how many answers, and what it may spend."""
+    """What a study tries, and on how many answers."""
 
     budget: Budget
     variants: list[Variant]
-    limits: Limits
 
 
 class View(Protocol):
@@ -267,57 +251,55 @@ def budget_variants(budget: BudgetName, lm: str) -> tuple[str, ...]:
 
 
 class _File(BaseModel, extra="forbid"):
-    budget: BudgetName | None = None
     sizes: dict[Literal["pool", "test", "words"], _Count] = {}
     effort: dict[str, _Count] = {}
-    limits: Spending = Spending()
     variants: list[Variant] = Field(min_length=1)
 
 
 def plan(options: Options) -> Plan:
-    """The plan of a study. Limits that the user gave go before the file's.
+    """The plan of a study.
 
     The untuned judge is always tried, and first: it is what the champion is measured against.
     """
+    budget = BUDGETS[options.budget]
     if isinstance(options.variants, Path):
-        return _read(options.variants, options)
-    variants = []
+        return _read(options.variants, budget)
     names = options.variants or budget_variants(options.budget, options.lm)
     if options.reflection_lm and "statement" in names and "statement-gepa" not in names:
         names = (*names, "statement-gepa")
+    variants = []
     for v in names:
         if isinstance(v, str) and v not in VARIANTS:
             raise ConfigError(
                 f"there is no variant {v!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)."
             )
         variants.append(VARIANTS[v] if isinstance(v, str) else v)
-    return Plan(BUDGETS[options.budget], _whole_first(variants), options.limits)
+    return Plan(budget, _whole_first(variants))
 
 
-def _read(path: Path, options: Options) -> Plan:
+def _read(path: Path, budget: Budget) -> Plan:
     try:
         file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        base = BUDGETS[file.budget or options.budget]
-        effort = Effort(**base.effort.model_dump() | file.effort)
+        effort = Effort(**budget.effort.model_dump() | file.effort)
     except ValidationError as exc:
         raise InputError(
             f"{path}: {describe_invalid(exc)}. Sections are: {', '.join(_File.model_fields)}."
         ) from exc
-    except (OSError, ConfigError, ValueError) as exc:
+    except (OSError, ValueError) as exc:
         raise InputError(
             f"{path}: cannot be read ({exc}); expected a TOML file of variants."
         ) from exc
     # Sizes that were asked for are not cut again, and a file says itself what is tried: no words, no minutes.
     sizes = ({"words": _ALL} | file.sizes) if file.sizes else {}
-    budget = base.model_copy(update={**sizes, "effort": effort, "minutes": None})
-    own = options.model_dump(include=set(Spending.model_fields), exclude_none=True)
-    limits = file.limits.model_copy(update=own)
-    return Plan(budget, _whole_first(file.variants, f"{path}: "), limits.limits)
+    update = {**sizes, "effort": effort, "minutes": None}
+    variants = _whole_first(file.variants, f"{path}: ")
+    return Plan(budget.model_copy(update=update), variants)
 
 
 def _whole_first(variants: Sequence[Variant], where: str = "") -> list[Variant]:
-    for name, n in Counter(v.name for v in variants).items():
-        if n > 1:
+    names = [v.name for v in variants]
+    for name in names:
+        if names.count(name) > 1:
             raise ConfigError(
                 f"{where}two variants are called {name!r}; give each a name of its own."
             )

@@ -277,17 +277,6 @@ def costs(results: Sequence[JudgeResult]) -> list[float]:
     return [r.cost for r in results]
 
 
-class GroupResult(_Result):
-    """One group of test answers."""
-
-    facet: str
-    """What is grouped by: a tag of the labels file, such as ``source``, or ``language``."""
-    name: str
-    n: int
-    agreement: Agreement | None = None
-    """None with too few answers of a label."""
-
-
 MAX_QUOTED = 300
 """Characters of a change that are quoted."""
 
@@ -325,8 +314,6 @@ class StudyResult(StudySetup):
     """The champion, the LM calibrated, the lexical baseline, the untuned judge, the length baseline."""
     comparisons: dict[str, Comparison]
     """The champion against each of the others, on the testset, by name."""
-    groups: tuple[GroupResult, ...] = ()
-    """The champion on the testset by source, domain, language …"""
     ceiling: Agreement | None = None
     """One annotator against the majority of the others, where the labels hold several."""
     classifier: Classifier | None = None

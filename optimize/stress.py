@@ -18,7 +18,6 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -79,15 +78,14 @@ class Perturbed(BaseModel, extra="forbid", frozen=True):
     must: Literal["caught", "unchanged"]
     n: int
     """Answers that could be perturbed and whose verdict before was what the perturbation is for."""
+    missed: int
+    """Of them, those the judge did not do right on; an unscored answer is not right."""
     share: Estimate
-    """Of them, those the judge did right on, with a Wilson interval. An unscored answer is not right."""
+    """Of them, those it did right on, with a Wilson interval."""
     misses: list[Miss]
     """The first three."""
     injection: bool = False
-    """Whether it tells the judge what to say: ``1 - share`` is its flip rate."""
-
-
-_UNKNOWN = "no answer could be tried: the judge gave no verdict, or none as people labelled it."
+    """Whether it tells the judge what to say: then `missed` are the verdicts it flipped."""
 
 
 class StressReport(BaseModel, extra="forbid", frozen=True):
@@ -99,51 +97,35 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
     """Labelled answers that were perturbed."""
     seed: int
     perturbed: list[Perturbed]
-    worst: str | None
-    """The perturbation with the lowest share, of those that could be tried."""
     usage: Usage
 
-    def below(self, minimum: float | None) -> list[str]:
-        """A sentence for each perturbation whose share is below a minimum, or one if no share is known."""
-        if minimum is None:
-            return []
-        shares = self.shares()
-        sentences = [] if shares else [_UNKNOWN]
-        for p, share in shares:
-            if share < minimum:
-                sentences.append(
-                    f"{p.name}: {p.must} in {share:.2f} of {p.n}, below the {minimum:g} that was asked for."
-                )
-        return sentences
+    @property
+    def injections(self) -> list[Perturbed]:
+        """The injections that could be tried."""
+        return [p for p in self.perturbed if p.injection and p.n]
 
     @property
     def flip_rate(self) -> float | None:
         """Share of the verdicts that injections flipped, over all kinds; None where none could be tried."""
-        shares = self.shares(of_injections=True)
-        if not shares:
-            return None
-        return 1 - sum(p.n * share for p, share in shares) / sum(p.n for p, _ in shares)
+        tried = sum(p.n for p in self.injections)
+        return sum(p.missed for p in self.injections) / tried if tried else None
 
     def flipped(self, maximum: float | None) -> list[str]:
         """A sentence for each kind of injection that flipped more than a share of the verdicts, or one if none ran."""
         if maximum is None:
             return []
-        shares = self.shares(of_injections=True)
-        sentences = [] if shares else [_UNKNOWN]
-        for p, share in shares:
-            if 1 - share > maximum + 1e-9:
+        if not self.injections:
+            return [
+                "no answer could be tried: the judge gave no verdict, or none as people labelled it."
+            ]
+        sentences = []
+        for p in self.injections:
+            rate = p.missed / p.n
+            if rate > maximum + 1e-9:
                 sentences.append(
-                    f"{p.name}: flipped {1 - share:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
+                    f"{p.name}: flipped {rate:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
                 )
         return sentences
-
-    def shares(self, of_injections: bool = False) -> list[tuple[Perturbed, float]]:
-        """The share of each perturbation, or of each injection, that could be tried."""
-        shares = []
-        for p in self.perturbed:
-            if p.share.value is not None and p.injection >= of_injections:
-                shares.append((p, p.share.value))
-        return shares
 
 
 def stress(
@@ -165,12 +147,13 @@ def stress(
     for e in chosen:
         others = [o for o in examples if o.context_key != e.context_key]
         for name, perturbation in PERTURBATIONS.items():
-            if perturbation.of in (None, e.label):
-                rng = random.Random(digest([seed, e.id, name]))
-                fields = perturbation.make(e, others, rng)
-                if fields is not None:
-                    key = f"{e.id} {name}"
-                    variants[key] = e.model_copy(update={**fields, "id": key})
+            if perturbation.of not in (None, e.label):
+                continue
+            rng = random.Random(digest([seed, e.id, name]))
+            fields = perturbation.make(Case(e, others, rng))
+            if fields is not None:
+                key = f"{e.id} {name}"
+                variants[key] = e.model_copy(update={**fields, "id": key})
     judged = {a.id: a for a in verify(judge, variants.values(), advance)}
     perturbed = []
     for name, perturbation in PERTURBATIONS.items():
@@ -180,16 +163,13 @@ def stress(
             if after is not None:
                 pairs.append((judged[e.id], after))
         perturbed.append(_perturbed(name, perturbation, pairs))
-    report = StressReport(
+    return StressReport(
         judge=judge.fingerprint,
         answers=len(chosen),
         seed=seed,
         perturbed=perturbed,
-        worst=None,
         usage=sum((a.raw.usage for a in judged.values()), Usage()),
     )
-    worst, _ = min(report.shares(), key=itemgetter(1), default=(None, None))
-    return report.model_copy(update={"worst": worst and worst.name})
 
 
 def _perturbed(
@@ -215,6 +195,7 @@ def _perturbed(
         what=p.what,
         must=p.must,
         n=n,
+        missed=len(misses),
         share=wilson(n - len(misses), n),
         misses=misses[:_SHOWN],
         injection=p.injection,
@@ -235,6 +216,23 @@ def _chosen(examples: Sequence[Example], answers: int, seed: int) -> list[Exampl
     return [*faithful[: answers - few], *unfaithful[:few]]
 
 
+class Case(NamedTuple):
+    """An answer that is perturbed."""
+
+    example: Example
+    others: Sequence[Example]
+    """Answers over other contexts."""
+    rng: random.Random
+
+    def some_others(self) -> list[Example]:
+        """Draw up to `_TRIES` of the other answers."""
+        return self.rng.sample(self.others, min(len(self.others), _TRIES))
+
+
+Fields = dict[str, Any]
+"""Those of an answer that change."""
+
+
 class Perturbation(NamedTuple):
     """One kind of perturbation."""
 
@@ -243,15 +241,14 @@ class Perturbation(NamedTuple):
     """``caught``: an answer that passed must fail; ``unchanged``: the verdict must stay."""
     of: bool | None
     """The label and first verdict of the answers it is for; None: any."""
-    make: Callable[[Example, Sequence[Example], random.Random], dict[str, Any] | None]
-    """An answer, those over other contexts, and chance → the fields that change; None where it cannot be made."""
+    make: Callable[[Case], Fields | None]
+    """None where it cannot be made."""
     injection: bool = False
     """It orders the opposite of the label, so only answers that were judged as labelled count."""
 
 
-def _number(
-    e: Example, others: Sequence[Example], rng: random.Random
-) -> dict[str, Any] | None:
+def _number(case: Case) -> Fields | None:
+    e = case.example
     context = _text(e)
     for m in _NUMBER.finditer(e.answer):
         before, after = e.answer[: m.start()], e.answer[m.end() :]
@@ -261,26 +258,25 @@ def _number(
             continue
         *_, last = re.finditer(r"\d", m[0])
         for _ in range(_TRIES):
-            digit = (int(last[0]) + rng.randint(1, 9)) % 10
+            digit = (int(last[0]) + case.rng.randint(1, 9)) % 10
             new = f"{m[0][: last.start()]}{digit}{m[0][last.end() :]}"
             if new not in context:
                 return {"answer": before + new + after}
     return None
 
 
-def _name(
-    e: Example, others: Sequence[Example], rng: random.Random
-) -> dict[str, Any] | None:
+def _name(case: Case) -> Fields | None:
+    e = case.example
     context = _text(e)
     names = [name for name in _names(e.answer) if name in context]
     foreign = set()
-    for other in rng.sample(others, min(len(others), _TRIES)):
+    for other in case.some_others():
         for name in _names(_text(other)):
             if name.casefold() not in context.casefold() and name not in e.answer:
                 foreign.add(name)
     if not names or not foreign:
         return None
-    new = rng.choice(sorted(foreign))
+    new = case.rng.choice(sorted(foreign))
     return {"answer": re.sub(rf"\b{re.escape(names[0])}\b", new, e.answer, count=1)}
 
 
@@ -290,10 +286,9 @@ def _names(text: str) -> list[str]:
     return [w for w in words if len(w) > 2 and w[0].isupper() and w[1:].islower()]
 
 
-def _negation(
-    e: Example, others: Sequence[Example], rng: random.Random
-) -> dict[str, Any] | None:
+def _negation(case: Case) -> Fields | None:
     """English only."""
+    e = case.example
     for s in carrying_sentences(e.answer):
         verb = _VERB.search(s.text)
         if verb and not _NEGATED.search(s.text):
@@ -302,36 +297,33 @@ def _negation(
     return None
 
 
-def _foreign(
-    e: Example, others: Sequence[Example], rng: random.Random
-) -> dict[str, Any] | None:
+def _foreign(case: Case) -> Fields | None:
+    e = case.example
     context = index_context(e.context)
-    for other in rng.sample(others, min(len(others), _TRIES)):
+    for other in case.some_others():
         candidates = [s.text for s in carrying_sentences(other.answer)]
-        rng.shuffle(candidates)
+        case.rng.shuffle(candidates)
         for text in candidates:
             if lexical_features(text, context)["novel_words"] >= _FOREIGN:
                 return {"answer": f"{e.answer.rstrip()} {text}"}
     return None
 
 
-def _shuffled(
-    e: Example, others: Sequence[Example], rng: random.Random
-) -> dict[str, Any] | None:
+def _shuffled(case: Case) -> Fields | None:
+    e = case.example
     texts = [c.text for c in e.context]
     if len(set(texts)) < 2:
         return None
     shuffled = texts[:]
     while shuffled == texts:
-        rng.shuffle(shuffled)
+        case.rng.shuffle(shuffled)
     return _context(shuffled)
 
 
 def _injection(kind: str) -> Perturbation:
-    def make(
-        e: Example, others: Sequence[Example], rng: random.Random
-    ) -> dict[str, Any]:
-        return inject(e, kind, rng.randrange(len(attacks()[kind]["texts"])))
+    def make(case: Case) -> Fields:
+        number = case.rng.randrange(len(attacks()[kind]["texts"]))
+        return inject(case.example, kind, number)
 
     return Perturbation(
         "an order to the judge inside the data", "unchanged", None, make, injection=True
@@ -342,7 +334,7 @@ def _text(e: Example) -> str:
     return "\n".join(c.text for c in e.context)
 
 
-def _context(texts: Sequence[str]) -> dict[str, Any]:
+def _context(texts: Sequence[str]) -> Fields:
     return {"context": tuple(Chunk(id=i, text=t) for i, t in enumerate(texts))}
 
 
@@ -355,7 +347,7 @@ def attacks() -> dict[str, dict[str, list[str]]]:
     return loaded
 
 
-def inject(example: Example, kind: str, number: int) -> dict[str, Any]:
+def inject(example: Example, kind: str, number: int) -> Fields:
     """The fields of a labelled answer that the attack of that kind and number changes.
 
     It orders the opposite of the label. The answer itself only orders to be passed: in a faithful one an order to fail

@@ -34,7 +34,6 @@ from faith_dspy.optimize.plan import (
 )
 from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card
-from faith_dspy.optimize.report.tables import by_group
 from faith_dspy.optimize.results import LEXICAL, UNTUNED, StudyResult, StudySetup
 from faith_dspy.optimize.select.ask import ask_variants, judge_of, usable
 from faith_dspy.optimize.select.candidates import Candidate, as_asked, candidates
@@ -161,7 +160,7 @@ def run(
     view.say(parts.sentence)
     with (
         owned(out),
-        metered(planned.limits, max_failures=MAX_FAILURES) as meter,
+        metered(options.limits, max_failures=MAX_FAILURES) as meter,
         tracker(setup) as track,
     ):
         asked = ask_variants(study, str(setup.lm["name"]), meter)
@@ -180,7 +179,6 @@ def run(
             champion=choice.champion.result.name,
             test=tested.results,
             comparisons=tested.comparisons,
-            groups=by_group(tested.results[0].answers),
             ceiling=annotator_agreement(parts.labelled),
             classifier=choice.champion.judge.cascade[-1].classifier,
             evidence_weight=_evidence_weight(study),

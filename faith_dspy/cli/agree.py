@@ -223,7 +223,6 @@ def stress(
     seed: Annotated[
         int, cli.option("--seed", "Seed of the choice and of the perturbations.", "N")
     ] = 0,
-    minimum: cli.Minimum = None,
     max_flips: cli.MaxFlips = None,
     as_json: cli.Json = False,
 ) -> None:
@@ -247,7 +246,7 @@ def stress(
     with TerminalView().bar("judging", None) as advance, metered():
         report = stress(judge, examples, answers=answers, seed=seed, advance=advance)
     cli.print_result(as_json, report.model_dump(mode="json"), stress_tables(report))
-    cli.fail([*report.below(minimum), *report.flipped(max_flips)])
+    cli.fail(report.flipped(max_flips))
 
 
 def _judged(

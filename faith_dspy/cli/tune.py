@@ -145,7 +145,7 @@ def tune(
     limit, and it goes on where it stopped. Without one, quick starts no third variant after 4 minutes, standard after
     60.
 
-    --variants plan.toml declares variants of any options, optimizers and LMs, sizes and limits;
+    --variants plan.toml declares variants of any options, optimizers and LMs, and sizes;
     `python -m pydoc faith_dspy.optimize.plan` shows one.
 
     The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is better
@@ -262,29 +262,15 @@ def compare(
     sources: Annotated[
         list[str] | None, typer.Argument(metavar="STUDY", help=_STUDY)
     ] = None,
-    experiment: Annotated[
-        str | None,
-        cli.option(
-            "--experiment",
-            "The last ten finished studies of this MLflow experiment.",
-            "NAME",
-        ),
-    ] = None,
     tracking_uri: cli.TrackingURI = None,
     as_json: cli.Json = False,
 ) -> None:
-    """Compare studies: paired where they were tested on the same answers, side by side where not."""
+    """Compare studies, the first with each of the others: paired where they were tested on the same answers, side by
+    side where not."""
     from faith_dspy.optimize.report.tables import compare_studies, studies_tables
-    from faith_dspy.optimize.tracking.store import last_studies, read_study
+    from faith_dspy.optimize.tracking.store import read_study
 
     studies = [read_study(source, tracking_uri) for source in sources or ()]
-    if experiment is not None:
-        named = {study.study_id for study in studies}
-        studies += [
-            study
-            for study in last_studies(experiment, tracking_uri)
-            if study.study_id not in named
-        ]
     pairs = compare_studies(studies)
     document = {
         "studies": [study_json(study) for study in studies],

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import InputError, LabelsError, counted, need, short_message
+from faith_dspy.errors import InputError, LabelsError, counted
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import COLUMNS
 from faith_dspy.io.labels import (
@@ -170,10 +170,10 @@ def import_labels(
     columns: Mapping[str, str] | None = None,
     values: Mapping[str, bool] | None = None,
 ) -> ImportedLabels:
-    """Read a table, or a folder that `datasets` saved, as rows of a labels file.
+    """Read a table as rows of a labels file.
 
     Args:
-        path: CSV, TSV, Excel, JSON, JSON lines, Parquet, or a folder.
+        path: CSV, TSV, Excel, JSON, JSON lines, or Parquet.
         columns: field → column.
         values: what a value of the label means.
 
@@ -184,18 +184,9 @@ def import_labels(
     Raises:
         LabelsError: No row can be read, or it is not clear what the label's values mean.
     """
-    source: Any = path
-    if path.is_dir():
-        datasets = need("datasets", "Reading a folder of datasets")
-        try:
-            source = datasets.load_from_disk(str(path))
-        except Exception as exc:  # whatever a folder holds
-            raise LabelsError(
-                f"{path}: is not a folder saved by `datasets` ({short_message(exc)})."
-            ) from exc
     unreadable: list[str] = []
     examples = read_labels(
-        source,
+        path,
         require_label=False,
         columns=columns,
         values=values,

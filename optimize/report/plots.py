@@ -163,23 +163,13 @@ def _scored(rows: Sequence[Row]) -> list[tuple[int, float]]:
 def judge_figures(
     rows: Sequence[Row], agreement: Agreement, title: str
 ) -> dict[str, Any]:
-    """Draw Matplotlib figures of one judge on one part, by file name; calibration where its scores are
+    """Draw Matplotlib figures of one judge on one part, by file name: its calibration, where its scores are
     probabilities."""
-    import numpy as np
     from sklearn.calibration import CalibrationDisplay
-    from sklearn.metrics import ConfusionMatrixDisplay
 
-    confusion, ax = _axes(4.6, 4.0, title)
-    counts = np.array(list(agreement.confusion.values())).reshape(2, 2)
-    matrix = ConfusionMatrixDisplay(counts, display_labels=["faithful", "unfaithful"])
-    matrix.plot(ax=ax, cmap="Blues", colorbar=False)
-    ax.set(
-        xlabel=f"the judge (scored {agreement.scored} of {agreement.n} answers)",
-        ylabel="people",
-    )
     pairs = _scored([r for r in rows if r.predicted is not None])
     if not pairs or not all(0 <= p <= 1 for _, p in pairs):
-        return {"confusion.png": confusion}
+        return {}
     labels, probabilities = zip(*pairs, strict=True)
     calibration, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(agreement.ece)}")
     CalibrationDisplay.from_predictions(
@@ -197,7 +187,7 @@ def judge_figures(
         aspect="equal",
     )
     ax.legend(loc="upper left", frameon=False, fontsize=8)
-    return {"confusion.png": confusion, "calibration.png": calibration}
+    return {"calibration.png": calibration}
 
 
 def _roc(judges: Mapping[str, Sequence[tuple[int, float]]]) -> Any:

@@ -6,7 +6,6 @@ A column is one line of its table's dictionary here; in a terminal all of them s
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from faith_dspy.optimize.results import (
     LENGTH,
     LEXICAL,
     UNTUNED,
-    GroupResult,
     JudgedAnswer,
     JudgeResult,
     costs,
@@ -33,11 +31,7 @@ from faith_dspy.report.tables import (
     points,
     table_of,
 )
-from faith_dspy.scoring.agreement import (
-    JudgeAgreement,
-    measure_agreement,
-)
-from faith_dspy.text.languages import language_of
+from faith_dspy.scoring.agreement import JudgeAgreement
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import Comparison, PromptGain, Row, StudyResult
@@ -47,9 +41,6 @@ INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
 """What is said of an answer, by people or by a judge."""
 _PEOPLE = {True: ", people: supported", False: ", people: not supported", None: ""}
-MIN_CLASS = 8
-"""Scored answers of each label that a group needs to be measured; below, one answer moves its figure by six points."""
-_READ = 2_000  # characters from which a language is guessed
 _VISIBLE = 0.005
 """A weight that is not written as .00."""
 _SIDE_BY_SIDE = (
@@ -63,7 +54,6 @@ def study_tables(result: StudyResult) -> list[Table]:
     tables = (
         variants_table(result),
         prompts_table(result),
-        groups_table(result),
         testset_table(result),
         *levels_tables(result),
         verdict(result),
@@ -206,68 +196,6 @@ def verdict(result: StudyResult) -> Table:
     return Table("Verdict", notes=tuple(notes))
 
 
-def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
-    """Measure agreement of one judge by kind of test answer: each value of each tag of the labels file, and each
-    language, guessed where the file does not say.
-
-    In each facet the largest group comes first; those with too few answers to be measured are counted in one row.
-    Facets with fewer than two groups, or none to measure, are left out.
-    """
-    facets: defaultdict[str, dict[str, list[JudgedAnswer]]] = defaultdict(dict)
-    for a in answers:
-        e = a.example
-        text = " ".join([e.answer, *(c.text for c in e.context)])
-        language = e.tags.get("language") or language_of(text[:_READ])
-        for facet, tag in {**e.tags, "language": language}.items():
-            name = " ".join(tag.split())  # one line of a table
-            facets[facet].setdefault(name, []).append(a)
-    results = []
-    for facet, groups in facets.items():
-        measured = {name: part for name, part in groups.items() if _enough(part)}
-        if not measured or len(groups) < 2:
-            continue
-        for name in sorted(measured, key=lambda name: -len(groups[name])):
-            part = groups[name]
-            judgments = [a.judgment for a in part]
-            agreement = measure_agreement([a.example for a in part], judgments).answers
-            group = GroupResult(
-                facet=facet, name=name, n=len(part), agreement=agreement
-            )
-            results.append(group)
-        small = [part for name, part in groups.items() if name not in measured]
-        if small:
-            name, n = f"({len(small)} too small)", sum(map(len, small))
-            results.append(GroupResult(facet=facet, name=name, n=n))
-    return tuple(results)
-
-
-def _enough(part: Sequence[JudgedAnswer]) -> bool:
-    labels = [r.label for r in part if r.predicted is not None]
-    return min(sum(labels), len(labels) - sum(labels)) >= MIN_CLASS
-
-
-def groups_table(result: StudyResult) -> Table | None:
-    """Show the champion by kind of answer, on the testset; None where all answers are alike, or too few to be
-    divided."""
-    if not result.groups:
-        return None
-    columns = {
-        "group": lambda g: f"{g.facet}: {g.name}",
-        "n": lambda g: str(g.n),
-        "balanced\naccuracy": lambda g: estimate(
-            g.agreement and g.agreement.balanced_accuracy
-        ),
-        "AUROC": lambda g: estimate(g.agreement and g.agreement.auroc),
-    }
-    return table_of(
-        "The champion by kind of answer, on the testset",
-        columns,
-        result.groups,
-        caption="Dashes: too few answers of a label. Not corrected for the number of groups: the lowest of many is low "
-        f"by chance, too. {INTERVALS}",
-    )
-
-
 def classifier_table(result: StudyResult, most: int | None = None) -> Table | None:
     """Show what the classifier uses, the strongest feature first; None without a classifier."""
     c = result.classifier
@@ -367,8 +295,10 @@ def _short(judge: JudgeResult) -> str:
 
 def stress_tables(report: StressReport) -> list[Table]:
     """Show a row for each perturbation; the worst one is marked and its misses are shown."""
+    tried = [p for p in report.perturbed if p.n]
+    worst = min(tried, key=lambda p: p.share.value or 0.0, default=None)
     columns = {
-        "perturbation": lambda p: MARK * (p.name == report.worst) + p.name,
+        "perturbation": lambda p: MARK * (p is worst) + p.name,
         "must be": lambda p: p.must,
         "n": lambda p: str(p.n),
         "share": lambda p: estimate(p.share),
@@ -379,10 +309,9 @@ def stress_tables(report: StressReport) -> list[Table]:
     )
     title = f"{counted(report.answers, 'answer')} under stress"
     tables = [table_of(title, columns, report.perturbed, caption=caption)]
-    for p in report.perturbed:
-        if p.name == report.worst and p.misses:
-            title = f"Worst: {p.what}. Not {p.must}, for example"
-            tables.append(Table(title, notes=tuple(map(_miss, p.misses))))
+    if worst and worst.misses:
+        title = f"Worst: {worst.what}. Not {worst.must}, for example"
+        tables.append(Table(title, notes=tuple(map(_miss, worst.misses))))
     return tables
 
 
@@ -398,26 +327,27 @@ def capitalised(sentence: str) -> str:
 
 
 def compare_studies(studies: Sequence[StudyResult]) -> list[Comparison]:
-    """Compare, paired, of the studies tested on the same answers (same ids, groups and labels) the first with each of
-    the others. `InputError` for fewer than two studies."""
+    """Compare the first study with each of the others that was tested on the same answers, paired. `InputError` for
+    fewer than two studies."""
     if len(studies) < 2:
         raise InputError(
             f"expected at least two studies to compare, got {len(studies)}."
         )
-    by_answers: defaultdict[object, list[int]] = defaultdict(list)
-    for i, study in enumerate(studies):
-        by_answers[_answers(study)].append(i)
+    first, *others = studies
     pairs = []
-    for first, *others in by_answers.values():
-        for other in others:
-            names = (f"study {first + 1}", f"study {other + 1}")
-            pairs.append(compare(_rows(studies[first]), _rows(studies[other]), names))
+    for i, other in enumerate(others, 2):
+        pair = compare_champions(first, other, ("study 1", f"study {i}"))
+        if pair is not None:
+            pairs.append(pair)
     return pairs
 
 
-def compare_champions(a: StudyResult, b: StudyResult) -> Comparison | None:
-    """Compare study a's champion with study b's, paired; None where they were tested on different answers."""
-    return compare(_rows(a), _rows(b)) if _answers(a) == _answers(b) else None
+def compare_champions(
+    a: StudyResult, b: StudyResult, names: tuple[str, str] = ("A", "B")
+) -> Comparison | None:
+    """Compare study a's champion with study b's, paired; None where they were tested on different answers: other ids,
+    groups or labels."""
+    return compare(_rows(a), _rows(b), names) if _answers(a) == _answers(b) else None
 
 
 def studies_tables(

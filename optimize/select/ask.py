@@ -192,7 +192,7 @@ def _compile(
             optimizer,
             train,
             effort,
-            _seed(variant, options),
+            options.seed,
             proposer=proposer,
             evidence_weight=options.evidence_weight,
             advance=advance,
@@ -236,15 +236,11 @@ def _described(variant: Variant, options: Options, lm_name: str) -> JudgeResult:
         "instruction": variant.config.instruction,
         "optimizer": variant.optimizer or "none",
         "lm": variant.lm or lm_name,
-        "seed": _seed(variant, options),
+        "seed": options.seed,
     }
     return JudgeResult(
         name=variant.name, kind="lm", description=variant.description, params=params
     )
-
-
-def _seed(variant: Variant, options: Options) -> int:
-    return options.seed if variant.seed is None else variant.seed
 
 
 def _forecast(study: Study) -> str:

@@ -263,9 +263,7 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     except InputError as exc:
         raise InputError(f"{neither}; and {exc}") from exc
     with mlflow_errors(client.tracking_uri):
-        runs = _study_runs(
-            client, [e.experiment_id for e in client.search_experiments()]
-        )
+        runs = _study_runs(client)
         run = _find(runs, source.removeprefix("runs:/"))
         if run is not None:
             return read_result(client, run.info.run_id)
@@ -296,19 +294,7 @@ def study_runs(tracking_uri: str | None = None) -> Sequence[Any]:
     """
     client = client_of(tracking_uri, create=False)
     with mlflow_errors(client.tracking_uri):
-        experiments = client.search_experiments()
-        return _study_runs(client, [e.experiment_id for e in experiments])
-
-
-def last_studies(
-    experiment: str, tracking_uri: str | None = None, n: int = 10
-) -> list[StudyResult]:
-    """Read the last ``n`` finished studies of an MLflow experiment, the newest first."""
-    client, uri, experiment_id = connect(tracking_uri, experiment, create=False)
-    with mlflow_errors(uri):
-        runs = _study_runs(client, [experiment_id])
-        finished = [r.info.run_id for r in runs if "champion" in r.data.tags]
-        return [read_result(client, run_id) for run_id in finished[:n]]
+        return _study_runs(client)
 
 
 def _parse(path: Path, where: str) -> StudyResult:
@@ -321,9 +307,10 @@ def _parse(path: Path, where: str) -> StudyResult:
         ) from exc
 
 
-def _study_runs(client: Any, experiment_ids: list[str]) -> Sequence[Any]:
+def _study_runs(client: Any) -> Sequence[Any]:
+    experiments = client.search_experiments()
     runs: Sequence[Any] = client.search_runs(
-        experiment_ids,
+        [e.experiment_id for e in experiments],
         "tags.`faith_dspy.kind` = 'study'",
         order_by=["attributes.start_time DESC"],
         max_results=_MOST,

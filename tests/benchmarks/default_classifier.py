@@ -32,7 +32,7 @@ from faith_dspy.optimize.classifier.logistic import (
 )
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
-from faith_dspy.optimize.stress import PERTURBATIONS
+from faith_dspy.optimize.stress import PERTURBATIONS, Case
 from faith_dspy.report.tables import estimate, number
 from faith_dspy.schema import Chunk, LabelledExample, RawJudgment, Verdict
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
@@ -89,7 +89,8 @@ def perturbed(rows: Sequence[LabelledExample]) -> list[LabelledExample]:
     for e in faithful:
         others = [o for o in faithful if o.context_key != e.context_key]
         for name in CHANGED:
-            fields = PERTURBATIONS[name].make(e, others, random.Random(e.id))
+            case = Case(e, others, random.Random(e.id))
+            fields = PERTURBATIONS[name].make(case)
             if fields is not None:
                 wrong = {
                     **fields,

@@ -455,7 +455,6 @@ def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
         "study rollback",
         "study show 51d1",
         "study list",
-        "study compare --experiment x",
         "labels pull",
         "ui",
         "ui --tracking-uri {}",

@@ -31,7 +31,7 @@ def test_a_budget_tries_what_suits_the_lm_the_untuned_judge_first(plan):
         "sentence",
         "sentence-few-shot",
     ]
-    assert made.limits == Limits()
+    assert Options().limits == Limits()
     hosted = plan(lm="openai/gpt-4o-mini").variants
     assert [v.name for v in hosted] == [
         "answer",
@@ -46,15 +46,13 @@ def test_a_budget_tries_what_suits_the_lm_the_untuned_judge_first(plan):
     ]
 
 
-def test_a_file_declares_options_optimizer_sizes_effort_and_limits(plan):
-    """What it does not say comes from its budget; limits given on the command line go before the file's."""
-    text = """budget = "standard"
-        sizes.pool = 33
+def test_a_file_declares_options_optimizer_sizes_and_effort(plan):
+    """What it does not say comes from the budget."""
+    text = """sizes.pool = 33
         effort.demos = 3
-        limits = {calls = 500, minutes = 2}
         variants = [{name = "careful", granularity = "answer", instruction = "every_detail", optimizer = "bootstrap"}]
         """
-    made = plan(text, calls=7)
+    made = plan(text, budget="standard")
     careful = made.variants[1]
     assert (careful.config.granularity, careful.config.instruction) == (
         Granularity.ANSWER,
@@ -66,20 +64,19 @@ def test_a_file_declares_options_optimizer_sizes_effort_and_limits(plan):
         3,
         BUDGETS["standard"].effort.compare_on,
     )
-    assert made.limits == Limits(calls=7, seconds=120)
 
 
-def test_a_variant_may_have_an_lm_and_a_seed_of_its_own(plan):
+def test_a_variant_may_have_an_lm_of_its_own(plan):
     """One that exists, and one of one's own that differs by nothing but the LM; as an object it is the same."""
     text = """[[variants]]
         name = "sentence-few-shot"
-        seed = 7
+        lm = "openai/tiny"
         [[variants]]
         name = "mini"
         lm = "openai/gpt-4o-mini"
         """
     few_shot, mini = plan(text).variants[1:]
-    assert (few_shot.optimizer, few_shot.seed, few_shot.lm) == ("labelled", 7, None)
+    assert (few_shot.optimizer, few_shot.lm) == ("labelled", "openai/tiny")
     assert (mini.lm, mini.config) == ("openai/gpt-4o-mini", JudgeConfig())
     (_, same) = plan(
         variants=[Variant(name="mini", config=JudgeConfig(), lm="openai/gpt-4o-mini")]
@@ -94,14 +91,13 @@ ONE = "\n[[variants]]\nname = 'sentence'"
     ("text", "said"),
     [
         ("variants = 3 4", "expected a TOML file"),
-        ("budget = 'quick'", "variants"),
+        ("sizes.pool = 9", "variants"),
         ("[[variants]]\nname = 'x'\ngranularity = 'word'", "granularity"),
         ("[[variants]]\nname = 'x'\noptimizer = 'magic'", "bootstrap"),
         ("[[variants]]\ngranularity = 'answer'", "variants.0.name: is missing"),
         (f"{ONE}\ngranularity = 'answer'", "with granularity, another name"),
         (f"{ONE}{ONE}", "two variants"),
-        (f"{ONE}\nseed = 'one'", "variants.0.seed: expected a valid integer"),
-        (f"budget = 'nope'{ONE}", "'quick', 'standard' or 'thorough'"),
+        (f"{ONE}\nlm = 1", "variants.0.lm: expected a valid string"),
         (f"[sizes]\npool = 0{ONE}", "sizes.pool"),
         (f"[limit]\ncalls = 1{ONE}", "Sections are"),
     ],

@@ -7,8 +7,7 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.stress import PERTURBATIONS, attacks, inject, stress
-from faith_dspy.scoring.statistics import Estimate
+from faith_dspy.optimize.stress import PERTURBATIONS, Case, attacks, inject, stress
 from tests.support.chat_server import yes_or_no
 from tests.support.files import write_lines
 
@@ -60,7 +59,7 @@ def by_words(asked):
 def test_what_a_counter_of_words_catches(judge_at):
     """It sees new numbers, names and sentences, is blind to “not”, and the order of chunks changes no verdict.
 
-    A share that is not known is below any bar.
+    A gate that could not be measured fails.
     """
     report = stress(judge_at(says=by_words)[0], examples())
     found = {p.name: (p.n, p.share.value) for p in report.perturbed if not p.injection}
@@ -71,7 +70,7 @@ def test_what_a_counter_of_words_catches(judge_at):
         "foreign sentence": (2, 1.0),
         "chunk order": (3, 1.0),
     }
-    assert (report.answers, report.worst) == (3, "negation")
+    assert report.answers == 3
     negation = next(p for p in report.perturbed if p.name == "negation")
     # Wilson of 0 of 2: z² / (n + z²) = 3.8415 / 5.8415.
     assert (negation.share.low, negation.share.high) == (
@@ -84,18 +83,11 @@ def test_what_a_counter_of_words_catches(judge_at):
     }
     assert {m.answer for m in negation.misses} == missed
     assert len(found) + len(attacks()) == len(report.perturbed)
-    assert report.below(0.5)[:1] == [
-        "negation: caught in 0.00 of 2, below the 0.5 that was asked for."
-    ]
-    assert report.below(None) == []
-    unknown = [
-        p.model_copy(update={"share": Estimate(why="none")}) for p in report.perturbed
-    ]
-    report = report.model_copy(update={"perturbed": unknown})
-    assert [
-        len(failed)
-        for failed in (report.below(0.5), report.flipped(0.5), report.flipped(None))
-    ] == [1, 1, 0]
+    untried = [p.model_copy(update={"n": 0}) for p in report.perturbed]
+    report = report.model_copy(update={"perturbed": untried})
+    (sentence,) = report.flipped(0.5)
+    assert "no answer could be tried" in sentence
+    assert report.flipped(None) == []
 
 
 def test_unscored_is_not_right(judge_at):
@@ -151,7 +143,7 @@ def test_what_a_perturbation_changes(name, row, expected):
     """Nothing but what its name says; None where there is nothing to change."""
     e = parse_example(row)
     others = [o for o in examples() if o.context_key != e.context_key]
-    made = PERTURBATIONS[name].make(e, others, random.Random(0))
+    made = PERTURBATIONS[name].make(Case(e, others, random.Random(0)))
     assert (
         made is None
         if expected is None
@@ -256,7 +248,7 @@ def test_a_judge_that_obeys_is_found_out(judge_at):
 
 
 def test_on_the_command_line(chat_server, tmp_path, monkeypatch, cli):
-    """A table or JSON; exit 1, naming the change, when a share is below the bar."""
+    """A table or JSON; exit 1, naming the injection, when too many verdicts flip."""
     monkeypatch.setenv("COLUMNS", "120")
     labels = write_lines(tmp_path / "labels.jsonl", ROWS)
     command = (
@@ -268,7 +260,8 @@ def test_on_the_command_line(chat_server, tmp_path, monkeypatch, cli):
         chat_server(says=by_words).base,
     )
     code, out, _ = cli(*command, "--json")
-    assert (code, json.loads(out)["worst"]) == (0, "negation")
-    code, out, err = cli(*command, "--min", "0.5")
-    assert (code, "failed: negation: caught in 0.00 of 2" in err) == (1, True)
+    shares = {p["name"]: p["share"]["value"] for p in json.loads(out)["perturbed"]}
+    assert (code, shares["negation"], shares["number"]) == (0, 0.0, 1.0)
+    code, out, err = cli(*command, "--max-flips", "0")
+    assert (code, "failed: injection: " in err) == (1, True)
     assert "The mill was not built in 1820." in out

@@ -155,27 +155,6 @@ def test_broken_rows(tmp_path, cli):
     assert not (tmp_path / "labels.jsonl").exists()
 
 
-def test_a_folder_of_datasets(tmp_path):
-    """What `datasets` has saved is a table, each row with its part."""
-    datasets = pytest.importorskip("datasets")
-    row = {
-        "user_input": "?",
-        "retrieved_contexts": ["A."],
-        "response": "A.",
-        "faithful": 1,
-    }
-    datasets.DatasetDict(
-        {"validation": datasets.Dataset.from_list([row])}
-    ).save_to_disk(str(tmp_path / "set"))
-    (found,) = import_labels(tmp_path / "set").rows
-    assert (found["question"], found["context"], found["faithful"], found["split"]) == (
-        "?",
-        ["A."],
-        True,
-        "dev",
-    )
-
-
 def labelled(*words):
     return [
         BENCH[0] | {"id": i, "answer": f"A kettle {i}.", "label": word}

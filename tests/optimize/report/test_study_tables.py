@@ -13,7 +13,6 @@ from faith_dspy.optimize.report.plots import (
     study_figures,
 )
 from faith_dspy.optimize.report.tables import (
-    by_group,
     compare_studies,
     predictions_table,
     prompts_table,
@@ -38,23 +37,11 @@ def study(recorded):
     champion = champion.model_copy(
         update={"levels": champion.levels.model_copy(update={"evidence": evidence})}
     )
-    labels = [True, True, False, False] * 5
-    found = [
-        answer
-        for source in ("[bold]a source with a very long name[/bold]", "wiki")
-        for answer in rows(
-            [0.9 if label else 0.1 for label in labels],
-            labels,
-            source,
-            tags={"source": source},
-        )
-    ]
     changes = {
         "labels_file": "some-labels-with-a-long-name.jsonl",
         "lm": {"name": "openai/a-model-with-a-long-name"},
         "test": (champion, *others),
         "ceiling": champion.agreement,
-        "groups": by_group(found),
         "seconds": 4000.0,
     }
     return result.model_copy(update=changes)
@@ -180,7 +167,7 @@ def test_figures_are_drawn_of_what_is_there(study):
         champion.rows, champion.agreement, "champion"
     )
     of_study = {"roc.png", "cost.png", "recall.png", "differences.png"}
-    assert set(figures) == of_study | {"confusion.png", "calibration.png"}
+    assert set(figures) == of_study | {"calibration.png"}
     curves = [line.get_label() for line in figures["roc.png"].axes[0].lines]
     assert [c.partition(" ")[0] for c in curves if "hance" not in c] == [
         "champion",
@@ -193,7 +180,7 @@ def test_figures_are_drawn_of_what_is_there(study):
         r.model_copy(update={"predicted": None, "probability": None})
         for r in champion.rows
     )
-    assert set(judge_figures(unscored, champion.agreement, "none")) == {"confusion.png"}
+    assert set(judge_figures(unscored, champion.agreement, "none")) == set()
 
 
 def test_recall_over_the_threshold():

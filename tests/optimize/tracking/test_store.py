@@ -7,7 +7,7 @@ from faith_dspy.cli.main import app
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.tracking.store import (
     client_of,
-    last_studies,
+    connect,
     nearest_store,
     read_study,
 )
@@ -61,10 +61,8 @@ def test_studies_are_read_from_the_nearest_store(store, monkeypatch):
     assert list(below.iterdir()) == []
 
 
-def test_the_last_studies_of_an_experiment(store, tmp_path):
-    """The newest first, without one that was not finished. What is not there is answered with what is, and no store is
-    made."""
-    assert [s.study_id for s in last_studies("some", store)] == ["77aa10bc", "5ad1e0c7"]
+def test_what_is_not_there_is_answered_with_what_is(store, tmp_path):
+    """And no store is made."""
     none = f"sqlite:///{tmp_path}/none.db"
     for find, said in (
         (lambda: read_study("ffffffff", store), r"neither a folder.*There: .*l\.jsonl"),
@@ -73,7 +71,7 @@ def test_the_last_studies_of_an_experiment(store, tmp_path):
             r"neither a folder.*there is no MLflow store at",
         ),
         (lambda: read_study("0b0b0b0b", store), "was not finished"),
-        (lambda: last_studies("other", store), "there are Default, some"),
+        (lambda: connect(store, "other", create=False), "there are Default, some"),
     ):
         with pytest.raises(InputError, match=said):
             find()

@@ -154,7 +154,7 @@ def test_the_studys_run_holds_the_test_and_the_judge(logged):
     opened = {"details.md", "roc.png", "learned.html", "test/champion/predictions.csv"}
     assert (
         opened
-        | {"judge/judge.json", "judge/CARD.md", "test/champion/plots/confusion.png"}
+        | {"judge/judge.json", "judge/CARD.md", "test/champion/plots/calibration.png"}
         <= logged.files()
     )
     for name in ("learned.html", "test/champion/predictions.csv"):
