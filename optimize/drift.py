@@ -223,17 +223,8 @@ def judged_rows(
     labelled: Sequence[LabelledExample], judgments: Sequence[Judgment]
 ) -> list[Row]:
     """Return label and verdict of each labelled answer, ordered by id."""
-    rows = []
-    for e, j in zip(labelled, judgments, strict=True):
-        if e.label is not None:
-            row = Row(
-                id=e.id,
-                source=e.group_key,
-                label=e.label,
-                predicted=j.faithful,
-                probability=j.ranking,
-            )
-            rows.append(row)
+    pairs = zip(labelled, judgments, strict=True)
+    rows = [Row.of(e, j) for e, j in pairs if e.label is not None]
     return sorted(rows, key=lambda row: (row.id, row.source))
 
 

@@ -61,8 +61,22 @@ class Row(_Result):
     evidence: tuple[int, int, int] | None = None
     """Chunk ids that judge and people both name, the judge, and people; None where people name none."""
 
+    @classmethod
+    def of(cls, example: LabelledExample, judgment: Judgment) -> Row:
+        """What statistics need of an answer and its judgment."""
+        counts = evidence_counts(example, judgment)
+        both, judge, people = map(sum, zip((0, 0, 0), *counts, strict=True))
+        return Row(
+            id=example.id,
+            source=example.group_key,
+            label=bool(example.label),
+            predicted=judgment.faithful,
+            probability=judgment.ranking,
+            evidence=(both, judge, people) if people else None,
+        )
 
-class JudgedAnswer(_Result):
+
+class JudgedAnswer(Row):
     """One labelled answer, what the LM said of it, and the judgment that follows. Made once, and handed on."""
 
     example: LabelledExample
@@ -76,7 +90,7 @@ class JudgedAnswer(_Result):
     """Whether people call each statement supported; None: they did not say."""
 
     @classmethod
-    def of(
+    def judged(
         cls, example: LabelledExample, raw: RawJudgment, judgment: Judgment
     ) -> JudgedAnswer:
         """Its features and labels are those of the judge's statements that was asked last."""
@@ -89,6 +103,7 @@ class JudgedAnswer(_Result):
             ):
                 features.append(None if verdict.verdict is None else values)
         return cls(
+            **dict(Row.of(example, judgment)),
             example=example,
             raw=raw,
             judgment=judgment,
@@ -98,51 +113,19 @@ class JudgedAnswer(_Result):
 
     def by(self, judge: Judge) -> JudgedAnswer:
         """The same replies judged by another judge. No LM call."""
+        e = self.example
         if not self.raw.raw_verdicts:
             return self
-        judgment = judge.score_answer(
-            self.raw, self.example.context, self.example.question
-        )
-        return self.model_copy(update={"judgment": judgment})
+        return self.with_judgment(judge.score_answer(self.raw, e.context, e.question))
 
     def rejudged(self, **update: Any) -> JudgedAnswer:
         """With other values in its judgment."""
-        judgment = self.judgment.model_copy(update=update)
-        return self.model_copy(update={"judgment": judgment})
+        return self.with_judgment(self.judgment.model_copy(update=update))
 
-    # As in `Row`.
-    @property
-    def id(self) -> str:
-        return self.example.id
-
-    @property
-    def source(self) -> str:
-        return self.example.group_key
-
-    @property
-    def label(self) -> bool:
-        return bool(self.example.label)
-
-    @property
-    def predicted(self) -> bool | None:
-        return self.judgment.faithful
-
-    @property
-    def probability(self) -> float | None:
-        return self.judgment.ranking
-
-    @property
-    def evidence(self) -> tuple[int, int, int] | None:
-        counts = evidence_counts(self.example, self.judgment)
-        both, judge, people = (
-            (sum(n) for n in zip(*counts, strict=True)) if counts else (0, 0, 0)
-        )
-        return (both, judge, people) if people else None
-
-    @property
-    def row(self) -> Row:
-        """What statistics need of it."""
-        return Row(**{name: getattr(self, name) for name in Row.model_fields})
+    def with_judgment(self, judgment: Judgment) -> JudgedAnswer:
+        """With another judgment."""
+        row = Row.of(self.example, judgment)
+        return self.model_copy(update={**dict(row), "judgment": judgment})
 
 
 class Difference(Estimate):
@@ -217,8 +200,7 @@ class JudgeResult(_Result):
     price: float | None = None
     """Dollars an answer, by LiteLLM's price list; None where an LM has none, as the embedded one."""
     rows: tuple[Row, ...] = ()
-    answers: tuple[JudgedAnswer, ...] = Field(default=(), exclude=True)
-    """With their texts; empty where the study was read from a file."""
+    """Its answers, with their texts (`JudgedAnswer`) unless the study was read from a file."""
 
     description: str = ""
     """One line: what is asked, and how replies become verdicts."""
@@ -257,6 +239,11 @@ class JudgeResult(_Result):
         return sentences
 
     @property
+    def answers(self) -> tuple[JudgedAnswer, ...]:
+        """Those with their texts."""
+        return tuple(row for row in self.rows if isinstance(row, JudgedAnswer))
+
+    @property
     def agreement(self) -> Agreement:
         """On answers, of a judge that was measured."""
         assert self.levels.answers is not None, f"{self.name} was not measured"
@@ -270,9 +257,14 @@ class JudgeResult(_Result):
         )
 
 
+def have_prices(results: Sequence[JudgeResult]) -> bool:
+    """Whether every LM has a price."""
+    return all(r.price is not None for r in results if r.lm_share)
+
+
 def costs(results: Sequence[JudgeResult]) -> list[float]:
     """What an answer costs by each judge: dollars where every LM has a price, else tokens (`JudgeResult.cost`)."""
-    if all(r.price is not None for r in results if r.lm_share):
+    if have_prices(results):
         return [r.price or 0.0 for r in results]
     return [r.cost for r in results]
 

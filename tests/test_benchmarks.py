@@ -178,7 +178,7 @@ def test_auroc_is_of_answers_of_one_fold():
             "faithful": i % 2 == 0,
         }
         said = RawVerdict(text="It is red.", verdict="fully_supported", probability=p)
-        bare = JudgedAnswer.of(
+        bare = JudgedAnswer.judged(
             parse_example(row), RawJudgment(raw_verdicts=(said,)), Judgment(score=0.0)
         )
         judged.append(bare.by(Judge("openai/kept", classifier=None)))

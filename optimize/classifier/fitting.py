@@ -24,7 +24,7 @@ from faith_dspy.optimize.classifier.logistic import (
     probabilities_of,
     standardized,
 )
-from faith_dspy.optimize.data.splits import deal
+from faith_dspy.optimize.data.splits import count_sources, deal
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.classifier import (
@@ -61,11 +61,13 @@ class OperatingPoint(NamedTuple):
     def parse(cls, text: str) -> OperatingPoint:
         """Read ``balanced``, ``recall=R`` or ``cost=C``; `ConfigError` saying what each means."""
         kind, _, number = text.strip().lower().partition("=")
-        if text.strip().lower() == "balanced":
+        if kind == "balanced" and not number:
             return BALANCED
+        most = {"recall": 1.0, "cost": math.inf}.get(kind, 0.0)
         with suppress(ValueError):
-            if 0 < float(number) < {"recall": 1.0, "cost": math.inf}.get(kind, 0.0):
-                return cls(kind, float(number))  # type: ignore[arg-type]  # checked
+            value = float(number)
+            if 0 < value < most:
+                return cls(kind, value)  # type: ignore[arg-type]  # checked
         raise ConfigError(
             f"got operating point {text!r}, expected one of balanced; recall=0.9, the share of unfaithful answers to "
             "catch, above 0 and below 1; cost=5, how many times worse it is to pass an unfaithful answer than to fail "
@@ -99,20 +101,25 @@ class ClassifierData:
     def __init__(self, answers: Sequence[JudgedAnswer], names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.y = np.array([a.label for a in answers], dtype=np.float64)
-        rows, owner, labels = [], [], []
+        rows: list[list[float]] = []
+        owner: list[int] = []
+        labels: list[float] = []
         for i, a in enumerate(answers):
-            own = any(s.verdict is not None for s in a.example.statements)
+            has_verdicts = any(s.verdict is not None for s in a.example.statements)
             for label, features in zip(a.labels, a.features, strict=True):
-                if features is not None:
-                    rows.append([features.get(n, np.nan) for n in self.names])
-                    owner.append(i)
-                    labels.append(float(label) if own and label is not None else np.nan)
-        self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.names))
+                if features is None:
+                    continue
+                rows.append([features.get(n, np.nan) for n in self.names])
+                owner.append(i)
+                is_labelled = has_verdicts and label is not None
+                labels.append(float(bool(label)) if is_labelled else np.nan)
+        self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
         self.owner = np.array(owner, dtype=np.int64)
         self.labels = np.array(labels, dtype=np.float64)
-        rarer = min(np.sum(self.labels == value) for value in (0, 1))
-        enough = np.sum(~np.isnan(self.labels)) >= ENOUGH_STATEMENT_LABELS
-        self.by_statement = bool(enough and rarer >= 5)
+        supported = np.sum(self.labels == 1)
+        unsupported = np.sum(self.labels == 0)
+        enough = supported + unsupported >= ENOUGH_STATEMENT_LABELS
+        self.by_statement = bool(enough and min(supported, unsupported) >= 5)
         """Whether the statement classifier learns from labels of statements, and not of answers."""
 
     def learned(self, answers: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -135,9 +142,8 @@ class ClassifierData:
             means, scales, _ = standardized(self.x[rows])
             return Regression(means, scales, np.ones(1), 0.0)
         lm = np.array([name == "lm" for name in self.names])
-        directions = [sign_constraint(name) for name in self.names] * np.where(
-            lm, LM_PRIOR, 1
-        )
+        signs = np.array([sign_constraint(name) for name in self.names])
+        directions = signs * np.where(lm, LM_PRIOR, 1)
         unknown = lm if prior is None else lm & np.isnan(prior.weights)
         width = np.where(unknown, LM_WIDTH, WIDTH)
         fields = {"directions": directions, "width": width, "prior": prior, **options}
@@ -168,7 +174,8 @@ def fit_classifier(
     """
     data = ClassifierData(answers, names)
     folds = [fold_of[a.source] for a in answers]
-    if min(label_sources([a.label for a in answers], folds).values()) < 2:
+    spread = label_sources([a.label for a in answers], folds)
+    if min(spread.values()) < 2:
         raise InputError(
             f"got {int(data.y.sum())} faithful and {int((1 - data.y).sum())} unfaithful scored answers; fitting needs "
             "both, over at least 2 sources each. Label more answers, over more contexts."
@@ -176,16 +183,20 @@ def fit_classifier(
     start = weights_of(prior, data.names)
     everyone = np.ones(len(answers), dtype=bool)
     statement = data.fit_statements(everyone, start)
-    logits, fold = np.empty(len(data.x)), np.array(folds)
+    logits = np.empty(len(data.x))
+    fold = np.array(folds)
     for k in np.unique(fold):
         held = fold[data.owner] == k
-        logits[held] = data.fit_statements(fold != k, start).logits(data.x[held])
+        others = data.fit_statements(fold != k, start)
+        logits[held] = others.logits(data.x[held])
     statement_threshold = 0.5
     if data.by_statement:
         learned = data.learned(everyone)
-        slope, shift = platt_scaling(logits[learned], data.labels[learned])
-        statement, logits = statement.rescaled(slope, shift), slope * logits + shift
-        statement_threshold = float(data.labels[learned].mean())
+        labels = data.labels[learned]
+        slope, shift = platt_scaling(logits[learned], labels)
+        statement = statement.rescaled(slope, shift)
+        logits = slope * logits + shift
+        statement_threshold = float(labels.mean())
     weakest = np.full(len(answers), np.inf)
     np.minimum.at(weakest, data.owner, logits)
     calibration = _calibrate(weakest, data.y, operating_point)
@@ -218,20 +229,20 @@ def recalibrate(
     y = np.array([a.label for a in answers], dtype=np.float64)
     shipped = [classifier.probability(a.features) or 0.0 for a in answers]
     logits = np.array([to_logit(p) for p in shipped])
-    slope, shift, probabilities, threshold, reviewed = _calibrate(
-        logits, y, operating_point
-    )
-    answer = {
-        "weights": tuple(slope * w for w in classifier.answer.weights),
-        "intercept": slope * classifier.answer.intercept + shift,
+    calibration = _calibrate(logits, y, operating_point)
+    slope, answer = calibration.slope, classifier.answer
+    rescaled = {
+        "weights": tuple(slope * w for w in answer.weights),
+        "intercept": slope * answer.intercept + calibration.shift,
     }
     fitted = {
-        "answer": classifier.answer.model_copy(update=answer),
-        "threshold": threshold,
-        "review_range": reviewed,
+        "answer": answer.model_copy(update=rescaled),
+        "threshold": calibration.threshold,
+        "review_range": calibration.review_range,
         "fitted_to": "labels",
     }
-    return FittedClassifier(classifier.model_copy(update=fitted), probabilities)
+    recalibrated = classifier.model_copy(update=fitted)
+    return FittedClassifier(recalibrated, calibration.probabilities)
 
 
 class _Calibration(NamedTuple):
@@ -302,16 +313,15 @@ def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]
 def assign_folds(examples: Sequence[LabelledExample], seed: int) -> dict[str, int]:
     """The fold of each source, both labels in each; fewer than `FOLDS` folds where a label is in fewer sources."""
     labelled = [e for e in examples if e.label is not None]
-    labels = [bool(e.label) for e in labelled]
-    sources = [e.group_key for e in labelled]
-    spread = label_sources(labels, sources)
+    spread = count_sources(labelled)
     n = min(FOLDS, *spread.values())
     if n < 2:
         raise InputError(
             f"got faithful answers in {spread[True]} sources and unfaithful ones in {spread[False]}; fitting needs "
             "both in at least 2 sources each. Label more answers, over more contexts."
         )
-    return dict(zip(sources, deal(labels, sources, [1] * n, 1, seed), strict=True))
+    folds = deal(labelled, [1] * n, 1, seed)
+    return {e.group_key: fold for e, fold in zip(labelled, folds, strict=True)}
 
 
 def weights_of(

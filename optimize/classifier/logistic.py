@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 from faith_dspy.scoring.classifier import LOGIT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +23,8 @@ PRIOR_WEIGHT = 0.1
 WIDTH = 0.2
 """Standard deviation of the normal prior on a weight (`optimize/LOG.md`). More labels outweigh the prior."""
 
-_BOUNDS = {1: (0.0, None), -1: (None, 0.0), 0: (None, None)}
+_FREE = (None, None)
+_BOUNDS = {1: (0.0, None), -1: (None, 0.0), 0: _FREE}
 """Of a weight, by the sign of its direction."""
 _BLAS = ThreadpoolController()
 """Keeps fits on one thread: for matrices this small, several take ten times as long."""
@@ -83,27 +84,38 @@ def fit_logistic(
     bag = np.arange(len(y)) if bags is None else bags
 
     def loss(theta: Floats) -> tuple[float, Floats]:
-        logits, shares = soft_minimum(z @ theta[:-1] + theta[-1], bag)
-        off = (theta[:-1] - expected) / width
+        beta, intercept = theta[:-1], theta[-1]
+        logits, shares = soft_minimum(z @ beta + intercept, bag)
+        off = (beta - expected) / width
         log_loss = np.sum(sample_weights * np.logaddexp(0, -target * logits))
+        penalty = 0.5 * np.sum(off**2)
         slope = -sample_weights * target * expit(-target * logits)
         per_row = slope[bag] * shares
-        gradient = np.append(z.T @ per_row + off / width, per_row.sum())
-        return (log_loss + 0.5 * np.sum(off**2)) / len(y), gradient / len(y)
+        by_beta = z.T @ per_row + off / width
+        gradient = np.append(by_beta, per_row.sum())
+        return (log_loss + penalty) / len(y), gradient / len(y)
 
     bounds = [_BOUNDS[np.sign(d)] for d in directions]
-    start = np.append(expected, 0.0)
-    with _BLAS.limit(limits=1, user_api="blas"):
-        theta = minimize(
-            loss, start, jac=True, method="L-BFGS-B", bounds=[*bounds, _BOUNDS[0]]
-        ).x
+    theta = _lowest(loss, np.append(expected, 0.0), [*bounds, _FREE])
     return Regression(means, scales, theta[:-1], float(theta[-1]))
+
+
+def _lowest(
+    loss: Callable[[Floats], tuple[float, Floats]],
+    start: Floats,
+    bounds: Sequence[tuple[float | None, float | None]],
+) -> Floats:
+    """Where a loss, which comes with its gradient, is lowest."""
+    with _BLAS.limit(limits=1, user_api="blas"):
+        minimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(minimum.x)
 
 
 def standardized(x: Floats) -> tuple[Floats, Floats, Floats]:
     """Mean and scale of each column, and the columns made standard; missing values are the mean, a scale is above 0."""
     present = ~np.isnan(x)
-    means = np.where(present, x, 0).sum(axis=0) / np.maximum(1, present.sum(axis=0))
+    totals = np.where(present, x, 0).sum(axis=0)
+    means = totals / np.maximum(1, present.sum(axis=0))
     filled = np.where(present, x, means)
     scales = filled.std(axis=0)
     scales[scales < 1e-9] = 1.0
@@ -116,7 +128,8 @@ def soft_minimum(rows: Floats, bags: Ints) -> tuple[Floats, Floats]:
     np.minimum.at(lowest, bags, rows)
     soft = np.exp(lowest[bags] - rows)
     total = np.bincount(bags, weights=soft)
-    return lowest - np.log(total / np.bincount(bags)), soft / total[bags]
+    mean = total / np.bincount(bags)
+    return lowest - np.log(mean), soft / total[bags]
 
 
 def class_weights(y: Floats) -> Floats:
@@ -132,21 +145,24 @@ def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:
 
     With Platt's smoothed targets (1999), and a prior that keeps the slope near 1 while labels are few.
     """
-    n1, n0 = float(y.sum()), float((1 - y).sum())
-    target = np.where(y == 1, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
+    n1 = float(y.sum())
+    n0 = float((1 - y).sum())
+    high = (n1 + 1) / (n1 + 2)
+    low = 1 / (n0 + 2)
+    target = np.where(y == 1, high, low)
 
     def loss(theta: Floats) -> tuple[float, Floats]:
-        z = np.exp(theta[0]) * logits + theta[1]
-        value = np.sum(np.logaddexp(0, z) - target * z) + 2 * theta[0] ** 2
+        log_slope, shift = theta
+        slope = np.exp(log_slope)
+        z = slope * logits + shift
+        log_loss = np.sum(np.logaddexp(0, z) - target * z)
         rest = expit(z) - target
-        by_slope = np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0]
-        return value, np.array([by_slope, rest.sum()])
+        by_slope = np.sum(rest * logits) * slope + 4 * log_slope
+        gradient = np.array([by_slope, rest.sum()])
+        return log_loss + 2 * log_slope**2, gradient
 
-    bounds = [(-np.log(4), np.log(4)), _BOUNDS[0]]
-    with _BLAS.limit(limits=1, user_api="blas"):
-        log_slope, shift = minimize(
-            loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=bounds
-        ).x
+    reach = np.log(4)
+    log_slope, shift = _lowest(loss, np.zeros(2), [(-reach, reach), _FREE])
     return float(np.exp(log_slope)), float(shift)
 
 

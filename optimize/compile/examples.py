@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
-from operator import itemgetter
 from typing import Any
 
 import dspy
@@ -14,7 +13,13 @@ import dspy
 from faith_dspy.config import Granularity
 from faith_dspy.program.program import as_statement
 from faith_dspy.program.signatures import INSTRUCTIONS
-from faith_dspy.schema import LabelledExample, Sentence, Statement, Verdict
+from faith_dspy.schema import (
+    LabelledExample,
+    LabelledStatement,
+    Sentence,
+    Statement,
+    Verdict,
+)
 from faith_dspy.scoring.matching import locate, match_statements, statement_labels
 from faith_dspy.text.sentences import carries_statement, sentences
 
@@ -31,12 +36,12 @@ def labelled_texts(
     """
     if granularity is Granularity.ANSWER:
         return [(e.answer, e.label)]
-    own = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict]
+    own = [s for s in e.statements if s.verdict]
     if granularity is Granularity.STATEMENT and own:
-        return [*own]
+        return [(s.text, s.verdict.is_supported) for s in own if s.verdict]
     pieces = [as_statement(s) for s in carrying_sentences(e.answer)]
-    texts = [s.text for s in pieces]
-    return list(zip(texts, statement_labels(pieces, e), strict=True))
+    labels = statement_labels(pieces, e)
+    return [(s.text, label) for s, label in zip(pieces, labels, strict=True)]
 
 
 def carrying_sentences(answer: str) -> list[Sentence]:
@@ -66,21 +71,20 @@ def statement_example(
 ) -> dspy.Example:
     """One labelled text as `statement_examples` has it."""
     bank = INSTRUCTIONS[instruction]
-    judged = [s for s in e.statements if s.verdict and s.verdict.is_supported is label]
-    own = [s.text for s in judged]
-    matches = match_statements(own, [Statement(text=text)], e.answer)
-    matching = [s for s, match in zip(judged, matches, strict=True) if match]
+    own = _own_statement(e, text, label)
     person = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
-    chunk_ids: tuple[int, ...] = ()
+    chunk_ids: Sequence[int] = ()
     reason = None
-    for statement in matching[:1]:
-        person = statement.verdict or person
-        chunk_ids = statement.supporting_chunk_ids or ()
-        reason = statement.reason
+    if own is not None:
+        person = own.verdict or person
+        chunk_ids = own.supporting_chunk_ids or ()
+        reason = own.reason
     # The person's finer verdict where the instruction has a label for it, else the one that claims least.
     alike = [k for k, v in bank.verdicts.items() if v.is_supported is label]
     verdict = min(alike, key=lambda k: (bank.verdicts[k] is not person, bank.labels[k]))
-    is_exact = matching and bank.verdicts[verdict] is person
+    support = float(label)
+    if own is not None and bank.verdicts[verdict] is person:
+        support = bank.labels[verdict]
     row = dspy.Example(
         context=[c.text for c in e.context],
         question=e.question or "",
@@ -88,12 +92,25 @@ def statement_example(
         verdict=verdict,
         supporting_chunk_ids=list(chunk_ids),
         supported=label,
-        support=bank.labels[verdict] if is_exact else float(label),
+        support=support,
         person=person.value,
         reason=reason,
         weight=1.0,
     )
     return row.with_inputs("context", "question", "statement")
+
+
+def _own_statement(
+    e: LabelledExample, text: str, label: bool
+) -> LabelledStatement | None:
+    """The statement that people wrote of this text and labelled so."""
+    judged = [s for s in e.statements if s.verdict and s.verdict.is_supported is label]
+    texts = [s.text for s in judged]
+    matches = match_statements(texts, [Statement(text=text)], e.answer)
+    for statement, match in zip(judged, matches, strict=True):
+        if match:
+            return statement
+    return None
 
 
 def answer_examples(
@@ -128,19 +145,17 @@ def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Exampl
     rows = []
     for row in answer_examples(examples):
         carrying = carrying_sentences(row.answer)
-        numbers: dict[int | None, int] = {}
-        for i, sentence in enumerate(carrying, 1):
-            numbers[sentence.index] = i
-        places = [p.sentence for p in locate(row.people, row.answer)]
-        if not places or any(place not in numbers for place in places):
+        texts_of: dict[int | None, list[str]] = {s.index: [] for s in carrying}
+        places = [place.sentence for place in locate(row.people, row.answer)]
+        if not places or not texts_of.keys() >= set(places):
             continue
-        lines = [(numbers[p], text) for p, text in zip(places, row.people, strict=True)]
-        silent = numbers.keys() - set(places)
-        lines += [(numbers[place], "none") for place in silent]
-        lines.sort(key=lambda line: line[0])
-        reply = [f"{n}. {text}" for n, text in lines]
-        fields = {"sentences": [s.text for s in carrying], "statements": reply}
-        rows.append(row.copy(**fields).with_inputs("question", "sentences"))
+        for place, text in zip(places, row.people, strict=True):
+            texts_of[place].append(text)
+        reply = []
+        for number, texts in enumerate(texts_of.values(), 1):
+            reply += [f"{number}. {text}" for text in texts or ["none"]]
+        divided = row.copy(sentences=[s.text for s in carrying], statements=reply)
+        rows.append(divided.with_inputs("question", "sentences"))
     return rows
 
 
@@ -163,14 +178,15 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
     for label in (False, True):
         pool = [r for r in rows if r.supported is label]
         rng.shuffle(pool)
-        contexts: Counter[str] = Counter()
-        turns = []
+        contexts: set[str] = set()
+        first: list[Any] = []
+        later: list[Any] = []
         for row in pool:
             context = "\n".join(row.context)
-            turns.append((contexts[context] > 0, row))
-            contexts[context] += 1
-        turns.sort(key=itemgetter(0))
-        classes.append([row for _, row in turns])
+            part = later if context in contexts else first
+            part.append(row)
+            contexts.add(context)
+        classes.append(first + later)
     return reweighted(in_turn(classes)[:n])
 
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import dspy
 
 from faith_dspy.config import Granularity
-from faith_dspy.errors import ConfigError, counted
+from faith_dspy.errors import ConfigError
 from faith_dspy.judge import Judge
+from faith_dspy.lm.metered import metered
 from faith_dspy.optimize.compile.examples import (
     answer_examples,
     carrying_sentences,
@@ -27,7 +28,7 @@ from faith_dspy.optimize.compile.optimizers import (
     compile_student,
 )
 from faith_dspy.program.windows import context_bytes
-from faith_dspy.schema import LabelledExample
+from faith_dspy.schema import LabelledExample, Usage
 
 
 class CompiledJudge(NamedTuple):
@@ -35,8 +36,10 @@ class CompiledJudge(NamedTuple):
 
     judge: Judge
     notes: list[str]
-    asked: int
-    """Predictions that were compared with labels: the metric's calls."""
+    metric_calls: int
+    """Predictions that were compared with labels."""
+    usage: Usage
+    seconds: float
 
 
 class _Student(NamedTuple):
@@ -83,11 +86,11 @@ def compile_judge(
     new = judge.copy(config=judge.config)
     new.program = judge.program.deepcopy()
     notes: list[str] = []
-    asked = without_verdict = 0
+    metric_calls = 0
     metric = partial(
         agreement_metric, cite=judge.config.cite, evidence_weight=evidence_weight
     )
-    with dspy.context(lm=judge.lm):
+    with metered() as spent, dspy.context(lm=judge.lm):
         for student in _students(judge, optimizer, train, notes):
             task = Task(
                 student.module,
@@ -99,19 +102,14 @@ def compile_judge(
                 judge.default_threads,
             )
             compiled = compile_student(optimizer, task, advance)
-            asked += compiled.asked
-            without_verdict += compiled.failed
+            metric_calls += compiled.metric_calls
             for name, predictor in student.prompts(compiled.student).items():
                 prompt = new.program.prompts[name]
                 prompt.signature = predictor.signature
                 prompt.demos = [
                     dspy.Example(**_in_prompt(prompt, demo)) for demo in predictor.demos
                 ]
-    if without_verdict:
-        notes.append(
-            f"{without_verdict} of {counted(asked, 'LM call')} failed while compiling"
-        )
-    return CompiledJudge(new, notes, asked)
+    return CompiledJudge(new, notes, metric_calls, spent.usage, spent.seconds)
 
 
 def _students(

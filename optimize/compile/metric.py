@@ -18,7 +18,7 @@ from faith_dspy.optimize.compile.examples import carrying_sentences, statement_e
 from faith_dspy.program.extraction import assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.program.verifier import as_prediction
-from faith_dspy.schema import LabelledExample, Statement, Verdict
+from faith_dspy.schema import Statement, Verdict
 from faith_dspy.scoring.classifier import to_probability
 from faith_dspy.scoring.matching import match_statements, statement_labels
 from faith_dspy.text.features import (
@@ -38,10 +38,11 @@ BOOTSTRAPPED = 0.8
 MAX_QUOTED = 300
 """Characters of a sentence that feedback quotes."""
 
-_VERDICTS = {label: v for i in INSTRUCTIONS.values() for label, v in i.verdicts.items()}
-_SUPPORT = {
-    label: support for i in INSTRUCTIONS.values() for label, support in i.labels.items()
-}
+_VERDICTS: dict[str, Verdict] = {}
+_SUPPORT: dict[str, float] = {}
+for _instruction in INSTRUCTIONS.values():
+    _VERDICTS |= _instruction.verdicts
+    _SUPPORT |= _instruction.labels
 _UNSUPPORTED_KINDS = {Verdict.NO_EVIDENCE, Verdict.CONTRADICTORY}
 
 
@@ -115,9 +116,9 @@ def fault(pred: Any) -> str | None:
     """How the LM failed; None where it replied."""
     if pred is None:
         return "no prediction"
-    errors = [v.error for v in pred.get("raw_verdicts") or () if v.lm_failed]
-    error: str | None = pred.get("error") or next(iter(errors), None)
-    return error
+    errors = [pred.get("error")]
+    errors += [v.error for v in pred.get("raw_verdicts") or () if v.lm_failed]
+    return next(filter(None, errors), None)
 
 
 def judged_statements(gold: dspy.Example, pred: Any) -> list[Judged]:
@@ -129,24 +130,18 @@ def judged_statements(gold: dspy.Example, pred: Any) -> list[Judged]:
         return []
     example, verdicts = gold.labelled, pred.get("raw_verdicts") or ()
     labels = statement_labels(verdicts, example)
-    judged = [
-        _judged(example, v.text, label, v, gold.instruction)
-        for v, label in zip(verdicts, labels, strict=True)
-        if label is not None
-    ]
+    judged = []
+    for verdict, label in zip(verdicts, labels, strict=True):
+        if label is not None:
+            own = statement_example(example, verdict.text, label, gold.instruction)
+            judged.append(Judged(own, as_prediction(verdict)))
     scored = [v for v in verdicts if v.logit is not None]
     if judged or example.label is None or not scored:
         return judged
     weakest = min(scored, key=lambda v: v.logit or 0.0)
-    whole = _judged(example, example.answer, example.label, weakest, gold.instruction)
-    return [whole]
-
-
-def _judged(
-    example: LabelledExample, text: str, label: bool, raw: Any, instruction: str
-) -> Judged:
-    gold = statement_example(example, text, label, instruction)
-    return Judged(gold, as_prediction(raw))
+    label, instruction = example.label, gold.instruction
+    whole = statement_example(example, example.answer, label, instruction)
+    return [Judged(whole, as_prediction(weakest))]
 
 
 def best_cut(judged: Sequence[Judged]) -> float:
@@ -154,23 +149,23 @@ def best_cut(judged: Sequence[Judged]) -> float:
 
     Scores are counted from the cut of the seed prompt: a prompt that only moves Yes against No then wins nothing.
     """
-    points: list[tuple[float, bool]] = []
+    supported: list[float] = []
+    unsupported: list[float] = []
     for gold, pred in judged:
         if not failed(pred):
-            points.append((pred.logit, gold.supported))
-    points.sort()
-    values = [logit for logit, _ in points]
-    between = [(a + b) / 2 for a, b in pairwise(values)]
-    totals = [sum(label is side for _, label in points) for side in (True, False)]
-    if not all(totals):
+            side = supported if gold.supported else unsupported
+            side.append(pred.logit)
+    if not supported or not unsupported:
         return 0.0
 
     def accuracy(cut: float) -> float:
-        passed = sum(logit >= cut for logit, label in points if label)
-        caught = sum(logit < cut for logit, label in points if not label)
-        return passed / totals[0] + caught / totals[1]
+        passed = sum(logit >= cut for logit in supported)
+        caught = sum(logit < cut for logit in unsupported)
+        return passed / len(supported) + caught / len(unsupported)
 
-    return max([0.0, *between], key=lambda cut: (accuracy(cut), -abs(cut)))
+    logits = sorted(supported + unsupported)
+    cuts = [0.0, *((a + b) / 2 for a, b in pairwise(logits))]
+    return max(cuts, key=lambda cut: (accuracy(cut), -abs(cut)))
 
 
 def is_right(judged: Judged, cut: float) -> bool:
@@ -178,10 +173,10 @@ def is_right(judged: Judged, cut: float) -> bool:
     gold, pred = judged
     if failed(pred):
         return False
-    supported: bool = _VERDICTS[pred.verdict].is_supported
+    supported = _VERDICTS[pred.verdict].is_supported
     if pred.get("probability") is not None:
         supported = pred.logit >= cut
-    return supported is gold.supported
+    return bool(supported is gold.supported)
 
 
 def statement_f1(
@@ -200,8 +195,8 @@ def share_right(gold: dspy.Example, pred: Any, cut: float) -> float:
     """The share of an example's verdicts that are people's; of an answer the mean of it and of its statements' F1."""
     if failed(pred):
         return 0.0
-    judged = judged_statements(gold, pred)
-    return _with_extraction([float(is_right(one, cut)) for one in judged], gold, pred)
+    right = [float(is_right(one, cut)) for one in judged_statements(gold, pred)]
+    return _with_extraction(right, gold, pred)
 
 
 def _with_extraction(scores: list[float], gold: dspy.Example, pred: Any) -> float:
@@ -219,17 +214,17 @@ def _verdict_score(
     gold, pred = judged
     if failed(pred):  # one of several
         return 0.0
-    support = _SUPPORT[pred.verdict]
+    verdict, support = _VERDICTS[pred.verdict], _SUPPORT[pred.verdict]
     if pred.get("probability") is not None:
         support = to_probability(pred.logit - cut)
     score: float = 1 - abs(gold.support - support)
-    if {Verdict(gold.person), _VERDICTS[pred.verdict]} == _UNSUPPORTED_KINDS:
+    if {Verdict(gold.person), verdict} == _UNSUPPORTED_KINDS:
         score = max(0.0, score - CONFUSED)
+    own = set(gold.supporting_chunk_ids)
     named = set(pred.get("supporting_chunk_ids") or ())
-    expected = cite and _VERDICTS[pred.verdict].is_supported
-    if gold.supporting_chunk_ids and (named or expected):
-        true = set(gold.supporting_chunk_ids)
-        f1 = 2 * len(named & true) / (len(named) + len(true))
+    must_name = cite and verdict.is_supported
+    if own and (named or must_name):
+        f1 = 2 * len(named & own) / (len(named) + len(own))
         score = (1 - evidence_weight) * score + evidence_weight * f1
     return score
 
@@ -254,11 +249,11 @@ def _feedback(
     if "sentences" in gold or str(pred_name).endswith("extract"):
         return _extraction_feedback(gold, pred)
     judged = judged_statements(gold, pred)
-    asked = call[0][1].get("statement") if call else None
-    about = [one for one in judged if one.gold.statement == asked] or judged
-    if not about:
+    if not judged:
         return "People did not label this statement."
-    return " ".join(_verdict_feedback(one, cut) for one in about)
+    asked = call[0][1].get("statement") if call else None
+    about = [one for one in judged if one.gold.statement == asked]
+    return " ".join(_verdict_feedback(one, cut) for one in about or judged)
 
 
 def _verdict_feedback(judged: Judged, cut: float) -> str:
@@ -305,28 +300,27 @@ def _extraction_feedback(gold: dspy.Example, pred: Any) -> str:
     extracted = _extracted(gold, pred)
     if not gold.get("people"):
         judged = judged_statements(gold, pred)
-        wrong = [one.gold.statement for one in judged if not is_right(one, 0.0)]
-        verdict = "a wrong verdict followed" if wrong else "the right verdict followed"
-        return (
-            f"People labelled the answer as a whole: {verdict} from these statements."
-        )
+        all_right = all(is_right(one, 0.0) for one in judged)
+        verdict = "the right verdict" if all_right else "a wrong verdict"
+        return f"People labelled the answer as a whole: {verdict} followed from these statements."
     matches = match_statements(gold.people, extracted, gold.answer)
-    lost = [text for text, match in zip(gold.people, matches, strict=True) if not match]
+    pairs = list(zip(gold.people, matches, strict=True))
     matched = [i for match in matches for i in match]
-    added = [s.text for i, s in enumerate(extracted) if i not in matched]
-    merged = [s.text for i, s in enumerate(extracted) if matched.count(i) > 1]
-    split = [
-        text for text, match in zip(gold.people, matches, strict=True) if len(match) > 1
-    ]
+    texts = [s.text for s in extracted]
     faults = {
-        "Not extracted": lost,
-        "Extracted, but no statement of theirs": added,
-        "Several of theirs in one": merged,
-        "Divided, one of theirs": split,
+        "Not extracted": [text for text, match in pairs if not match],
+        "Extracted, but no statement of theirs": [
+            text for i, text in enumerate(texts) if i not in matched
+        ],
+        "Several of theirs in one": [
+            text for i, text in enumerate(texts) if matched.count(i) > 1
+        ],
+        "Divided, one of theirs": [text for text, match in pairs if len(match) > 1],
     }
-    sentences = [
-        f"{what}: {'; '.join(texts)}." for what, texts in faults.items() if texts
-    ]
+    sentences = []
+    for what, concerned in faults.items():
+        if concerned:
+            sentences.append(f"{what}: {'; '.join(concerned)}.")
     if not sentences:
         return "Right: these are the statements that people wrote."
     return f"People wrote: {'; '.join(gold.people)}. {' '.join(sentences)}"

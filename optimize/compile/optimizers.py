@@ -363,10 +363,8 @@ class Compiled(NamedTuple):
     """A compiled student, and how compiling went."""
 
     student: Any
-    asked: int
+    metric_calls: int
     """Predictions that were compared with labels."""
-    failed: int
-    """Those of them in which the LM failed or gave no label: no verdict, not a wrong one."""
 
 
 def compile_student(
@@ -379,7 +377,7 @@ def compile_student(
     """
     proposer = task.proposer or dspy.settings.lm
     _check_lms(name, task, proposer)
-    asked = without_verdict = 0
+    asked = 0
     errors: list[str] = []
 
     def counted_metric(
@@ -390,11 +388,10 @@ def compile_student(
         pred_trace: Any = None,
         **more: Any,
     ) -> Any:
-        nonlocal asked, without_verdict
+        nonlocal asked
         if not pred_name:  # else GEPA asks for feedback on what it has scored
             asked += 1
             advance(1)
-            without_verdict += failed(pred)
             if error := fault(pred):
                 errors.append(error)
         return task.metric(gold, pred, trace, pred_name, pred_trace, **more)
@@ -430,7 +427,7 @@ def compile_student(
         ) from exc
     check_lm()
     _check_student(name, compiled, student)
-    return Compiled(compiled, asked, without_verdict)
+    return Compiled(compiled, asked)
 
 
 def _run(name: str, task: Task) -> Any:

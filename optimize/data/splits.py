@@ -64,7 +64,10 @@ class Parts(NamedTuple):
         """Return `Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and
         whether the test is ``cross_fitted``."""
         parts = {"pool": self.pool, "test": self.test}
-        hashes = {name: label_set_hash(part) for name, part in parts.items() if part}
+        hashes = {}
+        for name, part in parts.items():
+            if part:
+                hashes[name] = label_set_hash(part)
         return self.splits.report | {
             "used": {name: len(part) for name, part in parts.items()},
             "hashes": hashes,
@@ -89,7 +92,8 @@ class Parts(NamedTuple):
         if self.cross_fitted:
             return f"{text}. Too few for a test part: agreement will be cross-fitted"
         text += f" · test {_described(self.test)}"
-        own = sorted({e.split for part in self.splits[:2] for e in part if e.split})
+        answers = [*self.splits.pool, *self.splits.test]
+        own = sorted({e.split for e in answers if e.split})
         if own and not self.splits.report["fixed"]:
             text += f". Split by source: the file's own split ({', '.join(own[:3])}) has no test beside train or dev"
         return text
@@ -132,10 +136,10 @@ def sample(
     """
     drawn: list[LabelledExample] = []
     contexts: set[str] = set()
-    sources: dict[bool, set[str]] = {True: set(), False: set()}
+    sources: defaultdict[bool, set[str]] = defaultdict(set)
     for e in _sources_in_turn(part, seed):
-        enough = min(map(len, sources.values())) >= MIN_SOURCES
-        if enough and (len(drawn) >= n or words <= 0):
+        spread = min(len(sources[True]), len(sources[False]))
+        if spread >= MIN_SOURCES and (len(drawn) >= n or words <= 0):
             break
         if e.context_key not in contexts:
             contexts.add(e.context_key)
@@ -202,38 +206,38 @@ def _dealt_parts(
     labelled: Sequence[LabelledExample], parts: Sequence[str], seed: int
 ) -> list[str]:
     """`InputError` where the labels are too few to be tuned on."""
-    labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
     spread = min(count_sources(labelled).values())
-    if len(labels) < MIN_LABELS or spread < MIN_SOURCES:
+    if len(labelled) < MIN_LABELS or spread < MIN_SOURCES:
         raise InputError(
             f"got {_sources_of_each(labelled)}; expected at least {MIN_LABELS} answers, and {MIN_SOURCES} sources with "
             "each label: label more of the rarer kind, over other contexts (answers over one context share a source)"
         )
-    rarer = min(Counter(labels).values())
+    rarer = min(Counter(e.label for e in labelled).values())
     if spread < PER_PART * len(parts) or rarer < MIN_PER_CLASS:
         return ["pool"] * len(labelled)
     shares = [SHARES[name] for name in parts]
-    return [parts[k] for k in deal(labels, sources, shares, PER_PART, seed)]
+    return [parts[k] for k in deal(labelled, shares, PER_PART, seed)]
 
 
 def deal(
-    labels: Sequence[bool],
-    sources: Sequence[str],
+    examples: Sequence[LabelledExample],
     shares: Sequence[float],
     least: int,
     seed: int,
 ) -> list[int]:
-    """Deal out examples, and return the part of each: whole sources, both labels of each near its share, and in
-    ``least`` sources of a part.
+    """Deal out labelled examples, and return the part of each: whole sources, both labels of each near its share, and
+    in ``least`` sources of a part.
 
     First each part gets the sources it needs, small ones, of the rarer label first; then each of the others goes, the
     largest first, where most is missing. Both labels must be in ``least · parts`` sources. Where a source goes depends
     on its name and ``seed``, not on the order of the examples.
     """
     np = need("numpy", "Splitting labels")
+    sources = [e.group_key for e in examples]
     names, source_of = np.unique(sources, return_inverse=True)
+    labels = [int(bool(e.label)) for e in examples]
     size = np.zeros((len(names), 2))  # answers of each source, by label
-    np.add.at(size, (source_of, np.array(labels, dtype=int)), 1)
+    np.add.at(size, (source_of, labels), 1)
     share = np.array(shares)[:, None] / sum(shares)
     total = size.sum(axis=0)
     order = list(range(len(names)))
@@ -269,9 +273,9 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     """
     hierarchy = need("scipy.cluster.hierarchy", "Splitting labels")
     joined = hierarchy.DisjointSet(range(len(examples)))
-    for _, (first, *others) in _shared_sources(examples):
-        for other in others:
-            joined.merge(first, other)
+    for _, members in _shared_sources(examples):
+        for other in members[1:]:
+            joined.merge(members[0], other)
     own_keys = []
     for e in examples:
         is_alone = not e.group and not _has_context(e)  # answers without a context
@@ -338,13 +342,15 @@ def check_leakage(
         first = members[0]  # they are in order: it is one of those tuned on, if any is
         for i in members:
             if first < len(tuning) <= i:
-                leaks.setdefault(i, f"{both[i].id!r} and {both[first].id!r} ({reason})")
+                pair = f"{both[i].id!r} and {both[first].id!r}"
+                leaks.setdefault(i, f"{pair} ({reason})")
     if leaks:
         named = [leaks[i] for i in sorted(leaks)]
-        more = "; …" if len(named) > _NAMED else ""
+        if len(named) > _NAMED:
+            named[_NAMED:] = ["…"]
         raise InputError(
             f"got {len(leaks)} of {len(test)} test examples that share a source with the ones tuned on, expected none: "
-            f"{'; '.join(named[:_NAMED])}{more}. Remove them from one side, or have one file split by group"
+            f"{'; '.join(named)}. Remove them from one side, or have one file split by group"
         )
 
 

@@ -86,33 +86,34 @@ def of_study(result: StudyResult) -> Table:
 
 
 def of_judge(
-    judge: Judge,
-    source: str | None,
-    agreement: Agreement | None = None,
-    *,
-    seen: int = 0,
+    judge: Judge, source: str | None, agreement: Agreement, *, seen: int = 0
 ) -> Table:
-    """Return the three lines of a judge: what its export says of its study, or ``agreement`` on other labels.
+    """Return the three lines of a judge, whose export says what it gained in its study.
 
-    ``source``: where it was loaded from. ``seen``: how many of these answers had a part in its study.
+    Args:
+        judge: an exported judge, or one that was not tuned.
+        source: where it was loaded from.
+        agreement: on labelled answers.
+        seen: how many of these had a part in its study.
     """
-    # Exported objects without the fields that only other versions have.
     comparisons = {}
     for name, fields in judge.manifest.get("comparison", {}).items():
         if name in (*CHEAPER, LENGTH):
+            # Without the fields that only other versions have.
             comparisons[name] = Comparison.model_validate(fields, extra="ignore")
-    in_its_study = agreement is not None
-    if agreement is None:
-        fields = judge.manifest["agreement"]
-        agreement = Agreement.model_validate(fields, extra="ignore")
-    measured = Measured(agreement, comparisons, source or "", asks_lm=judge.asks_lm)
-    if in_its_study:
-        measured = measured._replace(
-            answers="labelled answers", in_its_study=True, seen=seen
-        )
+    prices = {}
     if not judge.asks_lm:
-        free = dict.fromkeys(("champion", LEXICAL), "free")
-        measured = measured._replace(prices=free)
+        prices = dict.fromkeys(("champion", LEXICAL), "free")
+    measured = Measured(
+        agreement,
+        comparisons,
+        source or "",
+        answers="labelled answers",
+        in_its_study=True,
+        prices=prices,
+        seen=seen,
+        asks_lm=judge.asks_lm,
+    )
     return three_lines(measured)
 
 

@@ -14,10 +14,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
-from faith_dspy.optimize.report.plots import has_roc, judge_figures, study_figures
+from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.results import word_diff
 from faith_dspy.report.judgment import csp_hash
-from faith_dspy.report.tables import Table, each, estimate, markdown, number
+from faith_dspy.report.tables import Table, markdown, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +38,14 @@ _PICTURES = {
     "calibration.png": "Whether a probability of .80 is right eight times in ten: on the diagonal it is.",
 }
 """Of the page of what was learned, with their captions."""
+_PLACES = {
+    "all tables": "artifacts/details.md",
+    "charts, prompts and mistakes": "artifacts/learned.html",
+    "every test answer": "artifacts/test/champion/predictions.csv",
+    "the judge": "artifacts/judge/CARD.md",
+    "traces": "traces",
+}
+"""What a run has on MLflow's pages."""
 _NAMES = {
     (True, True): "both right",
     (False, True): "now right",
@@ -89,17 +97,9 @@ def links(result: StudyResult, address: str | None, here: str) -> str:
         address: the judge's in the registry; None where it is not registered.
         here: the run's on MLflow's pages.
     """
-    places = {
-        "all tables": "artifacts/details.md",
-        "charts, prompts and mistakes": "artifacts/learned.html",
-        "ROC curves": "artifacts/roc.png",
-        "every test answer": "artifacts/test/champion/predictions.csv",
-        "the judge": "artifacts/judge/CARD.md",
-        "traces": "traces",
-    }
-    if not has_roc(result):
-        del places["ROC curves"]
-    pages = [f"[{name}]({here}/{place})" for name, place in places.items()]
+    pages = []
+    for name, place in _PLACES.items():
+        pages.append(f"[{name}]({here}/{place})")
     if address is None:
         return f"Open: {' · '.join(pages)}."
     model = re.split("[@/]", address.removeprefix("models:/"))[0]
@@ -113,19 +113,10 @@ def links(result: StudyResult, address: str | None, here: str) -> str:
 
 def variant_markdown(v: JudgeResult) -> str:
     """Describe a variant in MLflow, in one line."""
-    if v.levels.answers is None:
-        return f"{v.description}. **{v.status}**: {v.note}"
-    a, u = v.agreement, v.usage
-    text = f"{v.description}. Pool: balanced accuracy {estimate(a.balanced_accuracy)}, AUROC {estimate(a.auroc)}"
-    if v.judged:
-        prompt, completion = (
-            each(u.computed_tokens, v.judged),
-            each(u.output_tokens, v.judged),
-        )
-        text += f"; {prompt} prompt tokens (not cached) and {completion} completion tokens an answer"
+    text = f"{v.description}."
     if v.note:
-        text += f". **{v.status}**: {v.note}"
-    return f"{text}."
+        text += f" **{v.status}**: {v.note}."
+    return text
 
 
 def prompt_markdown(prompt: Mapping[str, Any]) -> str:
@@ -139,16 +130,16 @@ def prompt_markdown(prompt: Mapping[str, Any]) -> str:
 
 def prompts_diff(v: JudgeResult) -> str:
     """Write the seed's prompts beside the compiled ones as a page of HTML, line by line."""
-    before, after = (
-        [line for name, prompt in prompts.items() for line in _lines(name, prompt)]
-        for prompts in (v.seed_prompts, v.prompts)
-    )
     page = difflib.HtmlDiff(wrapcolumn=48)
+    before, after = _lines(v.seed_prompts), _lines(v.prompts)
     return page.make_file(before, after, "seed prompt", f"compiled: {v.name}")
 
 
-def _lines(name: str, prompt: Mapping[str, Any]) -> list[str]:
-    return [f"# {name}", *prompt_markdown(prompt).splitlines()]
+def _lines(prompts: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, prompt in prompts.items():
+        lines += [f"# {name}", *prompt_markdown(prompt).splitlines()]
+    return lines
 
 
 def _as_text(value: Any) -> str:

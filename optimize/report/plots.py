@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import cycle
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.results import LENGTH, costs
+from faith_dspy.optimize.results import LENGTH, costs, have_prices
 from faith_dspy.report.tables import estimate
 
 if TYPE_CHECKING:
@@ -17,16 +18,23 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREY, DARK = "#0072b2", "#d55e00", "#9aa5b1", "#22303c"
 """From Okabe and Ito's palette; where two are beside each other, line or marker differ, too."""
 _BINS = 10
+_PAIRS = list[tuple[int, float]]
+"""Label and probability of answers."""
 
 
 def study_figures(result: StudyResult) -> dict[str, Any]:
     """Draw Matplotlib figures of a whole study, by file name, without those that have nothing to show."""
     figures = {"cost.png": agreement_by_cost(result)}
-    judges = _ranking(result)
+    judges: dict[str, _PAIRS] = {}
+    for judge in result.test:
+        pairs = _scored(judge.rows)
+        has_both_labels = len({label for label, _ in pairs}) == 2
+        if judge.name != LENGTH and has_both_labels:
+            judges[judge.name] = pairs
     if judges:
         figures["roc.png"] = _roc(judges)
-    rows = result.tested("champion").rows
     if "champion" in judges:
+        rows = result.tested("champion").rows
         threshold = result.classifier.threshold if result.classifier else None
         figures["recall.png"] = recall_by_threshold(rows, threshold)
         figures["differences.png"] = differences(rows, threshold)
@@ -36,61 +44,53 @@ def study_figures(result: StudyResult) -> dict[str, Any]:
 def agreement_by_cost(result: StudyResult) -> Any:
     """Draw agreement against cost: each candidate on the pool with its 95 % interval, and the Pareto front."""
     measured = [v for v in result.variants if v.levels.answers is not None]
-    priced = all(v.price is not None for v in measured if v.lm_share)
-    unit, scale = (
-        ("dollars for 1,000 answers", 1000) if priced else ("tokens an answer", 1)
-    )
+    unit, scale = "tokens an answer", 1
+    if have_prices(measured):
+        unit, scale = "dollars for 1,000 answers", 1000
     figure, ax = _axes(5.6, 3.4, "Agreement against cost, on the pool")
     front: list[tuple[float, float]] = []
-    order = sorted(zip(costs(measured), measured, strict=True), key=_by_cost)
-    for (each, judge), marker in zip(order, cycle("osD^vpXP<>h"), strict=False):
-        cost = scale * each
+    markers = cycle("osD^vpXP<>h")
+    priced = zip(costs(measured), measured, strict=True)
+    for price, judge in sorted(priced, key=itemgetter(0)):
+        cost = scale * price
+        marker = next(markers)
         accuracy = judge.agreement.balanced_accuracy
         if accuracy.value is None:
             continue
         if not front or accuracy.value > front[-1][1]:
             front.append((cost, accuracy.value))
         if accuracy.low is not None and accuracy.high is not None:
-            interval = [accuracy.low, accuracy.high]
-            ax.plot([cost, cost], interval, color=GREY, linewidth=1, zorder=1)
+            ax.vlines(cost, accuracy.low, accuracy.high, color=GREY, linewidth=1)
+        look = {"marker": marker, "markersize": 7, "color": BLUE, "zorder": 3}
         if judge.name == result.champion:
             look = {"marker": "*", "markersize": 14, "color": ORANGE, "zorder": 4}
-        else:
-            look = {"marker": marker, "markersize": 7, "color": BLUE, "zorder": 3}
         ax.plot(cost, accuracy.value, linestyle="", label=judge.name, **look)
     if front:
         ax.step(*zip(*front, strict=True), where="post", color=BLUE, linestyle="--")
     ax.axhline(0.5, color=GREY, linestyle=":", linewidth=1)
-    ax.set(
-        xlabel=f"{unit} (star: champion; dashed: Pareto front)",
-        ylabel="balanced accuracy (dotted: chance)",
-    )
+    ax.set_xlabel(f"{unit} (star: champion; dashed: Pareto front)")
+    ax.set_ylabel("balanced accuracy (dotted: chance)")
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=7)
     return figure
-
-
-def _by_cost(priced: tuple[float, Any]) -> float:
-    return priced[0]
 
 
 def recall_by_threshold(rows: Sequence[Row], threshold: float | None = None) -> Any:
     """Draw, over the threshold, the shares of the unfaithful answers that are caught and of the faithful that pass."""
     import numpy as np
 
-    pairs = sorted(_scored(rows), key=lambda pair: pair[1])
+    pairs = sorted(_scored(rows), key=itemgetter(1))
     labels = np.array([label for label, _ in pairs], dtype=bool)
     values = np.array([probability for _, probability in pairs])
     # At a threshold just above a value all answers up to it fail.
     caught = np.cumsum(~labels) / max(1, (~labels).sum())
     passed = 1 - np.cumsum(labels) / max(1, labels.sum())
     figure, ax = _axes(5.0, 3.4, "Recall over the threshold, on the testset")
-    for shares, start, name, color, line in (
-        (caught, 0.0, "unfaithful answers caught", ORANGE, "-"),
-        (passed, 1.0, "faithful answers passed", BLUE, "--"),
+    xs = np.append(min(0.0, values[0]), values)
+    for shares, color, line, name in (
+        (np.append(0.0, caught), ORANGE, "-", "unfaithful answers caught"),
+        (np.append(1.0, passed), BLUE, "--", "faithful answers passed"),
     ):
-        ys = np.concatenate([[start], shares])
-        xs = np.concatenate([[min(0.0, values[0])], values])
-        ax.step(xs, ys, where="post", color=color, linestyle=line, label=name)
+        ax.step(xs, shares, where="post", color=color, linestyle=line, label=name)
     _mark(ax, threshold)
     ax.set(xlabel="threshold", ylabel="share", ylim=(-0.02, 1.02))
     ax.legend(loc="lower center", frameon=False, fontsize=8)
@@ -100,17 +100,16 @@ def recall_by_threshold(rows: Sequence[Row], threshold: float | None = None) -> 
 def differences(rows: Sequence[Row], threshold: float | None = None) -> Any:
     """Draw where judge and people differ: each answer by the judge's probability, a row for each label of people."""
     figure, ax = _axes(5.0, 3.4, "Where judge and people differ, on the testset")
-    for right, marker, color, name in (
-        (True, "o", BLUE, "agree"),
-        (False, "x", ORANGE, "differ"),
+    scored = [r for r in rows if r.probability is not None]
+    agreed = [r for r in scored if r.predicted == r.label]
+    differing = [r for r in scored if r.predicted != r.label]
+    for shown, marker, color, name in (
+        (agreed, "o", BLUE, "agree"),
+        (differing, "x", ORANGE, "differ"),
     ):
-        shown = [
-            r
-            for r in rows
-            if r.probability is not None and (r.predicted == r.label) is right
-        ]
         xs = [r.probability for r in shown]
-        ys = [r.label + _offset(i) for i, r in enumerate(shown)]
+        # Points that would lie on each other are moved apart, the same way every time.
+        ys = [r.label + 0.08 * (i % 7 - 3) for i, r in enumerate(shown)]
         label = f"{name}: {len(shown)}"
         ax.plot(xs, ys, marker, color=color, label=label, alpha=0.75, markersize=6)
     _mark(ax, threshold)
@@ -121,42 +120,23 @@ def differences(rows: Sequence[Row], threshold: float | None = None) -> Any:
     return figure
 
 
-def _offset(index: int) -> float:
-    """Move points that would lie on each other apart, the same way every time."""
-    return 0.08 * (index % 7 - 3)
-
-
 def _mark(ax: Any, threshold: float | None) -> None:
-    if threshold is not None:
-        ax.axvline(threshold, color=DARK, linestyle=":", linewidth=1.2)
-        ax.annotate(
-            f"threshold {threshold:.2f}",
-            (threshold, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, -9),
-            textcoords="offset points",
-            fontsize=8,
-            color=DARK,
-        )
+    if threshold is None:
+        return
+    ax.axvline(threshold, color=DARK, linestyle=":", linewidth=1.2)
+    ax.annotate(
+        f"threshold {threshold:.2f}",
+        (threshold, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(3, -9),
+        textcoords="offset points",
+        fontsize=8,
+        color=DARK,
+    )
 
 
-def has_roc(result: StudyResult) -> bool:
-    """Return whether a study has ROC curves."""
-    return bool(_ranking(result))
-
-
-def _ranking(result: StudyResult) -> dict[str, list[tuple[int, float]]]:
-    """Label and probability of each test answer, by the name of each judge whose ranking can be shown."""
-    judges = {}
-    for t in result.test:
-        pairs = _scored(t.rows)
-        if t.name != LENGTH and len({label for label, _ in pairs}) == 2:
-            judges[t.name] = pairs
-    return judges
-
-
-def _scored(rows: Sequence[Row]) -> list[tuple[int, float]]:
-    """Label and probability of each answer that has one."""
+def _scored(rows: Sequence[Row]) -> _PAIRS:
+    """Those of the answers that have a probability."""
     return [(int(r.label), r.probability) for r in rows if r.probability is not None]
 
 
@@ -171,7 +151,7 @@ def judge_figures(
     if not pairs or not all(0 <= p <= 1 for _, p in pairs):
         return {}
     labels, probabilities = zip(*pairs, strict=True)
-    calibration, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(agreement.ece)}")
+    figure, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(agreement.ece)}")
     CalibrationDisplay.from_predictions(
         labels,
         probabilities,
@@ -181,31 +161,28 @@ def judge_figures(
         name="the judge",
         color=BLUE,
     )
-    ax.set(
-        xlabel="probability of being faithful, by the judge",
-        ylabel="share people call faithful",
-        aspect="equal",
-    )
+    ax.set_xlabel("probability of being faithful, by the judge")
+    ax.set_ylabel("share people call faithful")
+    ax.set_aspect("equal")
     ax.legend(loc="upper left", frameon=False, fontsize=8)
-    return {"calibration.png": calibration}
+    return {"calibration.png": figure}
 
 
-def _roc(judges: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
+def _roc(judges: Mapping[str, _PAIRS]) -> Any:
     """How well each judge ranks faithful answers above unfaithful ones."""
     from sklearn.metrics import RocCurveDisplay
 
-    fig, ax = _axes(4.8, 4.6, "Ranking of the test answers")
+    figure, ax = _axes(4.8, 4.6, "Ranking of the test answers")
     for name, pairs in judges.items():
         labels, scores = zip(*pairs, strict=True)
+        is_first = name == "champion"
         RocCurveDisplay.from_predictions(
-            labels, scores, name=name, ax=ax, plot_chance_level=name == "champion"
+            labels, scores, name=name, ax=ax, plot_chance_level=is_first
         )
-    ax.set(
-        xlabel="share of the unfaithful answers passed",
-        ylabel="share of the faithful answers passed",
-    )
+    ax.set_xlabel("share of the unfaithful answers passed")
+    ax.set_ylabel("share of the faithful answers passed")
     ax.legend(loc="lower right", frameon=False, fontsize=8)
-    return fig
+    return figure
 
 
 def _axes(width: float, height: float, title: str) -> tuple[Any, Any]:

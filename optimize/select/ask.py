@@ -11,8 +11,13 @@ from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError, counted
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import is_local, make_lm
-from faith_dspy.lm.metered import Meter, metered
-from faith_dspy.optimize.compile.judge import compile_judge, demo_ids, prompts_of
+from faith_dspy.lm.metered import Meter
+from faith_dspy.optimize.compile.judge import (
+    CompiledJudge,
+    compile_judge,
+    demo_ids,
+    prompts_of,
+)
 from faith_dspy.optimize.compile.optimizers import FEW_SHOT
 from faith_dspy.optimize.data.splits import deal
 from faith_dspy.optimize.plan import WHOLE, Options, Study, Variant
@@ -22,16 +27,6 @@ from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
 
 FIRST = 5
 """Answers after which a study estimates what it will take."""
-
-
-class CompiledBy(NamedTuple):
-    """A judge's prompts compiled: what that took, and which sources they have learned from."""
-
-    judge: Judge
-    learned: set[str]
-    usage: Usage
-    metric_calls: int
-    seconds: float
 
 
 class Replies(NamedTuple):
@@ -45,7 +40,7 @@ class Replies(NamedTuple):
     """Its name, parameters and prompts, nothing measured yet."""
     seed: Sequence[JudgedAnswer] = ()
     """The same answers by the prompts before compiling; empty where nothing was compiled."""
-    compiled: CompiledBy | None = None
+    compiled: CompiledJudge | None = None
     """What compiling took."""
 
 
@@ -70,7 +65,7 @@ def verify(
     judgments = judge.stream_raw(ordered, num_threads)
     judged = []
     for example, (raw, judgment) in zip(ordered, judgments, strict=True):
-        judged.append(JudgedAnswer.of(example, raw, judgment))
+        judged.append(JudgedAnswer.judged(example, raw, judgment))
         advance(1)
     return judged
 
@@ -114,7 +109,8 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
             except InputError as exc:
                 if variant.name == WHOLE:
                     raise
-                status, note = "failed", " ".join(str(exc).split()).rstrip(".")
+                status = "failed"
+                note = " ".join(str(exc).split()).rstrip(".")
             update = {"status": status, "note": note}
             skipped.append(described.model_copy(update=update))
             study.view.say(f"{variant.name}: {status}, {note}")
@@ -143,10 +139,10 @@ def _ask(
     seed: list[JudgedAnswer] = []
     compiled = None
     if variant.optimizer is not None:
-        compiled = _compile(variant, variant.optimizer, judge, study)
+        compiled, learned = _compile(variant, variant.optimizer, judge, study)
         if meter.refused:  # an optimizer takes a refused call for one that failed
             raise LimitReachedError("a limit was reached")
-        pool = [e for e in pool if e.group_key not in compiled.learned]
+        pool = [e for e in pool if e.group_key not in learned]
         with study.view.task(f"{variant.name}: its seed prompt", len(pool)) as advance:
             seed = verify(judge, pool, advance)
         judge, seed_prompts = compiled.judge, update["prompts"]
@@ -171,13 +167,15 @@ def _ask(
 
 def _compile(
     variant: Variant, optimizer: str, judge: Judge, study: Study
-) -> CompiledBy:
-    """Compile a variant's prompts.
+) -> tuple[CompiledJudge, set[str]]:
+    """Compile a variant's prompts; with the sources that they have learned from.
 
     Few-shot has learned from the sources of its demos, any other optimizer from the half of them that it was given:
     answers over one context are alike.
     """
-    options, effort, pool = study.options, study.plan.budget.effort, study.parts.pool
+    options = study.options
+    effort = study.plan.budget.effort
+    pool = study.parts.pool
     if study.parts.cross_fitted:
         raise ConfigError("so few labels are no ground to compile prompts on.")
     train = pool if optimizer in FEW_SHOT else _half(pool, options.seed)
@@ -186,7 +184,7 @@ def _compile(
         proposer = make_lm(options.reflection_lm, timeout=options.timeout)
     total = (effort.candidates + 3) * effort.compare_on
     task = study.view.task(f"{variant.name}: compiling", total)
-    with metered() as spent, task as advance:
+    with task as advance:
         compiled = compile_judge(
             judge,
             optimizer,
@@ -203,15 +201,12 @@ def _compile(
     learned = {e.group_key for e in pool if e.id in demos}
     if optimizer not in FEW_SHOT:
         learned |= {e.group_key for e in train}
-    return CompiledBy(
-        compiled.judge, learned, spent.usage, compiled.asked, spent.seconds
-    )
+    return compiled, learned
 
 
 def _half(pool: Sequence[LabelledExample], seed: int) -> list[LabelledExample]:
     """The answers of half of the sources, the same for every optimizer."""
-    labels, sources = [bool(e.label) for e in pool], [e.group_key for e in pool]
-    part_of = deal(labels, sources, [1, 1], 1, seed)
+    part_of = deal(pool, [1, 1], 1, seed)
     return [e for e, part in zip(pool, part_of, strict=True) if part == 0]
 
 
@@ -250,8 +245,11 @@ def _forecast(study: Study) -> str:
     first = verify(judge, pool[:FIRST])
     usage = sum((a.raw.usage for a in first), Usage())
     counts = [len(raw_judgment_without_lm(e.answer).raw_verdicts) for e in pool]
-    each = [_calls(variant, sum(counts) / len(pool)) for variant in variants]
-    calls = round(len(pool) * sum(each) + len(study.parts.test) * (1 + max(each)))
+    sentences = sum(counts) / len(pool)
+    each = [_calls(variant, sentences) for variant in variants]
+    on_pool = len(pool) * sum(each)
+    on_test = len(study.parts.test) * (1 + max(each))
+    calls = round(on_pool + on_test)
     share = calls / max(1, usage.calls)
     tokens = share * (usage.computed_tokens + usage.output_tokens)
     dollars = price(judge, usage)

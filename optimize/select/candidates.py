@@ -199,10 +199,11 @@ def fit_judge(
     ids = [a.id for a in scorable]
     probability_of = dict(zip(ids, fitted.probabilities, strict=True))
     threshold = fitted.classifier.threshold
-    return FittedJudge(
-        judge.copy(classifier=fitted.classifier),
-        [_judged_again(a, probability_of.get(a.id), threshold) for a in answers],
-    )
+    cross_fitted = []
+    for a in answers:
+        again = _judged_again(a, probability_of.get(a.id), threshold)
+        cross_fitted.append(again)
+    return FittedJudge(judge.copy(classifier=fitted.classifier), cross_fitted)
 
 
 def _judged_again(
@@ -255,7 +256,8 @@ def cascade(lexical: FittedJudge, lm: FittedJudge) -> FittedJudge:
     low, high = _escalation_range(lexical, classifier.threshold)
     sure = {}
     for a in lexical.answers:
-        if a.probability is not None and not low <= a.probability < high:
+        p = a.probability
+        if p is not None and not low <= p < high:
             sure[a.id] = a
     judge = Judge(
         NO_LM,
@@ -272,11 +274,15 @@ def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, fl
     It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside.
     """
     centre = to_logit(threshold)
-    ranked = [a.probability for a in usable(lexical.answers)]
-    distances = sorted(abs(to_logit(p) - centre) for p in ranked if p is not None)
+    distances = []
+    for a in usable(lexical.answers):
+        if a.probability is not None:
+            distances.append(abs(to_logit(a.probability) - centre))
+    distances.sort()
     k = int(SHARE * len(distances))
     reach = (distances[k - 1] + distances[k]) / 2 if k else 0.0
-    low, high = max(-LOGIT_LIMIT, centre - reach), min(LOGIT_LIMIT, centre + reach)
+    low = max(-LOGIT_LIMIT, centre - reach)
+    high = min(LOGIT_LIMIT, centre + reach)
     return to_probability(low), to_probability(high)
 
 
@@ -291,7 +297,7 @@ def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
         update = {"escalated": answer.raw, "usage": answer.raw.usage}
         raw = raw.model_copy(update=update)
         judgment = judge.score_answer(raw, example.context, example.question)
-    return JudgedAnswer.of(example, raw, judgment)
+    return JudgedAnswer.judged(example, raw, judgment)
 
 
 def measure_judge(
@@ -300,14 +306,15 @@ def measure_judge(
     """The result with what its judge reached on these answers; ``judge``: whose LM has a price."""
     usage = sum((a.raw.usage for a in answers), Usage())
     dollars = price(judge.cascade[-1], usage) if judge is not None else None
-    examples, judgments = [a.example for a in answers], [a.judgment for a in answers]
+    examples = [a.example for a in answers]
+    judgments = [a.judgment for a in answers]
+    asked = [a for a in answers if a.raw.usage.calls]
     measured: dict[str, Any] = {
         "levels": measure_agreement(examples, judgments),
         "usage": usage,
         "judged": len(answers),
-        "lm_share": sum(a.raw.usage.calls > 0 for a in answers) / len(answers),
+        "lm_share": len(asked) / len(answers),
         "price": None if dollars is None else dollars / len(answers),
-        "rows": tuple(a.row for a in answers),
-        "answers": tuple(answers),
+        "rows": tuple(answers),
     }
     return result.model_copy(update=measured)

@@ -123,7 +123,8 @@ def not_inferior(rows: Sequence[Row], best: Sequence[Row]) -> bool:
     one, other = _on_both(rows, best)
     if rarer_sources(one) < SIGNIFICANT_FROM:
         return False
-    low = paired(label_metrics(one), label_metrics(other), one)[0].low
+    balanced, _ = paired(label_metrics(one), label_metrics(other), one)
+    low = balanced.low
     return low is not None and low > -MARGIN
 
 
@@ -145,7 +146,8 @@ def score(
 ) -> float | None:
     """One minus the class-balanced Brier score, with the F1 of chunk ids; None where a label is missing."""
     metric = _score_metric(rows, evidence_weight)
-    (value,) = metric(np.ones((1, len(rows))))[0].tolist()
+    everyone = np.ones((1, len(rows)))
+    value = float(metric(everyone)[0][0])
     return None if np.isnan(value) else value
 
 
@@ -154,7 +156,9 @@ def _on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], lis
     row_of = {r.id: r for r in rows}
     other_of = {r.id: r for r in others}
     both = sorted(row_of.keys() & other_of)
-    return [row_of[i] for i in both], [other_of[i] for i in both]
+    first = [row_of[i] for i in both]
+    second = [other_of[i] for i in both]
+    return first, second
 
 
 def _score_metric(rows: Sequence[Row], evidence_weight: float) -> Metrics:
@@ -221,7 +225,8 @@ def open_testset(
     results = []
     for name, kind in _KINDS.items():
         unmeasured = JudgeResult(name=name, kind=kind)
-        results.append(measure_judge(unmeasured, answers[name], judges.get(name)))
+        measured = measure_judge(unmeasured, answers[name], judges.get(name))
+        results.append(measured)
     own_names = {LEXICAL: lexical.result.name, CALIBRATED: calibrated.result.name}
     own = results[0].rows
     comparisons = {}
@@ -295,9 +300,13 @@ def _on_pool(
         UNTUNED: untuned.answers,
         LENGTH: by_size,
     }
-    by_id = {name: {a.id: a for a in answers} for name, answers in judged.items()}
-    shared = sorted(set.intersection(*map(set, by_id.values())))
-    return {name: [answers[i] for i in shared] for name, answers in by_id.items()}
+    ids = [{a.id for a in answers} for answers in judged.values()]
+    shared = set.intersection(*ids)
+    on_shared = {}
+    for name, answers in judged.items():
+        kept = [a for a in answers if a.id in shared]
+        on_shared[name] = sorted(kept, key=lambda a: a.id)
+    return on_shared
 
 
 def by_length(
@@ -316,5 +325,8 @@ def by_length(
 
 
 def _sizes(answers: Sequence[JudgedAnswer]) -> Floats:
-    sizes = [[len(a.example.answer.split()), len(a.raw.sentences)] for a in answers]
+    sizes = []
+    for a in answers:
+        words = a.example.answer.split()
+        sizes.append([len(words), len(a.raw.sentences)])
     return np.log1p(sizes)

@@ -45,7 +45,9 @@ def compare(
     An answer a judge left unscored counts as wrong *for that judge*: in balanced accuracy as the wrong verdict, in
     AUROC as a score on the wrong side of all others, so that no judge gains by skipping hard answers.
     """
-    n, sources, least = len(a), len({r.source for r in a}), rarer_sources(a)
+    n = len(a)
+    sources = len({r.source for r in a})
+    least = rarer_sources(a)
     balanced, auroc = paired(label_metrics(a), label_metrics(b), a)
     for name, rows in zip(names, (a, b), strict=True):
         if all(r.probability is None for r in rows):
@@ -95,7 +97,8 @@ def paired(a: Metrics, b: Metrics, rows: Sequence[Row]) -> list[Difference]:
         pairs = zip(a(w), b(w), strict=True)
         return {str(i): one - other for i, (one, other) in enumerate(pairs)}
 
-    sources, labels = [r.source for r in rows], [r.label for r in rows]
+    sources = [r.source for r in rows]
+    labels = [r.label for r in rows]
     by_metric = by_source(differences, len(rows), sources, labels)
     return [_difference(d) for d in by_metric.values()]
 
@@ -106,13 +109,14 @@ def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
     A source's part: the sum over its answers of ``(a is right) - (b is right)``, each over twice the answers of its
     label. None where a label is missing.
     """
-    labels = np.array([r.label for r in a], dtype=bool)
-    if labels.all() or not labels.any():
+    faithful = sum(r.label for r in a)
+    answers_of = {True: faithful, False: len(a) - faithful}
+    if not all(answers_of.values()):
         return None
-    right_a = np.array([r.predicted == r.label for r in a], dtype=np.float64)
-    right_b = np.array([r.predicted == r.label for r in b], dtype=np.float64)
-    of_label = np.where(labels, labels.sum(), (~labels).sum())
-    parts = (right_a - right_b) / (2 * of_label)
+    parts = []
+    for one, other in zip(a, b, strict=True):
+        gain = (one.predicted == one.label) - (other.predicted == other.label)
+        parts.append(gain / (2 * answers_of[one.label]))
     source = np.unique([r.source for r in a], return_inverse=True)[1]
     of_source = np.bincount(source, weights=parts)
     moved = of_source[np.abs(of_source) > 1e-12]
@@ -175,7 +179,9 @@ def _verdict(d: Difference, p_value: float) -> Verdict:
         return "inconclusive"
     if d.low > 0:
         return "better"
-    return "worse" if d.high < 0 else "inconclusive"
+    if d.high < 0:
+        return "worse"
+    return "inconclusive"
 
 
 def _missing(d: Difference) -> float:
@@ -185,7 +191,8 @@ def _missing(d: Difference) -> float:
     """
     if d.value is None or d.high is None or abs(d.value) < NO_DIFFERENCE:
         return 0.0
-    return ((d.high - d.value) / d.value) ** 2 - 1
+    half = d.high - d.value
+    return (half / d.value) ** 2 - 1
 
 
 def _sentence(

@@ -170,34 +170,25 @@ def read_reviews(
 def read_feedback(
     store: Store, name: str = NAME, values: Mapping[str, bool] | None = None
 ) -> ImportedLabels:
-    """Read labels (`label_traces`) of all traces of the store's experiment, the oldest first."""
-    with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
-        labelled = [t.info for t in _search(store) if _by_person(t, name)]
-        labelled.sort(key=lambda info: info.request_time)
-        traces = [store.client.get_trace(i.trace_id, display=False) for i in labelled]
-    return label_traces(traces, name, values)
-
-
-def label_traces(
-    traces: Iterable[Trace], name: str = NAME, values: Mapping[str, bool] | None = None
-) -> ImportedLabels:
     """Read the labels that people gave traces, in assessments called ``name``; the newest of each person counts.
 
     ``values``: what labels mean that are neither yes/no, true/false nor a verdict. Statement labels and scores are
     expectations; what people say of an answer with one statement they say of that statement.
     """
     rows = _Rows()
+    with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
+        labelled = [trace.info for trace in _search(store) if _by_person(trace, name)]
+        labelled.sort(key=lambda info: info.request_time)
+        traces = [store.client.get_trace(i.trace_id, display=False) for i in labelled]
     for trace in traces:
-        people = _by_person(trace, name)
-        if people:
-            answer = _answer_of(trace).get("answer", "")
-            stated = [s.text for s in sentences(answer) if carries_statement(s.text)]
-            texts = stated if len(stated) == 1 else []
-            opinions = [
-                _opinion(who, a, len(texts), label_meaning(a.value, values))
-                for who, a in people.items()
-            ]
-            rows.add(trace, texts, opinions)
+        answer = _answer_of(trace).get("answer", "")
+        stated = [s.text for s in sentences(answer) if carries_statement(s.text)]
+        texts = stated if len(stated) == 1 else []
+        opinions = []
+        for who, a in _by_person(trace, name).items():
+            faithful = label_meaning(a.value, values)
+            opinions.append(_opinion(who, a, len(texts), faithful))
+        rows.add(trace, texts, opinions)
     return label_by_majority(rows.rows, rows.unreadable, values)
 
 

@@ -183,7 +183,7 @@ def answer_draws(
     AUROC compares answers of one fold (``fold_of``, by id), for every judge: classifiers of different folds have
     different zeros, which would count against those that are fitted here.
     """
-    rows = sorted((a.row for a in answers), key=lambda r: r.id)
+    rows = sorted(answers, key=lambda r: r.id)
     labels, passed = (
         np.array([r.label for r in rows]),
         np.array([bool(r.predicted) for r in rows]),

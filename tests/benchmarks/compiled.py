@@ -84,8 +84,7 @@ def halves(
     """Labelled answers over contexts of at most so many characters: to compile on, and to ask about."""
     labelled = [e for e in with_sources(read_labels(path)) if e.label is not None]
     short = [e for e in labelled if sum(len(c.text) for c in e.context) <= characters]
-    sources = [e.group_key for e in short]
-    part_of = deal([bool(e.label) for e in short], sources, [1, 1], 1, 0)
+    part_of = deal(short, [1, 1], 1, 0)
     pairs = list(zip(short, part_of, strict=True))
     first, second = ([e for e, part in pairs if part == k] for k in (0, 1))
     return first, second
@@ -187,7 +186,7 @@ class Benchmark(NamedTuple):
                     compiled = compile_judge(
                         judge, optimizer, train, self.effort, 0, proposer=proposer
                     )
-                judge, calls = compiled.judge, compiled.asked
+                judge, calls = compiled.judge, compiled.metric_calls
             minutes = (time.monotonic() - started) / 60
             compiling = meter.usage
         with metered() as meter:

@@ -345,7 +345,7 @@ def _judged(
         faithful=bool(first["answer_label"]),
     )
     raw = RawJudgment.model_validate({"sentences": sentences, "raw_verdicts": verdicts})
-    return JudgedAnswer.of(
+    return JudgedAnswer.judged(
         example, raw, judge.score_answer(raw, example.context, example.question)
     )
 

@@ -21,7 +21,6 @@ from faith_dspy.cli.judge import RECORDED, demo
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.export import save_judge
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.report.headline import of_judge
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.report.judgment import judge_summary
 
@@ -57,7 +56,7 @@ def main(
     judge, examples = load_judge(folder), read_labels(path_of(labels))
     asked = [e for e in examples if not ids or e.id in ids]
     answers = {
-        e.id: JudgedAnswer.of(e, *judged)
+        e.id: JudgedAnswer.judged(e, *judged)
         for e, judged in zip(asked, judge.stream_raw(asked), strict=True)
     }
     if not ids:
@@ -80,7 +79,8 @@ def main(
         or [c.id for c in a.example.context]
         for a in chosen
     ]
-    three = "\n".join(f"- {line}" for line in of_judge(judge, "DIR").notes[:2])
+    lines = (folder / "CARD.md").read_text(encoding="utf-8").splitlines()
+    three = "\n".join([line for line in lines if line.startswith("- ")][:2])
     answers_of = f"Its answers are {', '.join(ids)} of `{labels.name}`."
     card = f"# The judge of `faith-dspy demo`\n\n{judge_summary(judge)}\n\n{three}\n\n{answers_of}\n"
     reference = [

@@ -111,7 +111,7 @@ def read_replies(
             raw = _with_text(row[granularity], e.answer)
             if early := early_judgment(e.context, e.answer, config):
                 raw = RawJudgment(sentences=raw.sentences)
-            found[e.id] = JudgedAnswer.of(
+            found[e.id] = JudgedAnswer.judged(
                 e, raw, early or score_answer(raw, e.context, e.question, config)
             )
     return found

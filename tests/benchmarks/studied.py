@@ -81,7 +81,7 @@ def unasked_answers(examples: Sequence[LabelledExample]) -> Answers:
     for e in examples:
         verdict = RawVerdict(text=e.answer.strip(), verdict=Verdict.FULLY_SUPPORTED)
         raw = by_sentence[e.id].raw.model_copy(update={"raw_verdicts": (verdict,)})
-        whole[e.id] = JudgedAnswer.of(e, raw, by_sentence[e.id].judgment)
+        whole[e.id] = JudgedAnswer.judged(e, raw, by_sentence[e.id].judgment)
     return {"sentence": by_sentence, "answer": whole}
 
 

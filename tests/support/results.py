@@ -23,13 +23,11 @@ def rows(probabilities, labels=(), prefix="a", statements=(), **example):
         if p is not None:
             scored = {"score": p, "probability": p, "faithful": p >= 0.5}
         found.append(
-            JudgedAnswer(
-                example=LabelledExample(**fields | example),
-                raw=RawJudgment(),
-                judgment=Judgment(**scored, statements=tuple(statements)),
-                features=(),
-                labels=(None,) * len(statements),
-            )
+            JudgedAnswer.judged(
+                LabelledExample(**fields | example),
+                RawJudgment(),
+                Judgment(**scored, statements=tuple(statements)),
+            ).model_copy(update={"labels": (None,) * len(statements)})
         )
     return tuple(found)
 

@@ -49,13 +49,10 @@ def answer(features, label, source, labels=(), text="a"):
         "faithful": label,
         "statements": statements,
     }
-    return JudgedAnswer(
-        example=parse_example(row),
-        raw=RawJudgment(),
-        judgment=Judgment(score=1.0),
-        features=tuple(features),
-        labels=tuple(labels) or (None,) * len(features),
-    )
+    statement_labels = tuple(labels) or (None,) * len(features)
+    return JudgedAnswer.judged(
+        parse_example(row), RawJudgment(), Judgment(score=1.0)
+    ).model_copy(update={"features": tuple(features), "labels": statement_labels})
 
 
 def simulate(n, seed, *, lm=0.0, statement_labels=True, base=0.85, per_group=3):

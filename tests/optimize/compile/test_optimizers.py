@@ -330,7 +330,7 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
         else {"G has 26 bridges.", "G won a medal."}
     )
     assert {d.statement for d in compiled.student.predict.demos} == shown
-    assert (compiled.asked, compiled.failed) == (20, 4 if fault else 0)
+    assert compiled.metric_calls == 20
     assert max(most) == 2
 
 

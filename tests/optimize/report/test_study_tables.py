@@ -28,7 +28,7 @@ from tests.support.results import rows
 
 @pytest.fixture
 def study(recorded):
-    """The recorded study with what makes a table wide, and more of it: annotators, evidence, sources, thousands."""
+    """The recorded study with what makes a table wide, and more of it: annotators, evidence, thousands."""
     result, some = recorded.result, Estimate(value=0.75, low=0.6, high=0.9)
     champion, *others = result.test
     evidence = EvidenceAgreement(
@@ -66,7 +66,6 @@ def test_a_study_in_eighty_columns(study):
     for told in (
         f"sentence-gepa: failed, {study.variant('sentence-gepa').note[:20]}",
         f"★ {study.champion[:12]}",
-        "source: [bold]a source",
         "Stopped early",
         "(3 of them kept from before and not paid again)",
     ):
@@ -132,7 +131,6 @@ def test_the_description_on_mlflow_begins_with_the_result(study):
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert f'load_judge("{address}")' in text
     assert "models:/" not in links(study, None, "#/runs/1")
-    assert "balanced accuracy " in variant_markdown(study.variant("sentence"))
     assert "**failed**: " in variant_markdown(study.variant("sentence-gepa"))
 
 
@@ -186,7 +184,7 @@ def test_figures_are_drawn_of_what_is_there(study):
 def test_recall_over_the_threshold():
     """Unfaithful .2 and .6, faithful .4 and .9: above .2 half are caught, above .6 all; above .4 half still pass."""
     four = rows([0.2, 0.4, 0.6, 0.9], [False, True, False, True])
-    caught, passed, mark = recall_by_threshold([r.row for r in four], 0.5).axes[0].lines
+    caught, passed, mark = recall_by_threshold(four, 0.5).axes[0].lines
     assert (
         list(caught.get_xdata()) == list(passed.get_xdata()) == [0, 0.2, 0.4, 0.6, 0.9]
     )
@@ -198,7 +196,7 @@ def test_recall_over_the_threshold():
 def test_where_judge_and_people_differ():
     """Of five answers the judge passes an unfaithful one, .6, and fails a faithful one, .4; one is unscored."""
     five = rows([0.2, 0.4, 0.6, 0.9, None], [False, True, False, True, True])
-    agree, differ = differences([r.row for r in five]).axes[0].lines
+    agree, differ = differences(five).axes[0].lines
     assert (agree.get_label(), list(agree.get_xdata())) == ("agree: 2", [0.2, 0.9])
     assert (differ.get_label(), list(differ.get_xdata())) == ("differ: 2", [0.4, 0.6])
 

@@ -6,7 +6,7 @@ from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import BALANCED, assign_folds
-from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
+from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, Row
 from faith_dspy.optimize.select.ask import Replies, usable, verify, without_lm
 from faith_dspy.optimize.select.candidates import (
     FittedJudge,
@@ -74,7 +74,7 @@ def replies(
         said = RawVerdict(text=e.answer, sentence_index=0, verdict=verdict, **said)
         raw = RawJudgment(raw_verdicts=(said,), usage=usage)
         answers.append(
-            JudgedAnswer.of(e, raw, Judgment(score=1.0, faithful=logit >= 0))
+            JudgedAnswer.judged(e, raw, Judgment(score=1.0, faithful=logit >= 0))
         )
     fields = {"name": "sentence", "kind": "lm", "description": "by sentence"}
     return Replies(judge, answers, JudgeResult(**fields | variant))
@@ -223,8 +223,11 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     assert len(server.requests) == asked
     assert {i: a.raw.usage.calls for i, a in expected.items()} == by_lm
     for again in verify(first, labelled):
-        assert again.row == expected[again.id].row
-        assert again.features == expected[again.id].features
+        before = expected[again.id]
+        assert Row.of(again.example, again.judgment) == Row.of(
+            before.example, before.judgment
+        )
+        assert again.features == before.features
 
 
 def test_a_judge_is_fitted_on_labels():

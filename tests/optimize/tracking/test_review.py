@@ -13,8 +13,8 @@ from faith_dspy.optimize.data.labels import annotator_agreement, majority, parse
 from faith_dspy.optimize.tracking.review import (
     FAITHFUL,
     UNSUPPORTED,
-    label_traces,
     queue_answers,
+    read_feedback,
     read_reviews,
 )
 from faith_dspy.optimize.tracking.store import connect
@@ -291,7 +291,7 @@ def traced(answer, context="A kettle."):
 
 
 def feedback(**options):
-    return label_traces(list(mlflow.search_traces(return_type="list")), **options)
+    return read_feedback(connect(None, "Default"), **options)
 
 
 def test_people_on_traces_of_an_agent(own_store):

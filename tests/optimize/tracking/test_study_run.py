@@ -10,7 +10,7 @@ import pytest
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.report.tables import worst_first
-from faith_dspy.optimize.results import StudyResult
+from faith_dspy.optimize.results import JudgedAnswer, StudyResult
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import (
@@ -57,8 +57,8 @@ def logged(tmp_path_factory, recorded):
     champion, *others = recorded.result.test
     *answers, last = champion.answers
     example = last.example.model_copy(update={"faithful": not last.predicted})
-    answers.append(last.model_copy(update={"example": example}))
-    test = (champion.model_copy(update={"answers": tuple(answers)}), *others)
+    answers.append(JudgedAnswer.judged(example, last.raw, last.judgment))
+    test = (champion.model_copy(update={"rows": tuple(answers)}), *others)
     result = recorded.result.model_copy(update={"test": test, "flip_rate": 0.25})
     folder = tmp_path_factory.mktemp("logged")
     with pytest.MonkeyPatch.context() as patch:
@@ -151,7 +151,7 @@ def test_the_studys_run_holds_the_test_and_the_judge(logged):
     )
     note = run.data.tags["mlflow.note.content"]
     assert "\n- Gain: " in note
-    opened = {"details.md", "roc.png", "learned.html", "test/champion/predictions.csv"}
+    opened = {"details.md", "learned.html", "test/champion/predictions.csv"}
     assert (
         opened
         | {"judge/judge.json", "judge/CARD.md", "test/champion/plots/calibration.png"}
@@ -293,9 +293,9 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     """MLflow's page shows the feedback as failed, and why; nothing says whether judge and people agree."""
     judge = logged.result.tested("champion")
     judgment = Judgment(unscored=Unscored.LM_FAILED)
-    row = judge.answers[0].model_copy(update={"judgment": judgment})
+    row = judge.answers[0].with_judgment(judgment)
     run_id = logged.client.create_run(logged.store.experiment_id).info.run_id
-    unscored = judge.model_copy(update={"answers": (row,)})
+    unscored = judge.model_copy(update={"rows": (row,)})
     log_traces(logged.store, run_id, unscored, [row.id])
     (trace,) = logged.traces(run_id)
     (feedback,) = [
