@@ -368,7 +368,7 @@ def test_gepa_is_told_to_write_rules_and_shown_mistakes(compiling):
     assert RULES.splitlines()[0] in brief
     assert FORM in request
     assert request.count("Their reason: No medal is told of.") > 0
-    assert 60 <= compiled.asked <= 60 + 12 + 14
+    assert 60 <= compiled.metric_calls <= 60 + 12 + 14
 
 
 def test_gepas_minibatches_are_half_mistakes():
@@ -392,7 +392,7 @@ def test_by_default_gepa_makes_at_least_400_metric_calls(compiling, monkeypatch)
     _, compiled, _, _ = compiling(
         "gepa", said=proposals("Look.\n\nIs it so? Yes or No?")
     )
-    assert 400 <= compiled.asked <= 440 + 14 + 12
+    assert 400 <= compiled.metric_calls <= 440 + 14 + 12
 
 
 def test_the_nearest_examples_are_shown(chat_server, tmp_path):
