@@ -8,13 +8,17 @@ TABLET = ["Adults take one tablet of 200 mg every six hours with water."]
 TAKEN = "The tablet is taken with water."
 AFTER_A_MEAL = "Adults take one tablet every six hours, after a meal."
 HEADACHES = "The medicine may cause headaches."
+DRY = "The tablet is taken without water."
 
 
 @pytest.fixture
 def endpoint(replies):
     """Sentences as claims, each with its verdict and a reason."""
     return replies(
-        {TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing", "So.": "perhaps"}
+        {
+            **{TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing"},
+            **{DRY: "contradicts", "So.": "perhaps"},
+        }
     )
 
 
@@ -91,10 +95,14 @@ def test_claims_of_one_sentence(chat_server, dspy_lm):
             {"strict_mode": True, "verdict_scores": {"NO_EVIDENCE": -0.5}},
             0.25,
         ),  # (1 − .5) / 2
+        (DRY, {}, 0.0),  # (1 − 1) / 2
+        (DRY, {"verdict_scores": {"CONTRADICTORY": -3.0}}, 0.0),  # (1 − 3) / 2
+        (HEADACHES, {"verdict_scores": {"FULLY_SUPPORTED": 3.0}}, 1.0),  # 3 / 2
     ],
 )
 def test_weights(execute, second, options, score):
-    """Strict mode, and weights in axion's spelling, which come first; those left out keep theirs."""
+    """Strict mode, and weights in axion's spelling, which come first; those left out keep theirs. The mean is clamped
+    to [0, 1]."""
     assert execute(f"{TAKEN} {second}", **options).score == score
 
 

@@ -16,8 +16,10 @@ DATUM = {
 
 def test_basic_usage(replies, dspy_lm):
     """By statement the share that is attributed, and as JSON each of them with its reason; else one boolean about all
-    of the answer, and why, as text. The older name of the context is understood."""
-    model = dspy_lm(replies({HAMLET: "Yes", BORN: "No", DATUM["answer"]: "No"}))
+    of the answer, in one call, and why, as text. The older name of the context is understood. Nobody is told the true
+    answers."""
+    server = replies({HAMLET: "Yes", BORN: "No", DATUM["answer"]: "No"})
+    model = dspy_lm(server)
     found = LLMBasedFaithfulness(model, classify_by_statement=True).calculate(
         retrieved_contexts=CONTEXT, **DATUM
     )
@@ -28,11 +30,14 @@ def test_basic_usage(replies, dspy_lm):
             {"statement_2": BORN, "reason": "So it is.", "Attributed": 0},
         ]
     }
+    assert len(server.requests) == 3  # statements, and a verdict of each
     found = LLMBasedFaithfulness(model).calculate(retrieved_context=CONTEXT, **DATUM)
     assert found == {
         "LLM_based_faithfulness": False,
         "LLM_based_faithfulness_reasoning": "So it is.",
     }
+    assert len(server.requests) == 4
+    assert DATUM["ground_truths"][0] not in str(server.requests)
 
 
 def test_no_few_shot():

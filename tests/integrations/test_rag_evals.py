@@ -172,6 +172,9 @@ def test_response_model_of_ones_own(client, judge_at):
     with pytest.raises(FaithDspyError, match=why):
         own.grade(None, "It is red. It is light.", CONTEXT, judge)
     assert FaithfulnessResult(statements=[]).score == 0.0
+    by_hand = StatementEvaluation(statement=BLUE, is_supported=True)
+    assert by_hand.supporting_chunk_ids is None
+    assert FaithfulnessResult(statements=[by_hand]).score == 1.0
     for model in (StatementEvaluation, FaithfulnessResult):
         assert all(field.description for field in model.model_fields.values())
 

@@ -1,4 +1,5 @@
 import asyncio
+import io
 import json
 
 import pytest
@@ -101,8 +102,9 @@ def ran(monkeypatch):
     return exporter, session, agent
 
 
-def test_basic_usage(ran, replies, dspy_lm):
-    """Strands' own example, and its file: an experiment with an evaluator, run, and run again as it was read."""
+def test_basic_usage(ran, replies, dspy_lm, capsys, monkeypatch):
+    """Strands' own example, and its file: an experiment with an evaluator, run, and run again as it was read. Its
+    report is shown by Strands' own table."""
     evaluator = FaithfulnessEvaluator(
         model="openai/tiny", system_prompt="You check a shop's clerk."
     )
@@ -115,6 +117,7 @@ def test_basic_usage(ran, replies, dspy_lm):
     )
     for one in (experiment, read):
         server = replies({ANSWER: "not"})
+        monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))  # leaves Strands' table
         (again,) = one.evaluators
         assert (again.model, again.system_prompt) == (
             "openai/tiny",
@@ -129,6 +132,8 @@ def test_basic_usage(ran, replies, dspy_lm):
         assert (report.overall_score, report.test_passes) == (0.0, [False])
         assert "So it is." in report.reasons[0]
         assert report.detailed_results[0][0].label == "Not At All"
+        report.run_display()
+        assert "refund" in capsys.readouterr().out
         assert (
             server.requests[0]["messages"][0]["content"] == "You check a shop's clerk."
         )
@@ -186,6 +191,17 @@ def test_an_agent_without_tools(replies, dspy_lm):
         "\nNobody stated anything before it, and no tool was used."
     )
     assert server.requests == []
+
+
+def test_a_session_without_an_answer(ran):
+    """Where Strands finds no span of an agent, nothing can be judged: it does not pass, and says why."""
+    session = ran[1].model_copy(deep=True)
+    for trace in session.traces:
+        trace.spans = [s for s in trace.spans if s.span_type != "invoke_agent"]
+    case = EvaluationData(input="?", actual_output="?", actual_trajectory=session)
+    (found,) = FaithfulnessEvaluator("none").evaluate(case)
+    assert (found.label, found.test_pass) == ("not_applicable", False)
+    assert "the Session has no agent's answer" in found.reason
 
 
 def test_unscored(recorded):
@@ -286,6 +302,7 @@ def test_five_levels(judge_at, reply, level):
         LEVELS[reply],
         level >= 2,
     )
+    assert case.actual_output in found.reason
     assert FaithfulnessEvaluator(judge, threshold=1.0).evaluate(case)[0].test_pass is (
         level == 4
     )

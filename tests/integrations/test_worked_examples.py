@@ -38,6 +38,6 @@ def test_twelve_of_twelve(documented):
     """With an LM that says what the pages say, every documented score and verdict comes out."""
     results = strands_results(documented) + axion_results(documented)
     assert len(results) == 12
-    assert [(r.name, r.given) for r in results] == [
+    assert [(r.name, r.score) for r in results] == [
         (r.name, r.documented) for r in results
     ]
