@@ -154,11 +154,22 @@ def pages(tmp_path_factory, request, browser):
         browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
         browser.size(1600, 900)
         names = {"experiment": store.experiment_id, "run": run, "variants": variants}
+        names["first"], names["second"] = _with_answers(store, asked)[:2]
         names["compiled"] = next(
             (c.info.run_id for c in children if "dev/gain_over_seed" in c.data.metrics),
             run,
         )
         yield Pages(browser, f"http://127.0.0.1:{port}/", **names)
+
+
+def _with_answers(store, runs):
+    """Those of the runs that have traces: the best candidate of each variant."""
+
+    def has_answers(run):
+        places = [store.experiment_id]
+        return store.client.search_traces(locations=places, run_id=run, max_results=1)
+
+    return [run for run in runs if has_answers(run)]
 
 
 @pytest.mark.parametrize(
@@ -241,14 +252,15 @@ def test_a_page_opens_in_place(pages, name, page):
 
 
 def test_evaluation_runs(pages):
-    """The study and its variants are listed with their agreement."""
+    """The study and its variants are listed with their agreement; two of them stand side by side, answer by answer."""
+    page = EXPERIMENT + "/evaluation-runs"
     pages.show(
-        EXPERIMENT + "/evaluation-runs",
-        "Evaluation runs",
-        "test/balanced_accuracy",
-        "dev/balanced_accuracy",
+        page, "Evaluation runs", "test/balanced_accuracy", "dev/balanced_accuracy"
     )
     pages.picture("evaluations")
+    compared = "?selectedRunUuid={first}&compareToRunUuid={second}"
+    pages.show(page + compared, "Comparing", "agrees", "probability")
+    pages.picture("evaluation")
 
 
 def test_traces(pages):
