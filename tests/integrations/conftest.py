@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tests.support.cases import LABELS
+from tests.support.cases import LABELS, WINDOW
 
 os.environ["RAGAS_DO_NOT_TRACK"] = (
     "true"  # before either is imported: tests ask nobody on the network
@@ -77,7 +77,8 @@ def registry(tmp_path_factory):
     from tests.support.results import rows, study
 
     folder = tmp_path_factory.mktemp("registry")
-    Judge("openai/tiny", granularity="sentence").save(folder / "judge")
+    judge = Judge("openai/tiny", granularity="sentence", context_window=WINDOW)
+    judge.save(folder / "judge")
     uri = f"sqlite:///{folder}/mlflow.db"
     client_of(uri).create_experiment(
         "faithfulness", artifact_location=str(folder / "artifacts")

@@ -16,11 +16,12 @@ from faith_dspy.integrations.mlflow_model import (
     judge_rows,
 )
 from faith_dspy.schema import Usage
+from tests.support.cases import CITES, LONG
 from tests.support.studies import free_port, serving
 
 KEY = "sk-test-8c21f5e0aa"
 CONTEXT = ["The kettle is blue."]
-YES = {"It is blue.": 0.9, "It is red.": 0.2}
+YES = {"It is blue.": 0.9, "It is blue [2].": 0.9, "It is red.": 0.2}
 BLUE = {"question": "Which colour?", "context": CONTEXT, "answer": "It is blue."}
 RED = {"context": CONTEXT, "answer": "It is red."}
 
@@ -54,8 +55,9 @@ def served(registry, chat_server, tmp_path, monkeypatch):
 
 @pytest.mark.all
 def test_rows_are_judged_over_http(served, registry, tmp_path):
-    """A batch comes back in its order, each row with score, verdict counts and usage, or why it is unscored; what does
-    not fit the signature is refused. The LM was asked with the key of the server's environment; neither the model nor
+    """A batch comes back in its order, each row with score, verdict counts and usage, or why it is unscored; what an
+    answer cites is checked, and a context longer than the window is judged window by window. What does not fit the
+    signature is refused. The LM was asked with the key of the server's environment; neither the model nor
     the log holds it."""
     address, server = served
 
@@ -85,6 +87,12 @@ def test_rows_are_judged_over_http(served, registry, tmp_path):
         "parse_failed",
     )
     assert "it has no answer" in empty["detail"]
+    cites, long = ask(CITES, LONG).json()["predictions"]
+    citations = {"precision": 1.0, "recall": 1.0, "cited": 1, "unknown": []}
+    assert json.loads(cites["citations"]) == citations
+    assert json.loads(cites["statements"])[0]["cited_chunk_ids"] == [1]
+    assert long["score"] == 1.0
+    assert long["usage"]["calls"] > 1
     refused = ask({"context": "no list", "answer": 5})
     assert (refused.status_code, bool(refused.json()["message"])) == (400, True)
     assert set(server.authorization) == {f"Bearer {KEY}"}

@@ -1,12 +1,18 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.support.cases import CITES, LONG
 from tests.support.needs import JAVA
+from tests.support.studies import ENVIRONMENT
 
 pytest.importorskip("pyspark")
 if JAVA is None:
@@ -14,17 +20,30 @@ if JAVA is None:
         "Spark needs Java, which is not on this machine", allow_module_level=True
     )
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
+from faith_dspy.integrations.mlflow_model import RESULT_TYPE
 from faith_dspy.integrations.spark import _inputs, judge_table
 
 pytestmark = pytest.mark.all
 
 KEY = "sk-test-51b0d7e2c9"
 CONTEXT = ["The kettle is blue."]
-YES = {"It is blue.": 0.9, "It is red.": 0.2}
+YES = {"It is blue.": 0.9, "It is blue [2].": 0.9, "It is red.": 0.2}
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+from faith_dspy.integrations.spark import judge_table
+
+source, judge, target = sys.argv[1:]
+settings = {"spark.ui.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
+spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+table = spark.read.parquet(source).repartition(2)
+judge_table(table, judge, threads=4).write.mode("overwrite").parquet(target)
+"""
+IN_FLIGHT = 2 * 4
 TABLE = "id int, question string, context array<string>, answer string, team string"
 
 
@@ -126,6 +145,72 @@ def test_a_registered_judge(server, table, registry, monkeypatch):
         mlflow.set_tracking_uri(None)
     asked = [a for a in server.statements if a != "It is odd."]
     assert len(asked) <= 4
+
+
+def test_mlflow_alone(spark, server, registry):
+    """MLflow's own `spark_udf` gives the same rows: what is cited is checked, a long context judged in windows."""
+    import mlflow
+
+    rows = [(None, row["context"], row["answer"]) for row in (CITES, LONG)]
+    columns = "question string, context array<string>, answer string"
+    table = spark.createDataFrame(rows, columns)
+    mlflow.set_tracking_uri(registry)
+    try:
+        udf = mlflow.pyfunc.spark_udf(
+            spark,
+            "models:/faithfulness@champion",
+            result_type=RESULT_TYPE,
+            params={"nested": True, "threads": 4},
+            env_manager="local",
+        )
+        column = udf(functions.struct("question", "context", "answer")).judgment
+        judged = table.select(column.alias("judgment"))
+        cites, long = [row.judgment for row in judged.collect()]
+    finally:
+        mlflow.set_tracking_uri(None)
+    citations = {"precision": 1.0, "recall": 1.0, "cited": 1, "unknown": []}
+    assert json.loads(cites.citations) == citations
+    assert (long.score, long.unscored) == (1.0, None)
+    assert server.statements.count(LONG["answer"]) > 1
+
+
+def test_a_killed_job_goes_on(chat_server, untuned, tmp_path):
+    """Killed in the middle and run again, a job loses no row, and asks again only what was in flight."""
+    import pandas as pd
+
+    rows = [
+        {"id": i, "context": [f"Kettle {i} is blue."], "answer": f"Kettle {i} is blue."}
+        for i in range(120)
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "in.parquet")
+    server = chat_server()
+    server.delay = 0.1
+    command = [sys.executable, "-c", JOB]
+    command += [str(tmp_path / "in.parquet"), str(untuned), str(tmp_path / "out")]
+    environment = {
+        "OPENAI_API_BASE": server.base,
+        "OPENAI_API_KEY": KEY,
+        "DSPY_CACHEDIR": str(tmp_path / "cache"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    how = {"env": os.environ | ENVIRONMENT | environment, "cwd": tmp_path}
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        how |= {"stdout": out, "stderr": out}
+        with subprocess.Popen(command, start_new_session=True, **how) as job:
+            while len(server.requests) < len(rows) // 2:
+                assert job.poll() is None, log.read_text()
+                time.sleep(0.05)
+            os.killpg(job.pid, signal.SIGKILL)
+        done = subprocess.run(command, check=False, **how)
+    assert done.returncode == 0, log.read_text()
+    judged = pd.read_parquet(tmp_path / "out")
+    assert sorted(judged["id"]) == list(range(len(rows)))
+    assert {judgment["score"] for judgment in judged["judgment"]} == {1.0}
+    asked = Counter(server.statements)
+    assert len(asked) == len(rows)
+    assert asked.total() <= len(rows) + IN_FLIGHT
 
 
 def test_types_of_context(spark):

@@ -37,3 +37,12 @@ CASES = [
     (f"{LANDED} {COLLINS}", 0.5, 0.0),
     (f"{COLLINS} {IN_1971}", 0.0, 0.0),
 ]
+
+BLUE = "The kettle is blue."
+CITES = {"context": ["It boils water.", BLUE], "answer": "It is blue [2]."}
+LONG = {
+    "context": [BLUE, *(f"Step {i} says how to clean the kettle." for i in range(300))],
+    "answer": "It is blue.",
+}
+"""More than a window of `WINDOW` tokens holds."""
+WINDOW = 2000
