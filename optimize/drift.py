@@ -184,9 +184,8 @@ def drift_report(
     """
     agreement = measure_agreement(labelled, judgments)
     labels_hash = label_set_hash(labelled)
-    if agreement.answers is None or any(
-        report.label_set_hash != labels_hash for report in earlier
-    ):
+    hashes = {labels_hash, *(report.label_set_hash for report in earlier)}
+    if agreement.answers is None or len(hashes) > 1:
         raise InputError(
             "an earlier report is about other labels, or these hold none; give the same ones each time."
         )
@@ -214,7 +213,7 @@ def drift_report(
         changes=tuple(changes),
         new_version=bool(earlier) and earlier[-1].judge != judge,
         flips=flips,
-        alarms=tuple(alarm for alarm in checks.values() if alarm is not None),
+        alarms=tuple(filter(None, checks.values())),
         checks=checks,
     )
 
@@ -264,20 +263,22 @@ def _change(
 def _flips(
     now: Sequence[Row], before: Sequence[Row], labelled: Sequence[LabelledExample]
 ) -> tuple[Flip, ...]:
-    answers = {(e.id, e.group_key): e.answer[:_CHARACTERS] for e in labelled}
+    answers = {(e.id, e.group_key): e.answer for e in labelled}
     flips = []
     for new, old in zip(now, before, strict=True):
-        if new.predicted != old.predicted:
-            answer = answers[new.id, new.source]
-            flip = Flip(
-                id=new.id,
-                label=new.label,
-                before=old.predicted,
-                now=new.predicted,
-                answer=answer,
-            )
-            flips.append(flip)
-    return tuple(sorted(flips, key=lambda flip: (flip.now == flip.label, flip.id)))
+        if new.predicted == old.predicted:
+            continue
+        answer = answers[new.id, new.source]
+        flip = Flip(
+            id=new.id,
+            label=new.label,
+            before=old.predicted,
+            now=new.predicted,
+            answer=answer[:_CHARACTERS],
+        )
+        flips.append(flip)
+    flips.sort(key=lambda flip: (flip.now == flip.label, flip.id))
+    return tuple(flips)
 
 
 # The share of faithful answers
@@ -311,9 +312,9 @@ def estimate_share(
     y = np.array([row.label for row in labelled], dtype=np.float64)
     f = _filled([row.probability for row in labelled])
     f_more = _filled(scores)
-    cluster = _clusters([row.source for row in labelled])
-    cluster_more = _clusters(range(len(scores)) if sources is None else sources)
-    count, count_more = (len(set(c.tolist())) for c in (cluster, cluster_more))
+    cluster, count = _clusters([row.source for row in labelled])
+    own_sources = range(len(scores)) if sources is None else sources
+    cluster_more, count_more = _clusters(own_sources)
     if count < 2 or count_more < 2:
         raise InputError(
             f"got labelled answers over {counted(count, 'source')} and unlabelled ones over {count_more}, expected at "
@@ -323,11 +324,12 @@ def estimate_share(
     spread = _covariance(f, f, cluster) + variance_more
     weight = 0.0
     if spread > 0:
-        weight = float(np.clip(_covariance(y, f, cluster) / spread, 0, 1))
+        best = _covariance(y, f, cluster) / spread
+        weight = float(np.clip(best, 0, 1))
     rest = y - weight * f
     variance = weight**2 * variance_more + _covariance(rest, rest, cluster)
-    value = y.mean() + weight * (f_more.mean() - f.mean())
-    powered = _interval(value, variance, count)
+    shift = f_more.mean() - f.mean()
+    powered = _interval(y.mean() + weight * shift, variance, count)
     labels_only = _interval(y.mean(), _covariance(y, y, cluster), count)
     if y.min() == y.max():  # one draw a source
         powered = labels_only = wilson(int(y[0]) * count, count)
@@ -345,9 +347,10 @@ def _filled(scores: Sequence[float | None]) -> Floats:
     return np.array([0.5 if score is None else score for score in scores])
 
 
-def _clusters(sources: Sequence[object]) -> Ints:
-    """A number for each source."""
-    return np.unique(list(map(str, sources)), return_inverse=True)[1]
+def _clusters(sources: Sequence[object]) -> tuple[Ints, int]:
+    """The number of each one's source, and of all sources."""
+    names, numbers = np.unique([str(s) for s in sources], return_inverse=True)
+    return numbers, len(names)
 
 
 def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
@@ -361,8 +364,13 @@ def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
 def _interval(value: float, variance: float, sources: int) -> Estimate:
     stats = need("scipy.stats", "The interval of a share")
     half = stats.t.ppf(0.975, sources - 1) * variance**0.5
-    low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
-    return Estimate(value=value, low=low, high=high)
+    ends = np.clip([value - half, value, value + half], 0, 1)
+    low, value, high = ends.tolist()
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+    )
 
 
 # MLflow
@@ -376,7 +384,11 @@ class DriftRun:
     """
 
     def __init__(
-        self, store: Store, judge: str, labels_file: str, label_set_hash: str
+        self,
+        store: Store,
+        judge: str,
+        labels_file: str,
+        label_set_hash: str,
     ) -> None:
         self._store, self._client = store, store.client
         key = digest([judge, label_set_hash])
@@ -406,14 +418,14 @@ class DriftRun:
         a = report.agreement.answers
         assert a is not None  # else there is no report
         summary = f"Balanced accuracy {estimate(a.balanced_accuracy)}, {a.coverage:.0%} of {a.n} answers scored."
-        latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(summary,))
         tables = [
             Table("Alarms", notes=report.alarms or ("None.",)),
-            latest,
+            Table(f"Report {self.steps + 1}, {report.at}", notes=(summary,)),
             *drift_tables(report),
         ]
-        alarms = "; ".join(report.alarms)[:MAX_TAG] or "none"
-        tags = {DESCRIPTION: markdown(tables, level=3)[:MAX_TAG], "alarms": alarms}
+        description = markdown(tables, level=3)
+        alarms = "; ".join(report.alarms) or "none"
+        tags = {DESCRIPTION: description[:MAX_TAG], "alarms": alarms[:MAX_TAG]}
         metrics = {
             **agreement_metrics("labelled", report.agreement),
             "alarms": len(report.alarms),
@@ -422,23 +434,21 @@ class DriftRun:
         }
         if report.share:
             metrics["unlabelled/faithful_share"] = report.share.powered.value
+        client, run_id = self._client, self.run_id
+        flips = csv_text(_flips_table(report.flips))
         with mlflow_errors(self._store.uri, "take this report"):
-            self._client.log_text(
-                self.run_id, csv_text(_flips_table(report.flips)), "flips.csv"
-            )
-            log_batch(self._client, self.run_id, metrics, tags=tags, step=self.steps)
+            client.log_text(run_id, flips, "flips.csv")
+            log_batch(client, run_id, metrics, tags=tags, step=self.steps)
             for file in (_LAST,) if self.steps else (_FIRST, _LAST):
-                self._client.log_text(self.run_id, report.model_dump_json(), file)
+                client.log_text(run_id, report.model_dump_json(), file)
             # Last: a report that is recorded by half is no step.
-            self._client.set_tag(self.run_id, _REPORTS, str(self.steps + 1))
-            self._client.set_terminated(self.run_id, "FINISHED")
+            client.set_tag(run_id, _REPORTS, str(self.steps + 1))
+            client.set_terminated(run_id, "FINISHED")
 
     def _read(self, path: str) -> DriftReport:
-        text = Path(self._client.download_artifacts(self.run_id, path)).read_text(
-            encoding="utf-8"
-        )
+        file = Path(self._client.download_artifacts(self.run_id, path))
         try:
-            return DriftReport.model_validate_json(text)
+            return DriftReport.model_validate_json(file.read_text(encoding="utf-8"))
         except ValidationError as exc:
             raise FaithDspyError(
                 f"{path} in MLflow run {self.run_id} is not a drift report that this version reads "
@@ -458,15 +468,16 @@ def drift_tables(report: DriftReport) -> list[Table]:
     version = "another version of the judge" if report.new_version else "the same judge"
     flipped = f"{counted(len(report.flips), 'verdict')} flipped, {wrong} of them to wrong or unscored; {version}."
     changes = [change.sentence for change in report.changes]
+    more = len(report.flips) - _MOST
+    if more > 0:
+        flipped += f" MLflow's flips.csv and --json have {more} more than are shown."
     tables = [Table("Drift", notes=(*changes, flipped))]
     if report.flips:
-        more = len(report.flips) - _MOST
-        notes = [f"MLflow's flips.csv and --json have {more} more."] * (more > 0)
-        tables.append(_flips_table(report.flips[:_MOST], tuple(notes)))
+        tables.append(_flips_table(report.flips[:_MOST]))
     return tables
 
 
-def _flips_table(flips: Sequence[Flip], notes: tuple[str, ...] = ()) -> Table:
+def _flips_table(flips: Sequence[Flip]) -> Table:
     columns = {
         "answer": lambda flip: flip.answer,
         "people": lambda flip: OUTCOME[flip.label],
@@ -474,7 +485,7 @@ def _flips_table(flips: Sequence[Flip], notes: tuple[str, ...] = ()) -> Table:
         "now": lambda flip: OUTCOME[flip.now],
         "id": lambda flip: flip.id,
     }
-    return table_of("Flips", columns, flips, notes=notes)
+    return table_of("Flips", columns, flips)
 
 
 def traffic_table(share: FaithfulShare) -> Table:

@@ -158,8 +158,16 @@ class Options(_Model):
     budget: BudgetName = "quick"
     out: Path | None = None
     prefer: Prefer = "agreement"
-    evidence_weight: float = Field(default=EVIDENCE_WEIGHT, ge=0, le=1)
-    max_flips: float | None = Field(default=None, ge=0, le=1)
+    evidence_weight: float = Field(
+        default=EVIDENCE_WEIGHT,
+        ge=0,
+        le=1,
+    )
+    max_flips: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+    )
     seed: int = 0
     variants: Annotated[
         tuple[str | Variant, ...] | Path, BeforeValidator(_variants)
@@ -174,7 +182,10 @@ class Options(_Model):
         """As meters take them."""
         seconds = None if self.minutes is None else 60 * self.minutes
         return Limits(
-            calls=self.calls, tokens=self.tokens, dollars=self.dollars, seconds=seconds
+            calls=self.calls,
+            tokens=self.tokens,
+            dollars=self.dollars,
+            seconds=seconds,
         )
 
 
@@ -233,11 +244,27 @@ EMBEDDED = (WHOLE, "sentence", "sentence-few-shot")
 _WRITTEN = ("answer-reasoning", "joint", "sentence-graded")
 
 BUDGETS: dict[str, Budget] = {
-    "quick": Budget(effort=Effort(demos=2), pool=80, test=120, words=40_000, minutes=4),
-    "standard": Budget(
-        effort=Effort(demos=4), pool=200, test=400, words=200_000, minutes=60
+    "quick": Budget(
+        effort=Effort(demos=2),
+        pool=80,
+        test=120,
+        words=40_000,
+        minutes=4,
     ),
-    "thorough": Budget(effort=Effort(demos=6, candidates=8, compare_on=120)),
+    "standard": Budget(
+        effort=Effort(demos=4),
+        pool=200,
+        test=400,
+        words=200_000,
+        minutes=60,
+    ),
+    "thorough": Budget(
+        effort=Effort(
+            demos=6,
+            candidates=8,
+            compare_on=120,
+        )
+    ),
 }
 
 

@@ -91,7 +91,10 @@ class JudgedAnswer(Row):
 
     @classmethod
     def judged(
-        cls, example: LabelledExample, raw: RawJudgment, judgment: Judgment
+        cls,
+        example: LabelledExample,
+        raw: RawJudgment,
+        judgment: Judgment,
     ) -> JudgedAnswer:
         """Its features and labels are those of the judge's statements that was asked last."""
         verdicts = raw.last.raw_verdicts
@@ -188,7 +191,9 @@ class JudgeResult(_Result):
     name: str
     kind: Literal["untuned", "lm", "baseline"]
     levels: JudgeAgreement = JudgeAgreement(
-        answers=None, statements=None, evidence=None
+        answers=None,
+        statements=None,
+        evidence=None,
     )
     """Agreement on answers, statements and evidence; on the pool, answers are cross-fitted. Without answers where it
     was skipped."""
@@ -213,7 +218,6 @@ class JudgeResult(_Result):
     """What the champion is chosen by (`faith_dspy.optimize.select.champion`)."""
     behind: Difference | None = None
     """Its score minus the best one's, on the answers that both may be measured on; None for the best."""
-    compile_usage: Usage = Usage()
     prompts: dict[str, Any] = Field(default_factory=dict)
     """Per predictor: instructions and demos."""
     seed_prompts: dict[str, Any] = Field(default_factory=dict)

@@ -194,8 +194,6 @@ def run(
         )
         notes = notes_of(result, choice.reason, options.operating_point)
         result = result.model_copy(update={"notes": tuple(notes)})
-        for measured in result.variants:
-            track.variant(measured)
         _export(choice.champion, result, study, out)
         update = {"registered": track.finish(result), "page": track.page}
         return result.model_copy(update=update)
@@ -207,7 +205,10 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     check_recall(options.operating_point, sum(not e.label for e in parts.pool))
     timeout = options.timeout
     lm = make_lm(
-        options.lm, api_base=options.api_base, api_key=options.api_key, timeout=timeout
+        options.lm,
+        api_base=options.api_base,
+        api_key=options.api_key,
+        timeout=timeout,
     )
     for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
         preflight(judge_of(variant, options).lm if variant.lm else lm)
@@ -275,7 +276,12 @@ _IN_MANIFEST = {
 }
 
 
-def _export(champion: Candidate, result: StudyResult, study: Study, out: Path) -> None:
+def _export(
+    champion: Candidate,
+    result: StudyResult,
+    study: Study,
+    out: Path,
+) -> None:
     """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
     tested, judge = result.tested("champion"), champion.judge
     untuned, lexical = result.tested(UNTUNED), result.tested(LEXICAL)

@@ -67,7 +67,10 @@ def statement_examples(
 
 
 def statement_example(
-    e: LabelledExample, text: str, label: bool, instruction: str
+    e: LabelledExample,
+    text: str,
+    label: bool,
+    instruction: str,
 ) -> dspy.Example:
     """One labelled text as `statement_examples` has it."""
     bank = INSTRUCTIONS[instruction]
@@ -79,9 +82,13 @@ def statement_example(
         person = own.verdict or person
         chunk_ids = own.supporting_chunk_ids or ()
         reason = own.reason
-    # The person's finer verdict where the instruction has a label for it, else the one that claims least.
     alike = [k for k, v in bank.verdicts.items() if v.is_supported is label]
-    verdict = min(alike, key=lambda k: (bank.verdicts[k] is not person, bank.labels[k]))
+
+    def rank(name: str) -> tuple[bool, float]:
+        return bank.verdicts[name] is not person, bank.labels[name]
+
+    # The person's finer verdict where the instruction has a label for it, else the one that claims least.
+    verdict = min(alike, key=rank)
     support = float(label)
     if own is not None and bank.verdicts[verdict] is person:
         support = bank.labels[verdict]
@@ -161,11 +168,13 @@ def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Exampl
 
 def short(rows: Sequence[Any]) -> list[Any]:
     """Examples whose context is no longer than the median, and than `MAX_DEMO_WORDS`; all if that loses a class."""
-    sizes = [sum(len(c.split()) for c in r.context) for r in rows]
-    limit = min(sorted(sizes)[len(rows) // 2], MAX_DEMO_WORDS)
-    kept = [r for r, size in zip(rows, sizes, strict=True) if size <= limit]
-    loses_class = {r.supported for r in kept} != {r.supported for r in rows}
-    return list(rows) if loses_class else kept
+    sizes = [len(" ".join(r.context).split()) for r in rows]
+    median = sorted(sizes)[len(rows) // 2]
+    limit = min(median, MAX_DEMO_WORDS)
+    fitting = [r for r, size in zip(rows, sizes, strict=True) if size <= limit]
+    if {r.supported for r in fitting} != {r.supported for r in rows}:
+        return list(rows)
+    return fitting
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
@@ -199,4 +208,5 @@ def in_turn(parts: Sequence[Sequence[Any]]) -> list[Any]:
 def reweighted(rows: Sequence[Any]) -> list[Any]:
     """The examples with weights by which both classes count the same in sum."""
     count = Counter(r.supported for r in rows)
-    return [r.copy(weight=len(rows) / (2 * count[r.supported])) for r in rows]
+    weight_of = {label: len(rows) / (2 * n) for label, n in count.items()}
+    return [r.copy(weight=weight_of[r.supported]) for r in rows]

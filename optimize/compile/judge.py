@@ -28,7 +28,7 @@ from faith_dspy.optimize.compile.optimizers import (
     compile_student,
 )
 from faith_dspy.program.windows import context_bytes
-from faith_dspy.schema import LabelledExample, Usage
+from faith_dspy.schema import LabelledExample
 
 
 class CompiledJudge(NamedTuple):
@@ -38,7 +38,6 @@ class CompiledJudge(NamedTuple):
     notes: list[str]
     metric_calls: int
     """Predictions that were compared with labels."""
-    usage: Usage
     seconds: float
 
 
@@ -109,11 +108,14 @@ def compile_judge(
                 prompt.demos = [
                     dspy.Example(**_in_prompt(prompt, demo)) for demo in predictor.demos
                 ]
-    return CompiledJudge(new, notes, metric_calls, spent.usage, spent.seconds)
+    return CompiledJudge(new, notes, metric_calls, spent.seconds)
 
 
 def _students(
-    judge: Judge, optimizer: str, train: Sequence[LabelledExample], notes: list[str]
+    judge: Judge,
+    optimizer: str,
+    train: Sequence[LabelledExample],
+    notes: list[str],
 ) -> Iterator[_Student]:
     """What is compiled, one after the other."""
     program, config = judge.program, judge.config
@@ -147,12 +149,13 @@ def _verification_rows(
 ) -> list[dspy.Example]:
     """The examples that verification is compiled on, the whole context at once; `ConfigError` if they are too few."""
     own = judge.config.granularity
-    counts = [0, 0]
+    supported = unsupported = 0
     for granularity in dict.fromkeys((own, Granularity.ANSWER)):
         rows = statement_examples(train, granularity, judge.config.instruction)
         rows = _fitting(rows, judge)
-        counts = [sum(r.supported is label for r in rows) for label in (True, False)]
-        if min(counts) >= MIN_LABELS:
+        supported = sum(row.supported for row in rows)
+        unsupported = len(rows) - supported
+        if min(supported, unsupported) >= MIN_LABELS:
             if granularity is not own:
                 notes.append(
                     "verification: compiled on whole answers, too few of their parts are labelled"
@@ -160,7 +163,7 @@ def _verification_rows(
             return rows
     raise ConfigError(
         f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, or "
-        f"answers; got {counts[0]} and {counts[1]}"
+        f"answers; got {supported} and {unsupported}"
     )
 
 
@@ -174,22 +177,23 @@ def _fitting(rows: Sequence[Any], judge: Judge) -> list[Any]:
 
 def demo_ids(judge: Judge, examples: Sequence[LabelledExample]) -> set[str]:
     """Ids of labelled examples that are demos in the prompt: the LM was shown their labels, so they measure nothing."""
-    demos = [dict(d) for p in judge.program.prompts.values() for d in p.demos]
-    verified = {
-        (tuple(d["context"]), d["statement"]) for d in demos if "statement" in d
-    }
-    divided = {tuple(d["sentences"]) for d in demos if "sentences" in d}
+    verified, divided = [], []
+    for predictor in judge.program.prompts.values():
+        for demo in predictor.demos:
+            if "statement" in demo:
+                verified.append((list(demo["context"]), demo["statement"]))
+            if "sentences" in demo:
+                divided.append(list(demo["sentences"]))
 
-    def shown(e: LabelledExample) -> bool:
-        context = tuple(c.text for c in e.context)
-        own = {s.text for s in e.statements}
-        if tuple(s.text for s in carrying_sentences(e.answer)) in divided:
+    def is_shown(e: LabelledExample) -> bool:
+        if [s.text for s in carrying_sentences(e.answer)] in divided:
             return True
-        return any(
-            context == c and (text in e.answer or text in own) for c, text in verified
-        )
+        context = [c.text for c in e.context]
+        own = {s.text for s in e.statements}
+        texts = [text for chunks, text in verified if chunks == context]
+        return any(text in e.answer or text in own for text in texts)
 
-    return {e.id for e in examples if shown(e)}
+    return {e.id for e in examples if is_shown(e)}
 
 
 def prompts_of(judge: Judge) -> dict[str, Any]:

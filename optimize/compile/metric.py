@@ -100,7 +100,11 @@ def agreement_metric(
         return score * gold.weight
     feedback = _feedback(gold, pred, pred_name, pred_trace, cut) if pred_name else ""
     right = {"right": share_right(gold, pred, cut)}
-    return dspy.Prediction(score=score, feedback=feedback, objective_scores=right)
+    return dspy.Prediction(
+        score=score,
+        feedback=feedback,
+        objective_scores=right,
+    )
 
 
 def failed(pred: Any) -> bool:
@@ -201,7 +205,9 @@ def share_right(gold: dspy.Example, pred: Any, cut: float) -> float:
 
 def _with_extraction(scores: list[float], gold: dspy.Example, pred: Any) -> float:
     """The mean of scores of verdicts, and of how the statements were extracted, where people wrote some."""
-    parts = [fmean(scores)] if scores else []
+    parts = []
+    if scores:
+        parts.append(fmean(scores))
     if gold.get("people"):
         extracted = _extracted(gold, pred)
         parts.append(statement_f1(gold.people, extracted, gold.answer))
@@ -209,7 +215,10 @@ def _with_extraction(scores: list[float], gold: dspy.Example, pred: Any) -> floa
 
 
 def _verdict_score(
-    judged: Judged, cut: float, evidence_weight: float, cite: bool
+    judged: Judged,
+    cut: float,
+    evidence_weight: float,
+    cite: bool,
 ) -> float:
     gold, pred = judged
     if failed(pred):  # one of several
@@ -242,7 +251,11 @@ def _extracted(gold: dspy.Example, pred: Any) -> Sequence[Statement]:
 
 
 def _feedback(
-    gold: dspy.Example, pred: Any, pred_name: str | None, call: Any, cut: float
+    gold: dspy.Example,
+    pred: Any,
+    pred_name: str | None,
+    call: Any,
+    cut: float,
 ) -> str:
     if pred is None or pred.get("error"):
         return "The LM gave no reply."
@@ -288,7 +301,9 @@ def _verdict_feedback(judged: Judged, cut: float) -> str:
 def _closest(gold: dspy.Example, ids: Sequence[int]) -> tuple[int, str]:
     """The sentence of the context most like the statement, and its chunk; among chunks of these ids, if any."""
     chunks = [c for c in as_chunks(gold.context) if not ids or c.id in ids]
-    places = [(c.id, text) for c in chunks for _, text in sentence_texts(c.text)]
+    places: list[tuple[int, str]] = []
+    for chunk in chunks:
+        places += [(chunk.id, text) for _, text in sentence_texts(chunk.text)]
     indexed = index_context(chunks, gold.question)
     closest = closest_sentences(Comparison(gold.statement, indexed))
     if closest and closest[0] < len(places):

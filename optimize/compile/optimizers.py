@@ -134,7 +134,8 @@ def _asked_seed(task: Task, rows: Sequence[Any]) -> _Seed:
 
 def labelled_few_shot(task: Task) -> dspy.Module:
     """Demos with people's own labels: no LM calls."""
-    return _with_demos(task, balanced(short(task.train), task.effort.demos, task.seed))
+    demos = balanced(short(task.train), task.effort.demos, task.seed)
+    return _with_demos(task, demos)
 
 
 def _with_demos(task: Task, demos: Sequence[Any]) -> dspy.Module:
@@ -146,11 +147,13 @@ def _with_demos(task: Task, demos: Sequence[Any]) -> dspy.Module:
 def mistakes(task: Task) -> dspy.Module:
     """Demos with people's own labels where the LM, asked about `LEARN_FROM` examples, was most wrong."""
     asked = _ask(task, balanced(short(task.train), LEARN_FROM, task.seed))
+    asked.sort(key=lambda one: one.score)
     # That the LM gave no verdict says nothing of the statement.
-    judged = [one for one in asked if not failed(one.pred)]
-    worst = [one.gold for one in sorted(judged, key=lambda one: one.score)]
-    kinds = [[row for row in worst if row.supported is k] for k in (True, False)]
-    return _with_demos(task, in_turn(kinds)[: task.effort.demos])
+    worst = [one.gold for one in asked if not failed(one.pred)]
+    supported = [row for row in worst if row.supported]
+    unsupported = [row for row in worst if not row.supported]
+    demos = in_turn([supported, unsupported])
+    return _with_demos(task, demos[: task.effort.demos])
 
 
 def knn(task: Task) -> dspy.Module:
@@ -165,8 +168,11 @@ def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
     contexts = sorted({"\n".join(r.context) for r in task.train})
     random.Random(task.seed).shuffle(contexts)
     held = set(contexts[: round(HELD_BACK * len(contexts))])
-    learn = [row for row in task.train if "\n".join(row.context) not in held]
-    compare = [row for row in task.train if "\n".join(row.context) in held]
+    learn: list[Any] = []
+    compare: list[Any] = []
+    for row in task.train:
+        part = compare if "\n".join(row.context) in held else learn
+        part.append(row)
     for part in (learn, compare):
         supported = sum(row.supported for row in part)
         if min(supported, len(part) - supported) < MIN_LABELS:
@@ -296,7 +302,10 @@ def guidelines(task: Task) -> dspy.Module:
     sample = balanced(task.train, LEARN_FROM, task.seed)
     cut = _asked_seed(task, sample).cut
     asked = _ask(task, explained)
-    wrong = [a for a in asked if any(not is_right(j, cut) for j in _judged(a))]
+    wrong = []
+    for one in asked:
+        if not all(is_right(judged, cut) for judged in _judged(one)):
+            wrong.append(one)
     if not wrong:
         raise ConfigError(
             f"the seed prompt is right about all {len(explained)} statements that people gave a reason for."
@@ -404,7 +413,11 @@ def compile_student(
             )
 
     student = task.student.deepcopy()
-    counting = task._replace(student=student, metric=counted_metric, proposer=proposer)
+    counting = task._replace(
+        student=student,
+        metric=counted_metric,
+        proposer=proposer,
+    )
     try:
         # DSPy's optimizers print and log as they go; the study has its own display. Proposals are long replies in
         # several fields: DSPy's adapter, not the compact one.

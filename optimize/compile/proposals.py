@@ -128,9 +128,9 @@ class Guidelines(dspy.Module):
             for one in disagreements
         ]
         written = self.write(disagreements=shown).rules or ""
-        lines = [re.sub(r"^[\s\-*•\d.)]+", "", line) for line in written.splitlines()]
-        rules = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
-        rules = rules[:MAX_RULES]
+        lines = re.sub(r"(?m)^[\s\-*•\d.)]+", "", written).splitlines()
+        stripped = [line.strip() for line in lines]
+        rules = list(dict.fromkeys(filter(None, stripped)))[:MAX_RULES]
         size = sum(map(len, rules))
         if not 0 < size <= MAX_CHARACTERS:
             raise ConfigError(

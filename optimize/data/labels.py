@@ -90,7 +90,11 @@ def write_labels(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
 
 def row_of(example: LabelledExample) -> dict[str, Any]:
     """Return an example as a line of a labels file."""
-    row = example.model_dump(mode="json", exclude={"tags"}, exclude_defaults=True)
+    row = example.model_dump(
+        mode="json",
+        exclude={"tags"},
+        exclude_defaults=True,
+    )
     row["context"] = [
         c.text if c.source is None else {"text": c.text, "source": c.source}
         for c in example.context
@@ -100,7 +104,7 @@ def row_of(example: LabelledExample) -> dict[str, Any]:
 
 def parse_values(settings: Iterable[str]) -> dict[str, bool]:
     """Parse what labels mean, written as ``grounded=true``, ``1=unfaithful``."""
-    values = {}
+    values: dict[str, bool] = {}
     meanings: dict[str, bool] = {}
     for setting in settings:
         value, _, meaning = setting.rpartition("=")
@@ -141,8 +145,10 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
 
 def label_meaning(label: Any, values: Mapping[str, bool] | None = None) -> bool | None:
     """Return whether a person's label means faithful; None where neither it nor ``values`` tell."""
-    words = {label_word(value): faithful for value, faithful in (values or {}).items()}
-    return LabelColumn("faithful", meanings=meanings_of() | words).meaning(label)
+    meanings = meanings_of()
+    for value, faithful in (values or {}).items():
+        meanings[label_word(value)] = faithful
+    return LabelColumn("faithful", meanings=meanings).meaning(label)
 
 
 def by_annotator(annotators: Any) -> dict[str, Any]:
@@ -327,7 +333,8 @@ def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample])
         return f"{subject}: no gain yet; it takes {SIGNIFICANT_FROM} sources in the test part, these have {rarer}"
     points = 100 * detectable_gain(test)
     smaller = round(points * 2 / 3)
-    more = roughly(math.ceil(n * ((points / smaller) ** 2 - 1)))
+    share = (points / smaller) ** 2 - 1
+    more = roughly(math.ceil(n * share))
     return f"{subject}: 50 % power to detect {points:.0f} points; {more} more for {smaller}"
 
 
@@ -338,7 +345,9 @@ def detectable_gain(test: Sequence[LabelledExample]) -> float:
     answers (`_DIFFER`) and answers over one context tell as much as others: an estimate on the bold side.
     """
     faithful = sum(bool(e.label) for e in test)
-    return 1.96 * math.sqrt(_DIFFER / 4 * (1 / faithful + 1 / (len(test) - faithful)))
+    unfaithful = len(test) - faithful
+    variance = _DIFFER / 4 * (1 / faithful + 1 / unfaithful)
+    return 1.96 * math.sqrt(variance)
 
 
 def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None:

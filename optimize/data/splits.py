@@ -106,7 +106,11 @@ def _described(part: Sequence[LabelledExample]) -> str:
 
 
 def read_parts(
-    labels: Any, test: Any, sizes: Sequence[int], words: int, seed: int
+    labels: Any,
+    test: Any,
+    sizes: Sequence[int],
+    words: int,
+    seed: int,
 ) -> Parts:
     """Read and split labels (`read_labels`), or take the test from labels of its own.
 
@@ -126,7 +130,10 @@ def read_parts(
 
 
 def sample(
-    part: Sequence[LabelledExample], n: int, words: int, seed: int
+    part: Sequence[LabelledExample],
+    n: int,
+    words: int,
+    seed: int,
 ) -> list[LabelledExample]:
     """Draw at most ``n`` examples and ``words`` words: one of each source before the second of any, in an order that
     ``seed`` fixes.
@@ -250,7 +257,8 @@ def deal(
         part_of[source] = part
         dealt[part] += size[source]
 
-    rarer_first = np.argsort((size > 0).sum(axis=0)[::-1], kind="stable")
+    spread = (size > 0).sum(axis=0)
+    rarer_first = np.argsort(spread[::-1], kind="stable")
     for label in 1 - rarer_first:
         for part in [*range(len(shares))] * least:
             in_part = (part_of == part) & (size[:, label] > 0)
@@ -259,8 +267,9 @@ def deal(
                 give(next(left), part)
     for source in reversed(order):
         if part_of[source] < 0:
-            missing = size[source] * (share - dealt / total) / total
-            give(source, missing.sum(axis=1).argmax())
+            missing = share - dealt / total
+            gain = (size[source] * missing / total).sum(axis=1)
+            give(source, gain.argmax())
     parts: list[int] = part_of[source_of].tolist()
     return parts
 
@@ -310,7 +319,9 @@ def _check_part(part: Sequence[LabelledExample], name: str, least: int = 1) -> N
 
 def count_sources(part: Sequence[LabelledExample]) -> dict[bool, int]:
     """Return in how many sources each label occurs."""
-    return label_sources([bool(e.label) for e in part], [e.group_key for e in part])
+    labels = [bool(e.label) for e in part]
+    sources = [e.group_key for e in part]
+    return label_sources(labels, sources)
 
 
 def _sources_of_each(part: Sequence[LabelledExample]) -> str:
@@ -368,7 +379,8 @@ def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
         vectorizer.fit_transform(texts), radius=1 - NEAR_SAME + 1e-12, metric="cosine"
     )
     pairs = triu(near, k=1)
-    return sorted(zip(pairs.row.tolist(), pairs.col.tolist(), strict=True))
+    rows, columns = pairs.row.tolist(), pairs.col.tolist()
+    return sorted(zip(rows, columns, strict=True))
 
 
 def _shared_sources(
@@ -384,7 +396,8 @@ def _shared_sources(
         if e.group is not None:
             shared["same group"][e.group].append(i)
         if _has_context(e):
-            shared["same context"]["\n".join(c.text for c in e.context)].append(i)
+            context = "\n".join(c.text for c in e.context)
+            shared["same context"][context].append(i)
         answer = " ".join(re.findall(r"\w+", e.answer.casefold()))
         if len(answer) > LONG_ANSWER:
             shared["same answer"][answer].append(i)
@@ -392,10 +405,11 @@ def _shared_sources(
         for members in members_of.values():
             if len(members) > 1:
                 yield reason, members
-    contexts = shared["same context"]
-    texts = list(contexts)
+    members_of = shared["same context"]
+    texts = list(members_of)
     for a, b in near_same(texts):
-        yield "near-same context", sorted(contexts[texts[a]] + contexts[texts[b]])
+        members = members_of[texts[a]] + members_of[texts[b]]
+        yield "near-same context", sorted(members)
 
 
 def _has_context(e: LabelledExample) -> bool:

@@ -86,7 +86,11 @@ def of_study(result: StudyResult) -> Table:
 
 
 def of_judge(
-    judge: Judge, source: str | None, agreement: Agreement, *, seen: int = 0
+    judge: Judge,
+    source: str | None,
+    agreement: Agreement,
+    *,
+    seen: int = 0,
 ) -> Table:
     """Return the three lines of a judge, whose export says what it gained in its study.
 

@@ -64,13 +64,34 @@ def agreement_by_cost(result: StudyResult) -> Any:
         look = {"marker": marker, "markersize": 7, "color": BLUE, "zorder": 3}
         if judge.name == result.champion:
             look = {"marker": "*", "markersize": 14, "color": ORANGE, "zorder": 4}
-        ax.plot(cost, accuracy.value, linestyle="", label=judge.name, **look)
+        ax.plot(
+            cost,
+            accuracy.value,
+            linestyle="",
+            label=judge.name,
+            **look,
+        )
     if front:
-        ax.step(*zip(*front, strict=True), where="post", color=BLUE, linestyle="--")
-    ax.axhline(0.5, color=GREY, linestyle=":", linewidth=1)
+        ax.step(
+            *zip(*front, strict=True),
+            where="post",
+            color=BLUE,
+            linestyle="--",
+        )
+    ax.axhline(
+        0.5,
+        color=GREY,
+        linestyle=":",
+        linewidth=1,
+    )
     ax.set_xlabel(f"{unit} (star: champion; dashed: Pareto front)")
     ax.set_ylabel("balanced accuracy (dotted: chance)")
-    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=7)
+    ax.legend(
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        frameon=False,
+        fontsize=7,
+    )
     return figure
 
 
@@ -90,10 +111,25 @@ def recall_by_threshold(rows: Sequence[Row], threshold: float | None = None) -> 
         (np.append(0.0, caught), ORANGE, "-", "unfaithful answers caught"),
         (np.append(1.0, passed), BLUE, "--", "faithful answers passed"),
     ):
-        ax.step(xs, shares, where="post", color=color, linestyle=line, label=name)
+        ax.step(
+            xs,
+            shares,
+            where="post",
+            color=color,
+            linestyle=line,
+            label=name,
+        )
     _mark(ax, threshold)
-    ax.set(xlabel="threshold", ylabel="share", ylim=(-0.02, 1.02))
-    ax.legend(loc="lower center", frameon=False, fontsize=8)
+    ax.set(
+        xlabel="threshold",
+        ylabel="share",
+        ylim=(-0.02, 1.02),
+    )
+    ax.legend(
+        loc="lower center",
+        frameon=False,
+        fontsize=8,
+    )
     return figure
 
 
@@ -111,19 +147,37 @@ def differences(rows: Sequence[Row], threshold: float | None = None) -> Any:
         # Points that would lie on each other are moved apart, the same way every time.
         ys = [r.label + 0.08 * (i % 7 - 3) for i, r in enumerate(shown)]
         label = f"{name}: {len(shown)}"
-        ax.plot(xs, ys, marker, color=color, label=label, alpha=0.75, markersize=6)
+        ax.plot(
+            xs,
+            ys,
+            marker,
+            color=color,
+            label=label,
+            alpha=0.75,
+            markersize=6,
+        )
     _mark(ax, threshold)
     ax.set(xlabel="probability of being faithful, by the judge", ylabel="people")
     ax.set_yticks([0, 1], ["unfaithful", "faithful"])
     ax.set_ylim(-0.5, 1.5)
-    ax.legend(loc="center right", frameon=True, framealpha=0.9, fontsize=8)
+    ax.legend(
+        loc="center right",
+        frameon=True,
+        framealpha=0.9,
+        fontsize=8,
+    )
     return figure
 
 
 def _mark(ax: Any, threshold: float | None) -> None:
     if threshold is None:
         return
-    ax.axvline(threshold, color=DARK, linestyle=":", linewidth=1.2)
+    ax.axvline(
+        threshold,
+        color=DARK,
+        linestyle=":",
+        linewidth=1.2,
+    )
     ax.annotate(
         f"threshold {threshold:.2f}",
         (threshold, 1),
@@ -164,7 +218,11 @@ def judge_figures(
     ax.set_xlabel("probability of being faithful, by the judge")
     ax.set_ylabel("share people call faithful")
     ax.set_aspect("equal")
-    ax.legend(loc="upper left", frameon=False, fontsize=8)
+    ax.legend(
+        loc="upper left",
+        frameon=False,
+        fontsize=8,
+    )
     return {"calibration.png": figure}
 
 
@@ -177,20 +235,37 @@ def _roc(judges: Mapping[str, _PAIRS]) -> Any:
         labels, scores = zip(*pairs, strict=True)
         is_first = name == "champion"
         RocCurveDisplay.from_predictions(
-            labels, scores, name=name, ax=ax, plot_chance_level=is_first
+            labels,
+            scores,
+            name=name,
+            ax=ax,
+            plot_chance_level=is_first,
         )
     ax.set_xlabel("share of the unfaithful answers passed")
     ax.set_ylabel("share of the faithful answers passed")
-    ax.legend(loc="lower right", frameon=False, fontsize=8)
+    ax.legend(
+        loc="lower right",
+        frameon=False,
+        fontsize=8,
+    )
     return figure
 
 
 def _axes(width: float, height: float, title: str) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    figure = Figure(
+        figsize=(width, height),
+        dpi=120,
+        layout="constrained",
+    )
     ax = figure.subplots()
-    ax.set_title(title, fontsize=10, loc="left", color=DARK)
+    ax.set_title(
+        title,
+        fontsize=10,
+        loc="left",
+        color=DARK,
+    )
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=9)
     return figure, ax

@@ -7,6 +7,7 @@ A column is one line of its table's dictionary here; in a terminal all of them s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import InputError, counted
@@ -65,7 +66,8 @@ def study_tables(result: StudyResult) -> list[Table]:
 def variants_table(result: StudyResult) -> Table:
     """Show all candidates, on the pool."""
     tried = [v for v in result.variants if v.levels.answers is not None]
-    order = sorted(zip(costs(tried), tried, strict=True), key=_cheapest_first)
+    tried.sort(key=lambda v: v.score or 0.0, reverse=True)
+    by_cost = sorted(zip(costs(tried), tried, strict=True), key=itemgetter(0))
     columns = {
         "candidate": lambda v: MARK * (v.name == result.champion) + _short(v),
         "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
@@ -78,7 +80,7 @@ def variants_table(result: StudyResult) -> Table:
     return table_of(
         "Candidates on the pool: to choose by, not agreement with people",
         columns,
-        [v for _, v in order],
+        [v for _, v in by_cost],
         caption="The cheapest first, all cross-fitted. Behind: the Brier score (both labels weighing the same) behind "
         "the best, and the standard error of that, in points. LM asked: share of the answers. Prompt tokens that were "
         f"not cached, and seconds, for each answer. {_weighed(result)}{INTERVALS}",
@@ -124,15 +126,12 @@ def prompts_table(result: StudyResult) -> Table | None:
 
 
 def _before_and_after(gain: PromptGain, level: str, name: str) -> str:
-    pair = [getattr(levels, level) for levels in (gain.seed, gain.compiled)]
-    if None in pair:
+    before = getattr(gain.seed, level)
+    after = getattr(gain.compiled, level)
+    if before is None or after is None:
         return NONE
-    return " → ".join(number(getattr(one, name).value) for one in pair)
-
-
-def _cheapest_first(priced: tuple[float, JudgeResult]) -> tuple[float, float]:
-    cost, judge = priced
-    return cost, -(judge.score or 0)
+    values = [getattr(agreement, name).value for agreement in (before, after)]
+    return " → ".join(map(number, values))
 
 
 def _behind(v: JudgeResult) -> str:
@@ -148,8 +147,18 @@ def testset_table(result: StudyResult) -> Table:
     rows = list(result.test)
     people = ""
     if result.ceiling is not None:
-        levels = JudgeAgreement(answers=result.ceiling, statements=None, evidence=None)
-        rows.append(JudgeResult(name="people", kind="baseline", levels=levels))
+        levels = JudgeAgreement(
+            answers=result.ceiling,
+            statements=None,
+            evidence=None,
+        )
+        rows.append(
+            JudgeResult(
+                name="people",
+                kind="baseline",
+                levels=levels,
+            )
+        )
         people = "; people: one annotator against the majority of the others"
     columns = {
         "judge": _tested_name,
@@ -203,10 +212,9 @@ def classifier_table(result: StudyResult, most: int | None = None) -> Table | No
         return None
     weights: list[tuple[str, float]] = []
     for stage, model in (("", c.statement), (" (answer)", c.answer)):
-        if model is not None:
-            for name, weight in zip(model.names, model.weights, strict=True):
-                if abs(weight) >= _VISIBLE:
-                    weights.append((f"{name}{stage}", weight))
+        for name, weight in zip(model.names, model.weights, strict=True):
+            if abs(weight) >= _VISIBLE:
+                weights.append((f"{name}{stage}", weight))
     weights.sort(key=lambda item: -abs(item[1]))
     return table_of(
         "What the classifier uses",
@@ -355,15 +363,21 @@ def studies_tables(
 ) -> list[Table]:
     """Show what each reached, and what can be told apart."""
 
-    rows, notes = [], []
+    rows = []
+    notes = []
     for i, study in enumerate(studies, 1):
         champion = study.tested("champion").agreement
-        untuned, lexical = (study.tested(x).agreement for x in (UNTUNED, LEXICAL))
-        others = (untuned, lexical, study.ceiling)
-        cells = [number(a.balanced_accuracy.value) if a else NONE for a in others]
-        name = _end(study.judge_dir) or study.study_id[:8]
-        accuracy, auroc = estimate(champion.balanced_accuracy), estimate(champion.auroc)
-        rows.append((str(i), name, accuracy, auroc, *cells))
+        people = study.ceiling.balanced_accuracy.value if study.ceiling else None
+        cells = [
+            str(i),
+            _end(study.judge_dir) or study.study_id[:8],
+            estimate(champion.balanced_accuracy),
+            estimate(champion.auroc),
+            number(study.tested(UNTUNED).agreement.balanced_accuracy.value),
+            number(study.tested(LEXICAL).agreement.balanced_accuracy.value),
+            number(people),
+        ]
+        rows.append(tuple(cells))
         notes.append(_summary(i, study))
     notes += [capitalised(pair.sentence) for pair in pairs]
     if len({_answers(study) for study in studies}) > 1:

@@ -130,7 +130,10 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
 
 
 def _ask(
-    variant: Variant, described: JudgeResult, study: Study, meter: Meter
+    variant: Variant,
+    described: JudgeResult,
+    study: Study,
+    meter: Meter,
 ) -> Replies:
     """What the compiled variant says about the pool; `InputError` where none of it is scored."""
     judge = judge_of(variant, study.options)
@@ -147,7 +150,6 @@ def _ask(
             seed = verify(judge, pool, advance)
         judge, seed_prompts = compiled.judge, update["prompts"]
         update = {"prompts": prompts_of(judge), "seed_prompts": seed_prompts}
-        described = described.model_copy(update={"compile_usage": compiled.usage})
     with study.view.task(f"{variant.name}: judging the pool", len(pool)) as advance:
         answers = verify(judge, pool, advance)
     if not usable(answers):
@@ -166,7 +168,10 @@ def _ask(
 
 
 def _compile(
-    variant: Variant, optimizer: str, judge: Judge, study: Study
+    variant: Variant,
+    optimizer: str,
+    judge: Judge,
+    study: Study,
 ) -> tuple[CompiledJudge, set[str]]:
     """Compile a variant's prompts; with the sources that they have learned from.
 
@@ -234,7 +239,10 @@ def _described(variant: Variant, options: Options, lm_name: str) -> JudgeResult:
         "seed": options.seed,
     }
     return JudgeResult(
-        name=variant.name, kind="lm", description=variant.description, params=params
+        name=variant.name,
+        kind="lm",
+        description=variant.description,
+        params=params,
     )
 
 

@@ -103,7 +103,11 @@ def candidates(
     for method, (name, description) in _WITHOUT_LM.items():
         fitted = fit_judge(judge, answers, method, fold_of, point)
         lexical[method] = fitted
-        result = JudgeResult(name=name, kind="baseline", description=description)
+        result = JudgeResult(
+            name=name,
+            kind="baseline",
+            description=description,
+        )
         measured = measure_judge(result, fitted.answers)
         tried.append(Candidate(measured, fitted.judge, None, method))
     faults = []
@@ -213,7 +217,9 @@ def _judged_again(
     if probability is not None:
         faithful = probability >= threshold
         return answer.rejudged(
-            probability=probability, faithful=faithful, threshold=threshold
+            probability=probability,
+            faithful=faithful,
+            threshold=threshold,
         )
     if not answer.raw.raw_verdicts:
         return answer

@@ -214,9 +214,10 @@ def open_testset(
     calibrated = _lm_calibrated(champion, candidates)
     lexical = next(c for c in candidates if c.result.name == LEXICAL)
     untuned = replies[WHOLE]
+    rivals = _Rivals(champion, calibrated, lexical, untuned)
     cross_fitted = study.parts.cross_fitted
     open_part = _on_pool if cross_fitted else _on_testset
-    answers = open_part(champion, calibrated, lexical, untuned, study)
+    answers = open_part(rivals, study)
     judges = {
         "champion": champion.judge,
         CALIBRATED: calibrated.judge,
@@ -238,6 +239,15 @@ def open_testset(
     return Tested(tuple(results), comparisons)
 
 
+class _Rivals(NamedTuple):
+    """The champion and the judges that it is compared with."""
+
+    champion: Candidate
+    calibrated: Candidate
+    lexical: Candidate
+    untuned: Replies
+
+
 def _lm_calibrated(champion: Candidate, candidates: Sequence[Candidate]) -> Candidate:
     calibrated = [c for c in candidates if c.method == "lm"]
     for c in calibrated:
@@ -246,13 +256,8 @@ def _lm_calibrated(champion: Candidate, candidates: Sequence[Candidate]) -> Cand
     return max(calibrated, key=lambda c: c.result.score or 0.0)
 
 
-def _on_testset(
-    champion: Candidate,
-    calibrated: Candidate,
-    lexical: Candidate,
-    untuned: Replies,
-    study: Study,
-) -> dict[str, list[JudgedAnswer]]:
+def _on_testset(rivals: _Rivals, study: Study) -> dict[str, list[JudgedAnswer]]:
+    champion, calibrated, lexical, untuned = rivals
     test = study.parts.test
 
     def ask(name: str, judge: Judge) -> list[JudgedAnswer]:
@@ -278,34 +283,28 @@ def _on_testset(
     }
 
 
-def _on_pool(
-    champion: Candidate,
-    calibrated: Candidate,
-    lexical: Candidate,
-    untuned: Replies,
-    study: Study,
-) -> dict[str, list[JudgedAnswer]]:
+def _on_pool(rivals: _Rivals, study: Study) -> dict[str, list[JudgedAnswer]]:
     """The same cross-fitted, on the answers that all of them may be measured on."""
     fold_of = assign_folds(study.parts.pool, study.options.seed)
-    by_lexical = lexical.result.answers
+    by_lexical = rivals.lexical.result.answers
     by_size: list[JudgedAnswer] = []
     for k in set(fold_of.values()):
         rest = [a for a in by_lexical if fold_of[a.source] != k]
         held = [a for a in by_lexical if fold_of[a.source] == k]
         by_size += by_length(rest, held)
     judged = {
-        "champion": champion.result.answers,
-        CALIBRATED: calibrated.result.answers,
+        "champion": rivals.champion.result.answers,
+        CALIBRATED: rivals.calibrated.result.answers,
         LEXICAL: by_lexical,
-        UNTUNED: untuned.answers,
+        UNTUNED: rivals.untuned.answers,
         LENGTH: by_size,
     }
     ids = [{a.id for a in answers} for answers in judged.values()]
     shared = set.intersection(*ids)
     on_shared = {}
     for name, answers in judged.items():
-        kept = [a for a in answers if a.id in shared]
-        on_shared[name] = sorted(kept, key=lambda a: a.id)
+        in_all = [a for a in answers if a.id in shared]
+        on_shared[name] = sorted(in_all, key=lambda a: a.id)
     return on_shared
 
 
@@ -319,7 +318,11 @@ def by_length(
     model.fit(_sizes(labelled), [a.label for a in labelled])
     probabilities = model.predict_proba(_sizes(held))[:, 1].tolist()
     return [
-        answer.rejudged(probability=p, faithful=p >= 0.5, score=p)
+        answer.rejudged(
+            probability=p,
+            faithful=p >= 0.5,
+            score=p,
+        )
         for answer, p in zip(held, probabilities, strict=True)
     ]
 

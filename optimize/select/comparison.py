@@ -196,7 +196,10 @@ def _missing(d: Difference) -> float:
 
 
 def _sentence(
-    d: Difference, verdict: Verdict, place: str, names: tuple[str, str]
+    d: Difference,
+    verdict: Verdict,
+    place: str,
+    names: tuple[str, str],
 ) -> str:
     one, other = names
     if d.value is None:

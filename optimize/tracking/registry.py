@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MODEL = "faithfulness"
 """Name of the registered model."""
 CHAMPION, PREVIOUS = "champion", "previous"
+_CHAMPION_ADDRESS = f"models:/{MODEL}@{CHAMPION}"
 _JUDGE = "faith_dspy.judge"
 
 
@@ -52,33 +53,28 @@ class Decision(NamedTuple):
     reason: str
 
 
-def register(store: Store, run_id: str, result: StudyResult, name: str) -> Registration:
-    """Register the exported judge as the newest version of the model ``name``.
+def register(store: Store, run_id: str, result: StudyResult) -> Registration:
+    """Register the exported judge as the newest version of `MODEL`.
 
     The version becomes champion, and the champion ``previous``, when `decide_promotion` says so. Registering the same
     judge of the same study again changes nothing, so that a rollback stays. The LM is not called.
     """
     client = store.client
-    aliases = _aliases(client, name)
+    aliases = _aliases(client)
     if aliases is None:
         about = (
             "Faithfulness judges tuned on human labels. Load the champion with "
-            f'`faith_dspy.load_judge("models:/{name}@{CHAMPION}")`, the one before with `@{PREVIOUS}`.'
+            f'`faith_dspy.load_judge("models:/{MODEL}@{CHAMPION}")`, the one before with `@{PREVIOUS}`.'
         )
-        client.create_registered_model(name, description=about)
+        client.create_registered_model(MODEL, description=about)
         aliases = {}
     judge = digest([result.study_id, load_judge(result.judge_dir).fingerprint])
-    for version in client.search_model_versions(f"name = '{name}'"):
+    for version in client.search_model_versions(f"name = '{MODEL}'"):
         if version.tags.get(_JUDGE) == judge:
-            number = str(version.version)
-            own = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == number)
-            is_called = f" ({own})" if own else ""
-            sentence = f"Registered before as {name} version {number}{is_called}."
-            champion = aliases.get(CHAMPION) == number
-            return Registration(sentence, _address(name, number, champion))
+            return _registered_before(str(version.version), aliases)
     present = study = None
     if CHAMPION in aliases:
-        present = client.get_model_version(name, aliases[CHAMPION])
+        present = client.get_model_version(MODEL, aliases[CHAMPION])
         study = _study_of(client, present.run_id)
     decision = decide_promotion(result, study, first=present is None)
     accuracy = result.tested("champion").agreement.balanced_accuracy
@@ -93,27 +89,38 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> Regis
     card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
     about = card.removeprefix("# Faithfulness judge").lstrip()[:MAX_DESCRIPTION]
     with global_store(store.uri):
-        model_id = _log_model(store, run_id, result, name)
-        source = f"models:/{model_id}"
+        model_id = _log_model(store, run_id, result)
         version = client.create_model_version(
-            name, source, run_id, tags, description=about, model_id=model_id
+            MODEL,
+            f"models:/{model_id}",
+            run_id,
+            tags,
+            description=about,
+            model_id=model_id,
         )
-    registered = f"Registered as {name} version {version.version}"
-    if not decision.promoted:
-        but = f"not @{CHAMPION}"
+    number = version.version
+    registered = f"Registered as {MODEL} version {number}"
+    if decision.promoted:
         if present is not None:
-            but = f"@{CHAMPION} stays version {present.version}"
-        sentence = f"{registered}, but {but}: {decision.reason}."
-        return Registration(sentence, _address(name, version.version, champion=False))
+            client.set_registered_model_alias(MODEL, PREVIOUS, present.version)
+        client.set_registered_model_alias(MODEL, CHAMPION, number)
+        sentence = f"{registered} and @{CHAMPION}: {decision.reason}."
+        return Registration(sentence, _CHAMPION_ADDRESS)
+    but = f"not @{CHAMPION}"
     if present is not None:
-        client.set_registered_model_alias(name, PREVIOUS, present.version)
-    client.set_registered_model_alias(name, CHAMPION, version.version)
-    sentence = f"{registered} and @{CHAMPION}: {decision.reason}."
-    return Registration(sentence, _address(name, version.version, champion=True))
+        but = f"@{CHAMPION} stays version {present.version}"
+    sentence = f"{registered}, but {but}: {decision.reason}."
+    return Registration(sentence, f"models:/{MODEL}/{number}")
 
 
-def _address(name: str, version: str, champion: bool) -> str:
-    return f"models:/{name}@{CHAMPION}" if champion else f"models:/{name}/{version}"
+def _registered_before(number: str, aliases: dict[str, str]) -> Registration:
+    own = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == number)
+    is_called = f" ({own})" if own else ""
+    address = f"models:/{MODEL}/{number}"
+    if aliases.get(CHAMPION) == number:
+        address = _CHAMPION_ADDRESS
+    sentence = f"Registered before as {MODEL} version {number}{is_called}."
+    return Registration(sentence, address)
 
 
 def _origin(result: StudyResult) -> dict[str, str]:
@@ -125,7 +132,7 @@ def _origin(result: StudyResult) -> dict[str, str]:
     }
 
 
-def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) -> None:
+def register_prompts(store: Store, run_id: str, result: StudyResult) -> None:
     """Put the champion's compiled prompts into the prompt registry, one for each predictor, linked from the run.
 
     A prompt that the newest version holds already gets no new one.
@@ -133,7 +140,8 @@ def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) 
     client = store.client
     message = f"{result.champion} of study {result.study_id[:8]}"
     for predictor, prompt in result.variant(result.champion).prompts.items():
-        where, text = f"{name}.{predictor}", prompt_markdown(prompt)
+        where = f"{MODEL}.{predictor}"
+        text = prompt_markdown(prompt)
         version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
         if version is None or version.template != text:
             version = client.register_prompt(where, text, message, _origin(result))
@@ -184,39 +192,39 @@ def decide_promotion(
     return Decision(True, f"it is better than its own untuned judge{context}")
 
 
-def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
+def rollback(tracking_uri: str | None = None) -> str:
     """Swap the aliases ``champion`` and ``previous``; returns which version is which now, as a sentence.
 
     After a first champion no version is champion. Raises `InputError` when no version has either alias.
     """
     client = client_of(tracking_uri, create=False)
     with mlflow_errors(client.tracking_uri):
-        aliases = _aliases(client, name)
+        aliases = _aliases(client)
         if aliases is None:
             where = redacted(client.tracking_uri)
             raise InputError(
-                f"no model {name!r} is registered at {where}; `faith-dspy tune` registers champions."
+                f"no model {MODEL!r} is registered at {where}; `faith-dspy tune` registers champions."
             )
         swapped = {CHAMPION: aliases.get(PREVIOUS), PREVIOUS: aliases.get(CHAMPION)}
         if not any(swapped.values()):
             raise InputError(
-                f"model {name!r} has no version @{CHAMPION} and none @{PREVIOUS}: nothing to roll back."
+                f"model {MODEL!r} has no version @{CHAMPION} and none @{PREVIOUS}: nothing to roll back."
             )
         for alias, version in swapped.items():
             if version:
-                client.set_registered_model_alias(name, alias, version)
+                client.set_registered_model_alias(MODEL, alias, version)
             else:
-                client.delete_registered_model_alias(name, alias)
-    versions = {
-        alias: f"version {v}" if v else "no version" for alias, v in swapped.items()
-    }
-    states = "; ".join(f"{version} is @{alias}" for alias, version in versions.items())
-    return f"{name}: {states}. Repeat to undo."
+                client.delete_registered_model_alias(MODEL, alias)
+    states = []
+    for alias, version in swapped.items():
+        number = f"version {version}" if version else "no version"
+        states.append(f"{number} is @{alias}")
+    return f"{MODEL}: {'; '.join(states)}. Repeat to undo."
 
 
-def _aliases(client: Any, name: str) -> dict[str, str] | None:
+def _aliases(client: Any) -> dict[str, str] | None:
     """Alias → version; None when no such model is registered."""
-    models = client.search_registered_models(f"name = '{name}'")
+    models = client.search_registered_models(f"name = '{MODEL}'")
     if not models:
         return None
     return {alias: str(version) for alias, version in models[0].aliases.items()}
@@ -230,7 +238,7 @@ def _study_of(client: Any, run_id: str) -> StudyResult | None:
         return None
 
 
-def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str:
+def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
     """Log the judge as a model, in MLflow's global store; returns the model's id.
 
     MLflow 3.17 leaves out runs with a model where it lists evaluation runs: the model's is one below the study's.
@@ -260,7 +268,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str
             copy.parent.mkdir(exist_ok=True)
             shutil.copy(file, copy)
         logged = mlflow.pyfunc.log_model(
-            name=name,
+            name=MODEL,
             python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
             artifacts={"judge": folder},
             input_example=(EXAMPLE, PARAMS),

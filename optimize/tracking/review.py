@@ -157,8 +157,7 @@ def read_reviews(
             )
         items = list(_items(by_name[queue]))
         finished = [item.item_id for item in items if item.status == "complete"]
-        traces = [store.client.get_trace(item, display=False) for item in finished]
-    traces.sort(key=lambda trace: trace.info.request_time)
+        traces = _whole(store, finished)
     rows = _Rows()
     for trace in traces:
         opinions = _reviews(trace, reviewer or queue, rows.unreadable)
@@ -177,9 +176,8 @@ def read_feedback(
     """
     rows = _Rows()
     with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
-        labelled = [trace.info for trace in _search(store) if _by_person(trace, name)]
-        labelled.sort(key=lambda info: info.request_time)
-        traces = [store.client.get_trace(i.trace_id, display=False) for i in labelled]
+        labelled = [t.info.trace_id for t in _search(store) if _by_person(t, name)]
+        traces = _whole(store, labelled)
     for trace in traces:
         answer = _answer_of(trace).get("answer", "")
         stated = [s.text for s in sentences(answer) if carries_statement(s.text)]
@@ -274,27 +272,40 @@ def _search(store: Store, query: str = "") -> list[Trace]:
     return traces
 
 
+def _whole(store: Store, trace_ids: Sequence[str]) -> list[Trace]:
+    """These traces with their spans, the oldest first."""
+    traces = [store.client.get_trace(i, display=False) for i in trace_ids]
+    return sorted(traces, key=lambda trace: trace.info.request_time)
+
+
 def _push(
     store: Store,
     examples: Sequence[LabelledExample],
     judgments: Sequence[Judgment | None],
 ) -> tuple[list[str], int, int]:
     """Write answers as traces where there are none: their ids, how many are new, and of those how many are cut."""
-    traces = [trace.info for trace in _search(store)]
-    id_of = {t.tags[_DIGEST]: t.trace_id for t in traces if _DIGEST in t.tags}
-    before, cut = len(id_of), 0
+    id_of = {}
+    for trace in _search(store):
+        if _DIGEST in trace.info.tags:
+            id_of[trace.info.tags[_DIGEST]] = trace.info.trace_id
+    added = cut = 0
     trace_ids = []
     for e, judgment in zip(examples, judgments, strict=True):
-        key = digest([e.id, e.question, [c.text for c in e.context], e.answer])
+        chunks = [c.text for c in e.context]
+        key = digest([e.id, e.question, chunks, e.answer])
         if key not in id_of:
             id_of[key], is_cut = _write(store, e, key, judgment)
+            added += 1
             cut += is_cut
         trace_ids.append(id_of[key])
-    return trace_ids, len(id_of) - before, cut
+    return trace_ids, added, cut
 
 
 def _write(
-    store: Store, example: LabelledExample, key: str, judgment: Judgment | None
+    store: Store,
+    example: LabelledExample,
+    key: str,
+    judgment: Judgment | None,
 ) -> tuple[str, bool]:
     """Write an answer as a trace; its id, and whether reviewers are shown only its beginning."""
     import mlflow
@@ -303,7 +314,7 @@ def _write(
 
     question = {"question": example.question or ""}
     fields = {"id": example.id, "group": example.group, "split": example.split}
-    fields |= example.tags
+    fields = {k: v for k, v in {**fields, **example.tags}.items() if v}
     statements, numbered = _numbered(example)
     if judgment is not None:
         numbered += f"\n\n*A judge said: {judgment}*"
@@ -313,9 +324,8 @@ def _write(
         previews = [_shortened(text) for text in texts]
     place = MlflowExperimentLocation(store.experiment_id)
     with mlflow.start_span("answer", "CHAIN", trace_destination=place) as root:
-        kept_fields = {name: value for name, value in fields.items() if value}
         mlflow.update_current_trace(
-            tags={_DIGEST: key, _FIELDS: json.dumps(kept_fields)},
+            tags={_DIGEST: key, _FIELDS: json.dumps(fields)},
             metadata={"mlflow.source.name": "faith-dspy labels push"},
             request_preview=previews[0],
             response_preview=previews[1],
@@ -335,7 +345,9 @@ def _write(
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _PREVIEW else text[: _PREVIEW - len(_CUT)] + _CUT
+    if len(text) <= _PREVIEW:
+        return text
+    return text[: _PREVIEW - len(_CUT)] + _CUT
 
 
 def _as_written(text: str) -> str:
@@ -385,8 +397,8 @@ def _by_person(trace: Trace, name: str) -> dict[str, Any]:
     assessments: list[Any] = trace.info.assessments
     for a in sorted(assessments, key=lambda a: a.last_update_time_ms or 0):
         by_person = isinstance(a, Feedback) and a.source.source_type == "HUMAN"
-        valid = a.valid is not False and a.name == name
-        if by_person and valid and a.value is not None:
+        is_valid = a.valid is not False and a.value is not None
+        if by_person and is_valid and a.name == name:
             newest[str(a.source.source_id)] = a
     return newest
 
@@ -401,8 +413,10 @@ def _opinion(
     """``unsupported``: numbers of the statements, of so many, that a person says are not supported."""
     marks: frozenset[int] | None = unsupported
     if not unsupported and not faithful:
-        marks = frozenset({1}) if faithful is False and statements == 1 else None
-    updated = datetime.fromtimestamp((a.last_update_time_ms or 0) / 1000, UTC)
+        is_about_it = faithful is False and statements == 1
+        marks = frozenset({1}) if is_about_it else None
+    seconds = (a.last_update_time_ms or 0) / 1000
+    updated = datetime.fromtimestamp(seconds, UTC)
     at = updated.isoformat(timespec="seconds")
     return _Opinion(who, at, a.value, faithful, marks, a.rationale or "")
 
@@ -444,8 +458,8 @@ def _answer_of(trace: Trace) -> dict[str, Any]:
             chunk = {"text": text, "source": source} if source else text
             row["context"].append(chunk)
     for name in ("context", "answer"):
-        if not (row.get(name) or "error" in row):
-            row["error"] = f"it has no {name}"
+        if not row.get(name):
+            row.setdefault("error", f"it has no {name}")
     return {name: value for name, value in row.items() if value not in (None, "")}
 
 
@@ -457,7 +471,10 @@ class _Rows:
         self.unreadable: list[str] = []
 
     def add(
-        self, trace: Trace, texts: Sequence[str], opinions: Sequence[_Opinion]
+        self,
+        trace: Trace,
+        texts: Sequence[str],
+        opinions: Sequence[_Opinion],
     ) -> None:
         """Add what people said of a trace and of its statements."""
         place = f"trace {trace.info.trace_id}"
@@ -477,7 +494,9 @@ class _Rows:
         faithful = majority(o.faithful for o in opinions)
         if faithful is not None:
             row["faithful"] = faithful
-            statements = [_statement(i, x, opinions) for i, x in enumerate(texts, 1)]
+            statements = []
+            for number, text in enumerate(texts, 1):
+                statements.append(_statement(number, text, opinions))
             if any("verdict" in statement for statement in statements):
                 row.setdefault("statements", statements)
         self.rows[place] = row

@@ -179,11 +179,14 @@ def log_batch(
     from mlflow.entities import Metric, Param, RunTag
 
     now = int(time.time() * 1000)
-    # Four digits keep the columns of MLflow's page readable; study.json has them all.
-    values = {k: round(v, 4) for k, v in (metrics or {}).items() if v is not None}
+    values = []
+    for key, value in (metrics or {}).items():
+        if value is not None:
+            # Four digits keep the columns of MLflow's page readable; study.json has them all.
+            values.append(Metric(key, round(value, 4), now, step))
     client.log_batch(
         run_id,
-        [Metric(key, value, now, step) for key, value in values.items()],
+        values,
         [Param(key, str(value)) for key, value in (params or {}).items()],
         [RunTag(key, text) for key, text in (tags or {}).items()],
     )
@@ -254,7 +257,9 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     ``source``: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first six or
     more characters of one. ``tracking_uri``: default the `nearest_store`. `InputError` names the studies there are.
     """
-    path = Path(source, STUDY_FILE) if Path(source).is_dir() else Path(source)
+    path = Path(source)
+    if path.is_dir():
+        path = path / STUDY_FILE
     if path.is_file():
         return _parse(path, source)
     neither = f"{source}: neither a folder of an exported judge nor a {STUDY_FILE}"
@@ -267,12 +272,13 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
         run = _find(runs, source.removeprefix("runs:/"))
         if run is not None:
             return read_result(client, run.info.run_id)
-    files = [(r.info.run_id[:8], r.data.params.get("labels_file", "?")) for r in runs]
-    names = ", ".join(f"{run_id} ({file})" for run_id, file in files[:5])
+    names = []
+    for run in runs[:5]:
+        file = run.data.params.get("labels_file", "?")
+        names.append(f"{run.info.run_id[:8]} ({file})")
+    present = ", ".join(names) or "no study at all"
     where = redacted(client.tracking_uri)
-    raise InputError(
-        f"{neither}, nor a study in {where}. There: {names or 'no study at all'}."
-    )
+    raise InputError(f"{neither}, nor a study in {where}. There: {present}.")
 
 
 def read_result(client: Any, run_id: str) -> StudyResult:
@@ -325,6 +331,6 @@ def _find(runs: Sequence[Any], key: str) -> Any:
         ids = (run.info.run_id, run.data.tags["faith_dspy.study_id"])
         if key in ids:
             return run
-        if any(name.startswith(key) for name in ids):
+        if len(key) >= 6 and any(name.startswith(key) for name in ids):
             beginning.append(run)
-    return beginning[0] if len(beginning) == 1 and len(key) >= 6 else None
+    return beginning[0] if len(beginning) == 1 else None

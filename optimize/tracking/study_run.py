@@ -42,7 +42,7 @@ from faith_dspy.optimize.results import (
     StudyResult,
     StudySetup,
 )
-from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
+from faith_dspy.optimize.tracking.registry import register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
     MAX_TAG,
@@ -67,12 +67,10 @@ if TYPE_CHECKING:
 MOST, MOST_VARIANTS = 50, 5
 """Answers of a run that become traces, and variants whose answers do: each takes MLflow 30 ms. All answers are in
 ``predictions.csv``."""
-_STUDY, _KIND, _VARIANT, _CHAMPION = (
-    "faith_dspy.study_id",
-    "faith_dspy.kind",
-    "faith_dspy.variant",
-    "champion",
-)
+_STUDY = "faith_dspy.study_id"
+_KIND = "faith_dspy.kind"
+_VARIANT = "faith_dspy.variant"
+_CHAMPION = "champion"
 _PARENT = "mlflow.parentRunId"
 _OPENED = "faith_dspy.test_hash"
 _YES = {True: "yes", False: "no"}
@@ -83,20 +81,24 @@ log = logging.getLogger(__name__)
 
 
 class MlflowTracker(AbstractContextManager["MlflowTracker"]):
-    """Records a study in MLflow as it goes: a study that is killed keeps the variants that were finished.
+    """Records a study in MLflow: a run from its beginning on, and at its end all that was measured.
 
     A failing store never ends a study: there is one warning, and what could not be recorded is missing.
     """
 
     def __init__(
-        self, store: Store, setup: StudySetup, *, register: bool = True
+        self,
+        store: Store,
+        setup: StudySetup,
+        *,
+        register: bool = True,
     ) -> None:
         self._store, self.client = store, store.client
-        self._model = MODEL if register else None
+        self._registers = register
         self._complete = True
         # In the names of all its runs: what is cut from a long one is the end.
         self._id = setup.study_id[:4]
-        lm = str(setup.lm["name"]).rpartition("/")[2].partition("@")[0]
+        lm = PurePath(str(setup.lm["name"])).name.partition("@")[0]
         seed = f" · seed {setup.seed}" if setup.seed else ""
         file = PurePath(setup.labels_file).stem
         self._title = f"{file} {self._id} · {lm} · {setup.budget}{seed}"
@@ -111,7 +113,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
                 params["lm" if name == "name" else f"lm_{name}"] = value
         self._datasets = _datasets(setup)
         tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
-        text = "Not finished. Its variants appear below as they finish."
+        text = "Not finished. Its variants appear below when it is."
         with mlflow_errors(store.uri, "take a run"):
             self.run_id = self._create(tags, self._title, text)
             log_batch(self.client, self.run_id, params=params)
@@ -145,24 +147,20 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             return record_opening(self._store, self.run_id, test_hash)
         return None
 
-    def variant(self, result: JudgeResult) -> None:
-        """Record a finished or skipped variant."""
-        with self._surviving():
-            self._log_variant(result)
-
     def finish(self, result: StudyResult) -> str:
-        """Record the finished study and register its champion; returns what became of it in the registry, a sentence,
-        or nothing where it is not to be registered."""
+        """Record the finished study, a run for each variant, and register its champion; returns what became of it in
+        the registry, a sentence, or nothing where it is not to be registered."""
+        for variant in result.variants:
+            with self._surviving():
+                self._log_variant(variant)
         registered, address = "", None
-        if self._model:
+        if self._registers:
             where = redacted(self._store.uri)
             registered = f"Not registered: MLflow at {where} failed. Run the study again when it is back."
             with self._surviving():
-                registered, address = register(
-                    self._store, self.run_id, result, self._model
-                )
+                registered, address = register(self._store, self.run_id, result)
             with self._surviving():
-                register_prompts(self._store, self.run_id, result, self._model)
+                register_prompts(self._store, self.run_id, result)
         with self._surviving():
             self._log_study(result, address)
         with self._surviving():
@@ -201,22 +199,25 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         )
         return str(run.info.run_id)
 
+    def _create_below(self, tags: Mapping[str, str], name: str, text: str) -> str:
+        """A run below the study's."""
+        own = {_PARENT: self.run_id, "study": self._title}
+        return self._create({**tags, **own}, f"{name} · {self._id}", text)
+
     def _log_variant(self, v: JudgeResult) -> None:
-        tags = {
-            _PARENT: self.run_id,
-            _KIND: v.kind,
-            _VARIANT: v.name,
-            "study": self._title,
-            "status": v.status,
-        }
-        run_id = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v))
+        tags = {_KIND: v.kind, _VARIANT: v.name, "status": v.status}
+        run_id = self._create_below(tags, v.name, variant_markdown(v))
         self._runs[v.name] = run_id
         self.client.log_inputs(run_id, datasets=[self._datasets["pool"]])
-        metrics = agreement_metrics("dev", v.levels) | cost_metrics(v.usage, v.judged)
-        log_batch(self.client, run_id, {**metrics, "dev/score": v.score}, v.params)
+        metrics = {
+            **agreement_metrics("dev", v.levels),
+            **cost_metrics(v.usage, v.judged),
+            "dev/score": v.score,
+        }
         if v.gain is not None:
             gain = v.gain.comparison.balanced_accuracy
-            log_batch(self.client, run_id, _interval("dev/gain_over_seed", gain))
+            metrics |= _interval("dev/gain_over_seed", gain)
+        log_batch(self.client, run_id, metrics, v.params)
         if v.seed_prompts:
             self._log_prompts(run_id, v)
         self._log_result(run_id, v, "", f"{v.name}, on dev")
@@ -234,7 +235,8 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         client, run_id = self.client, self.run_id
         for t in result.test:
             self._log_result(run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
-        champion, gain = result.tested("champion"), result.comparisons[UNTUNED]
+        champion = result.tested("champion")
+        gain = result.comparisons[UNTUNED]
         metrics = {
             **agreement_metrics("test", champion.levels),
             **_interval("test/gain_over_untuned", gain.balanced_accuracy),
@@ -275,36 +277,40 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         for t in result.test:
             if t.name in CHEAPER:
                 log_traces(self._store, self._log_tested(t), t, ids)
+        measured = [v for v in result.variants if v.answers]
+        measured.sort(key=lambda v: v.score or 0.0, reverse=True)
         best: dict[str, JudgeResult] = {}
-        for v in sorted(result.variants, key=lambda v: v.score or 0.0, reverse=True):
+        for v in measured:
             best.setdefault(str(v.params), v)
-        shown = [v.name for v in best.values() if v.answers][:MOST_VARIANTS]
         chosen = result.variant(result.champion)
+        shown = {v.name: v for v in [*best.values()][:MOST_VARIANTS]}
+        shown[chosen.name] = chosen
         ids = _sample(chosen)
-        for name in {chosen.name, *shown} & self._runs.keys():
-            log_traces(self._store, self._runs[name], result.variant(name), ids)
+        for name, v in shown.items():
+            if name in self._runs:
+                log_traces(self._store, self._runs[name], v, ids)
 
     def _log_tested(self, t: JudgeResult) -> str:
-        tags = {_PARENT: self.run_id, _KIND: "test", "study": self._title}
-        name = f"{t.name}, on the testset · {self._id}"
-        run_id = self._create(tags, name, "What the champion is compared with.")
+        about = "What the champion is compared with."
+        run_id = self._create_below({_KIND: "test"}, f"{t.name}, on the testset", about)
         log_batch(self.client, run_id, agreement_metrics("test", t.levels))
-        self.client.log_inputs(
-            run_id, datasets=[self._datasets.get("test", self._datasets["pool"])]
-        )
+        dataset = self._datasets.get("test", self._datasets["pool"])
+        self.client.log_inputs(run_id, datasets=[dataset])
         self.client.set_terminated(run_id, "FINISHED")
         return run_id
 
-    def _log_result(self, run_id: str, judge: JudgeResult, to: str, title: str) -> None:
-        """Log all that was measured of a judge, its answers as a table with the worst mistakes on top, and figures."""
+    def _log_result(
+        self,
+        run_id: str,
+        judge: JudgeResult,
+        to: str,
+        title: str,
+    ) -> None:
+        """Log a judge's answers as a table with the worst mistakes on top, and figures."""
         if judge.levels.answers is None:
             return
-        texts = {
-            "result.json": judge.model_dump_json(indent=1),
-            "predictions.csv": csv_text(predictions_table(judge.answers)),
-        }
-        for name, text in texts.items():
-            self.client.log_text(run_id, text, f"{to}{name}")
+        predictions = csv_text(predictions_table(judge.answers))
+        self.client.log_text(run_id, predictions, f"{to}predictions.csv")
         if judge.kind != "baseline":
             figures = judge_figures(judge.rows, judge.agreement, title)
             for name, figure in figures.items():
@@ -385,7 +391,10 @@ def _sample(judge: JudgeResult) -> list[str]:
 
 
 def log_traces(
-    store: Store, run_id: str, judge: JudgeResult, ids: Sequence[str]
+    store: Store,
+    run_id: str,
+    judge: JudgeResult,
+    ids: Sequence[str],
 ) -> None:
     """Make answers traces of a run, with what its judge says of them beside what people say; the first are the newest.
 
@@ -402,7 +411,12 @@ def log_traces(
         mlflow.flush_trace_async_logging()
 
 
-def _log_trace(store: Store, run_id: str, row: JudgedAnswer, judge: str) -> None:
+def _log_trace(
+    store: Store,
+    run_id: str,
+    row: JudgedAnswer,
+    judge: str,
+) -> None:
     import mlflow
     from mlflow.entities.trace_location import MlflowExperimentLocation
 

@@ -150,9 +150,7 @@ class Default:
         options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
         prior = weights_of(lexical, data.names) if lexical else None
         if prior is not None:
-            prior.weights[data.names.index("lm")] = (
-                1.0  # per log-odd: its scale there is 1
-            )
+            prior[data.names.index("lm")] = 1.0  # per log-odd: its scale there is 1
         statement = data.fit_statements(
             at, directions=self.directions, prior=prior, **options
         )

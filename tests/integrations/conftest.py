@@ -89,6 +89,5 @@ def registry(tmp_path_factory):
         store,
         run,
         study(rows([0.9, 0.1] * 12), judge_dir=str(folder / "judge")),
-        "faithfulness",
     )
     return uri

@@ -110,8 +110,6 @@ class Record(AbstractContextManager):
 
     def __exit__(self, *_): ...
 
-    def variant(self, result): ...
-
     def count_openings(self, test_hash):
         return 1
 
@@ -158,8 +156,6 @@ def recorded_study(server, folder):
 def log_study(uri, result, register=True):
     """Log a study to a store as it would have been while it ran."""
     tracker = MlflowTracker(connect(uri), result, register=register)
-    for v in result.variants:
-        tracker.variant(v)
     tracker.finish(result)
     return tracker
 

@@ -132,7 +132,7 @@ def registered(own_store):
         Judge("openai/tiny", granularity="sentence").save("judge")
         Path("judge/CARD.md").write_text(card, encoding="utf-8")
         told, address = register(
-            store, run, result.model_copy(update={"judge_dir": "judge"}), "faithfulness"
+            store, run, result.model_copy(update={"judge_dir": "judge"})
         )
         assert address.endswith("@champion") == (
             " and @champion" in told or "(@champion" in told
