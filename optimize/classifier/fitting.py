@@ -130,7 +130,7 @@ class ClassifierData:
     def fit_statements(
         self,
         answers: NDArray[np.bool_],
-        prior: Floats | None = None,
+        prior: Regression | None = None,
         **options: Any,
     ) -> Regression:
         """Fit a statement classifier on these answers, not yet calibrated.
@@ -144,7 +144,7 @@ class ClassifierData:
         lm = np.array([name == "lm" for name in self.names])
         signs = np.array([sign_constraint(name) for name in self.names])
         directions = signs * np.where(lm, LM_PRIOR, 1)
-        unknown = lm if prior is None else lm & np.isnan(prior)
+        unknown = lm if prior is None else lm & np.isnan(prior.weights)
         width = np.where(unknown, LM_WIDTH, WIDTH)
         fields = {"directions": directions, "width": width, "prior": prior, **options}
         if self.by_statement:
@@ -282,10 +282,8 @@ def threshold_for(
         return point.value / (1 + point.value)
     unfaithful = np.sort(probabilities[~labels])
     check_recall(point, len(unfaithful))
-    rank = _rank(point.value, len(unfaithful))
-    last = unfaithful[rank - 1]
-    above = probabilities[probabilities > last]
-    following = above.min(initial=1.0)
+    last = unfaithful[_rank(point.value, len(unfaithful)) - 1]
+    following = probabilities[probabilities > last].min(initial=1.0)
     return float((last + following) / 2)
 
 
@@ -308,8 +306,7 @@ def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]
 
     ``probabilities``: cross-fitted.
     """
-    distances = np.abs(probabilities - threshold)
-    reach = float(np.quantile(distances, REVIEWED))
+    reach = float(np.quantile(np.abs(probabilities - threshold), REVIEWED))
     return max(0.0, threshold - reach), min(1.0, threshold + reach)
 
 
@@ -327,17 +324,21 @@ def assign_folds(examples: Sequence[LabelledExample], seed: int) -> dict[str, in
     return {e.group_key: fold for e, fold in zip(labelled, folds, strict=True)}
 
 
-def weights_of(classifier: Classifier | None, names: Sequence[str]) -> Floats | None:
-    """The classifier's weights of statement features as a prior, each per unit; NaN of those that it does not use."""
+def weights_of(
+    classifier: Classifier | None, names: Sequence[str]
+) -> Regression | None:
+    """The classifier's weights of statement features as a prior; NaN of those that it does not use."""
     if classifier is None:
         return None
     model = classifier.statement
-    weights = dict.fromkeys(names, math.nan)
-    for name, weight, scale in zip(
-        model.names, model.weights, model.scales, strict=True
-    ):
-        weights[name] = weight / scale
-    return np.array([weights[name] for name in names])
+    weights = dict(zip(model.names, model.weights, strict=True))
+    scales = dict(zip(model.names, model.scales, strict=True))
+    return Regression(
+        np.zeros(len(names)),
+        np.array([scales.get(name, 1.0) for name in names]),
+        np.array([weights.get(name, math.nan) for name in names]),
+        0.0,
+    )
 
 
 def numbers(model: Regression, names: Sequence[str]) -> dict[str, Any]:

@@ -150,7 +150,9 @@ class Default:
         options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
         prior = weights_of(lexical, data.names) if lexical else None
         if prior is not None:
-            prior[data.names.index("lm")] = 1.0  # per log-odd: its scale there is 1
+            prior.weights[data.names.index("lm")] = (
+                1.0  # per log-odd: its scale there is 1
+            )
         statement = data.fit_statements(
             at, directions=self.directions, prior=prior, **options
         )

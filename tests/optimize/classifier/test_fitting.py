@@ -19,6 +19,7 @@ from faith_dspy.optimize.classifier.fitting import (
     weights_of,
 )
 from faith_dspy.optimize.classifier.logistic import (
+    Regression,
     fit_logistic,
     platt_scaling,
     soft_minimum,
@@ -339,12 +340,8 @@ def test_a_prior_has_weights_of_the_features_that_it_uses():
     """Those of others are unknown."""
     classifier = fit_classifier(simulate(60, 26), CLASSIFIER_FEATURES).classifier
     prior = weights_of(classifier, NAMES)
-    assert np.isnan(prior[0])
-    model = classifier.statement
-    assert prior[1:].tolist() == [
-        weight / scale
-        for weight, scale in zip(model.weights, model.scales, strict=True)
-    ]
+    assert np.isnan(prior.weights[0])
+    assert prior.weights[1:].tolist() == list(classifier.statement.weights)
     assert weights_of(None, NAMES) is None
 
 
@@ -352,14 +349,16 @@ def test_weights_of_other_labels_are_a_prior():
     """A few labels leave them nearly as they are, many do not."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 2))
-    prior = np.array([2.0, -2.0])
+    prior = Regression(np.zeros(2), np.array([1.0, 3.0]), np.array([2.0, -6.0]), 0.0)
     y = (x[:, 0] + rng.logistic(size=400) / 2 > 0).astype(
         float
     )  # the first feature weighs 2, the other nothing
     few, many = (
         fit_logistic(x[:n], y[:n], [1, -1], width=0.4, prior=prior) for n in (4, 400)
     )
-    assert few.weights / few.scales == pytest.approx(prior, abs=0.5)
+    assert few.weights / few.scales == pytest.approx(
+        prior.weights / prior.scales, abs=0.5
+    )
     assert many.weights[0] / many.scales[0] == pytest.approx(2, abs=0.5)
     assert -0.8 < many.weights[1] <= 0
 
