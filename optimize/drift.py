@@ -310,8 +310,8 @@ def estimate_share(
         InputError: There are fewer than two sources on a side.
     """
     y = np.array([row.label for row in labelled], dtype=np.float64)
-    f = _filled([row.probability for row in labelled])
-    f_more = _filled(scores)
+    f = _or_half([row.probability for row in labelled])
+    f_more = _or_half(scores)
     cluster, count = _clusters([row.source for row in labelled])
     own_sources = range(len(scores)) if sources is None else sources
     cluster_more, count_more = _clusters(own_sources)
@@ -329,8 +329,8 @@ def estimate_share(
     rest = y - weight * f
     variance = weight**2 * variance_more + _covariance(rest, rest, cluster)
     shift = f_more.mean() - f.mean()
-    powered = _interval(y.mean() + weight * shift, variance, count)
-    labels_only = _interval(y.mean(), _covariance(y, y, cluster), count)
+    powered = _t_interval(y.mean() + weight * shift, variance, count)
+    labels_only = _t_interval(y.mean(), _covariance(y, y, cluster), count)
     if y.min() == y.max():  # one draw a source
         powered = labels_only = wilson(int(y[0]) * count, count)
     return FaithfulShare(
@@ -343,7 +343,7 @@ def estimate_share(
     )
 
 
-def _filled(scores: Sequence[float | None]) -> Floats:
+def _or_half(scores: Sequence[float | None]) -> Floats:
     return np.array([0.5 if score is None else score for score in scores])
 
 
@@ -361,7 +361,7 @@ def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
     return float(count / (count - 1) * (sums_a @ sums_b) / len(a) ** 2)
 
 
-def _interval(value: float, variance: float, sources: int) -> Estimate:
+def _t_interval(value: float, variance: float, sources: int) -> Estimate:
     stats = need("scipy.stats", "The interval of a share")
     half = stats.t.ppf(0.975, sources - 1) * variance**0.5
     ends = np.clip([value - half, value, value + half], 0, 1)
@@ -410,7 +410,7 @@ class DriftRun:
             self.run_id = str(runs[0].info.run_id)
             self.steps = int(runs[0].data.tags.get(_REPORTS, 0))
             files = (_FIRST, _LAST)[: self.steps]
-            self.earlier = tuple(self._read(file) for file in files)
+            self.earlier = tuple(self._read_report(file) for file in files)
             """The first report and the last; one, or none, where there are no more."""
 
     def log(self, report: DriftReport) -> None:
@@ -445,7 +445,7 @@ class DriftRun:
             client.set_tag(run_id, _REPORTS, str(self.steps + 1))
             client.set_terminated(run_id, "FINISHED")
 
-    def _read(self, path: str) -> DriftReport:
+    def _read_report(self, path: str) -> DriftReport:
         file = Path(self._client.download_artifacts(self.run_id, path))
         try:
             return DriftReport.model_validate_json(file.read_text(encoding="utf-8"))

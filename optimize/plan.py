@@ -290,7 +290,7 @@ def plan(options: Options) -> Plan:
     """
     budget = BUDGETS[options.budget]
     if isinstance(options.variants, Path):
-        return _read(options.variants, budget)
+        return _read_file(options.variants, budget)
     names = options.variants or budget_variants(options.budget, options.lm)
     if options.reflection_lm and "statement" in names and "statement-gepa" not in names:
         names = (*names, "statement-gepa")
@@ -304,7 +304,7 @@ def plan(options: Options) -> Plan:
     return Plan(budget, _whole_first(variants))
 
 
-def _read(path: Path, budget: Budget) -> Plan:
+def _read_file(path: Path, budget: Budget) -> Plan:
     try:
         file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         effort = Effort(**budget.effort.model_dump() | file.effort)

@@ -282,18 +282,20 @@ def threshold_for(
         return point.value / (1 + point.value)
     unfaithful = np.sort(probabilities[~labels])
     check_recall(point, len(unfaithful))
-    last = unfaithful[_rank(point.value, len(unfaithful)) - 1]
-    following = probabilities[probabilities > last].min(initial=1.0)
+    rank = _conformal_rank(point.value, len(unfaithful))
+    last = unfaithful[rank - 1]
+    above = probabilities[probabilities > last]
+    following = above.min(initial=1.0)
     return float((last + following) / 2)
 
 
-def _rank(recall: float, n: int) -> int:
+def _conformal_rank(recall: float, n: int) -> int:
     return math.ceil((n + 1) * recall - 1e-9)
 
 
 def check_recall(point: OperatingPoint, unfaithful: int) -> None:
     """`InputError` where so many unfaithful answers are too few for a threshold that catches the share asked for."""
-    if point.kind == "recall" and _rank(point.value, unfaithful) > unfaithful:
+    if point.kind == "recall" and _conformal_rank(point.value, unfaithful) > unfaithful:
         least = math.ceil(point.value / (1 - point.value) - 1e-9)
         raise InputError(
             f"operating point {point}: got {counted(unfaithful, 'unfaithful answer')} to fit on, expected at least "
@@ -306,7 +308,8 @@ def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]
 
     ``probabilities``: cross-fitted.
     """
-    reach = float(np.quantile(np.abs(probabilities - threshold), REVIEWED))
+    distances = np.abs(probabilities - threshold)
+    reach = float(np.quantile(distances, REVIEWED))
     return max(0.0, threshold - reach), min(1.0, threshold + reach)
 
 

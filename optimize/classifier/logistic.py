@@ -107,7 +107,13 @@ def _lowest(
 ) -> Floats:
     """Where a loss, which comes with its gradient, is lowest."""
     with _BLAS.limit(limits=1, user_api="blas"):
-        minimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+        minimum = minimize(
+            loss,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+        )
     return np.asarray(minimum.x)
 
 

@@ -96,7 +96,7 @@ class _Asked(NamedTuple):
     score: float
 
 
-def _ask(task: Task, rows: Sequence[Any]) -> list[_Asked]:
+def _evaluate(task: Task, rows: Sequence[Any]) -> list[_Asked]:
     evaluate = dspy.Evaluate(
         devset=list(rows),
         metric=task.metric,
@@ -121,7 +121,7 @@ class _Seed(NamedTuple):
 
 
 def _asked_seed(task: Task, rows: Sequence[Any]) -> _Seed:
-    asked = _ask(task, rows)
+    asked = _evaluate(task, rows)
     cut = best_cut([judged for one in asked for judged in _judged(one)])
     wrong: list[Any] = []
     right: list[Any] = []
@@ -146,7 +146,7 @@ def _with_demos(task: Task, demos: Sequence[Any]) -> dspy.Module:
 
 def mistakes(task: Task) -> dspy.Module:
     """Demos with people's own labels where the LM, asked about `LEARN_FROM` examples, was most wrong."""
-    asked = _ask(task, balanced(short(task.train), LEARN_FROM, task.seed))
+    asked = _evaluate(task, balanced(short(task.train), LEARN_FROM, task.seed))
     asked.sort(key=lambda one: one.score)
     # That the LM gave no verdict says nothing of the statement.
     worst = [one.gold for one in asked if not failed(one.pred)]
@@ -301,7 +301,7 @@ def guidelines(task: Task) -> dspy.Module:
         )
     sample = balanced(task.train, LEARN_FROM, task.seed)
     cut = _asked_seed(task, sample).cut
-    asked = _ask(task, explained)
+    asked = _evaluate(task, explained)
     wrong = []
     for one in asked:
         if not all(is_right(judged, cut) for judged in _judged(one)):

@@ -94,10 +94,10 @@ class MoreRight:
 
     def should_accept(self, proposal: Any, state: Any) -> bool:
         """Return whether a proposal is compared on the whole validation set."""
-        return _right(proposal.eval_after) > _right(proposal.eval_before)
+        return _count_right(proposal.eval_after) > _count_right(proposal.eval_before)
 
 
-def _right(evaluation: Any) -> float:
+def _count_right(evaluation: Any) -> float:
     scores = evaluation.objective_scores or []
     return float(sum(score.get("right", 0.0) for score in scores))
 

@@ -88,10 +88,10 @@ class Parts(NamedTuple):
     @property
     def sentence(self) -> str:
         """Return the line a study begins with."""
-        text = f"Labels: pool {_described(self.pool)}"
+        text = f"Labels: pool {_size_of(self.pool)}"
         if self.cross_fitted:
             return f"{text}. Too few for a test part: agreement will be cross-fitted"
-        text += f" · test {_described(self.test)}"
+        text += f" · test {_size_of(self.test)}"
         answers = [*self.splits.pool, *self.splits.test]
         own = sorted({e.split for e in answers if e.split})
         if own and not self.splits.report["fixed"]:
@@ -99,7 +99,7 @@ class Parts(NamedTuple):
         return text
 
 
-def _described(part: Sequence[LabelledExample]) -> str:
+def _size_of(part: Sequence[LabelledExample]) -> str:
     faithful = sum(bool(e.label) for e in part)
     sources = len({e.group_key for e in part})
     return f"{counted(len(part), 'answer')} ({faithful} faithful, {counted(sources, 'source')})"

@@ -63,7 +63,11 @@ class Measured(NamedTuple):
 
 def three_lines(m: Measured) -> Table:
     """Say agreement with its interval and n, gain, and next step, a sentence each."""
-    lines = (f"Agreement: {_agreement(m)}", f"Gain: {_gain(m)}", f"Next: {_next(m)}")
+    lines = (
+        f"Agreement: {_agreement_line(m)}",
+        f"Gain: {_gain_line(m)}",
+        f"Next: {_next_step(m)}",
+    )
     return Table("In three lines", notes=lines)
 
 
@@ -208,7 +212,7 @@ def few_sources(a: Agreement) -> bool:
     return least is not None and least < SIGNIFICANT_FROM
 
 
-def _agreement(m: Measured) -> str:
+def _agreement_line(m: Measured) -> str:
     a = m.agreement
     on = counted(a.n, m.answers.removesuffix("s"))
     if a.scored < a.n:
@@ -222,19 +226,21 @@ def _agreement(m: Measured) -> str:
     return f"balanced accuracy {accuracy} on {on} (chance is .50).{few(a.n)}{m.chosen}"
 
 
-def _gain(m: Measured) -> str:
+def _gain_line(m: Measured) -> str:
     gains = []
     for name, called in CHEAPER.items():
         c = m.comparisons.get(name)
         if c is not None:
-            gains.append(f"{points(c.balanced_accuracy)} over {called}{_verdict(c)}")
+            gains.append(
+                f"{points(c.balanced_accuracy)} over {called}{_verdict_words(c)}"
+            )
     if not gains:
         return "none yet; this judge was not tuned on labels."
     where = "in its study " if m.in_its_study else ""
     return f"{where}in points, {'; '.join(gains)}."
 
 
-def _verdict(c: Comparison) -> str:
+def _verdict_words(c: Comparison) -> str:
     """The verdict, if it is not better; with its p where an interval without 0 does not tell why."""
     if c.verdict == "better":
         return ""
@@ -245,7 +251,7 @@ def _verdict(c: Comparison) -> str:
     return f", {c.verdict}"
 
 
-def _next(m: Measured) -> str:
+def _next_step(m: Measured) -> str:
     """One of: measure elsewhere, label more, take the cheaper judge, decide between two, use it.
 
     A judge bears the burden of proof against those that cost no more.

@@ -241,7 +241,7 @@ def sure(row: JudgedAnswer) -> float:
 def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
     """Show one judge's answers, its worst mistakes first."""
     columns = {
-        "right": _right,
+        "right": _right_mark,
         "people": lambda r: OUTCOME[r.label],
         "judge": _outcome,
         "probability": lambda r: (
@@ -256,7 +256,7 @@ def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
     return table_of("Predictions", columns, worst_first(rows))
 
 
-def _right(row: JudgedAnswer) -> str:
+def _right_mark(row: JudgedAnswer) -> str:
     if row.predicted is None:
         return NONE
     return "yes" if row.predicted == row.label else "NO"

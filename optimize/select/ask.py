@@ -98,11 +98,13 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
     try:
         study.view.say(_forecast(study))
         for variant in variants:
-            described = _described(variant, study.options, lm_name)
+            described = _unmeasured(variant, study.options, lm_name)
             late = minutes is not None and meter.seconds > 60 * minutes
             try:
                 if not late or len(replies) < 2:
-                    replies[variant.name] = _ask(variant, described, study, meter)
+                    replies[variant.name] = _ask_variant(
+                        variant, described, study, meter
+                    )
                     continue
                 status = "skipped"
                 note = f"the {minutes:g} minutes for beginning variants were over"
@@ -129,7 +131,7 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
     return Asked(replies, skipped, finished)
 
 
-def _ask(
+def _ask_variant(
     variant: Variant,
     described: JudgeResult,
     study: Study,
@@ -230,7 +232,7 @@ def judge_of(variant: Variant, options: Options) -> Judge:
     )
 
 
-def _described(variant: Variant, options: Options, lm_name: str) -> JudgeResult:
+def _unmeasured(variant: Variant, options: Options, lm_name: str) -> JudgeResult:
     params = {
         "granularity": variant.config.granularity.value,
         "instruction": variant.config.instruction,

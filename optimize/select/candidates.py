@@ -136,7 +136,7 @@ def _of_variant(
     as_shipped = not variant.seed_prompts and judge.config.ask_about == "all"
     if as_shipped and default_classifier(judge.lm_name, judge.config) is not None:
         fitted["default"] = fit_judge(judge, answers, "default", fold_of, point)
-    gain = _gain(asked, fitted["lm"], fold_of)
+    gain = _prompt_gain(asked, fitted["lm"], fold_of)
     tried = []
     for method, one in fitted.items():
         texts = {"name": variant.name, "description": variant.description}
@@ -150,7 +150,7 @@ def _of_variant(
     return tried
 
 
-def _gain(
+def _prompt_gain(
     asked: Replies, fitted: FittedJudge, fold_of: Mapping[str, int]
 ) -> PromptGain | None:
     """What compiled prompts gain over the seed's, both calibrated on the same answers; None where nothing was compiled,

@@ -55,7 +55,7 @@ def compare(
     p_value = sign_flips(a, b)
     verdict: Verdict = "inconclusive"
     if tested and least >= SIGNIFICANT_FROM and p_value is not None:
-        verdict = _verdict(balanced, p_value)
+        verdict = _decide(balanced, p_value)
     place = f"on {counted(n, 'answer')} over {counted(sources, 'source')}"
     if not tested:
         place += " that the judge was chosen on"
@@ -93,13 +93,13 @@ def rarer_sources(rows: Sequence[Row]) -> int:
 def paired(a: Metrics, b: Metrics, rows: Sequence[Row]) -> list[Difference]:
     """Each metric of A minus the same of B on the answers of ``rows``, with its interval over their sources."""
 
-    def differences(w: Floats) -> dict[str, Floats]:
+    def gains(w: Floats) -> dict[str, Floats]:
         pairs = zip(a(w), b(w), strict=True)
         return {str(i): one - other for i, (one, other) in enumerate(pairs)}
 
     sources = [r.source for r in rows]
     labels = [r.label for r in rows]
-    by_metric = by_source(differences, len(rows), sources, labels)
+    by_metric = by_source(gains, len(rows), sources, labels)
     return [_difference(d) for d in by_metric.values()]
 
 
@@ -123,12 +123,12 @@ def sign_flips(a: Sequence[Row], b: Sequence[Row]) -> float | None:
     if len(moved) < 2:
         return 1.0
 
-    def difference(one: Floats, other: Floats, axis: int = -1) -> Floats:
+    def total_gain(one: Floats, other: Floats, axis: int = -1) -> Floats:
         return np.asarray((one - other).sum(axis=axis))
 
     test = permutation_test(
         (moved, np.zeros_like(moved)),
-        difference,
+        total_gain,
         permutation_type="samples",
         vectorized=True,
         n_resamples=RESAMPLES,
@@ -142,7 +142,7 @@ def label_metrics(rows: Sequence[Row]) -> Metrics:
     y = np.array([r.label for r in rows], dtype=bool)
     unscored = np.array([r.predicted is None for r in rows])
     passed = np.where(unscored, ~y, [bool(r.predicted) for r in rows])
-    ranks = np.array([_rank(r) for r in rows])
+    ranks = np.array([_rank_value(r) for r in rows])
 
     def metrics(w: Floats) -> Sequence[Floats]:
         values = metric_values(w, y, passed, ranks)
@@ -151,7 +151,7 @@ def label_metrics(rows: Sequence[Row]) -> Metrics:
     return metrics
 
 
-def _rank(row: Row) -> float:
+def _rank_value(row: Row) -> float:
     """What an answer is ranked by: an unscored one lies on the wrong side of all others."""
     if row.predicted is None or row.probability is None:
         return -math.inf if row.label else math.inf
@@ -174,7 +174,7 @@ def _difference(d: BySource) -> Difference:
     )
 
 
-def _verdict(d: Difference, p_value: float) -> Verdict:
+def _decide(d: Difference, p_value: float) -> Verdict:
     if d.low is None or d.high is None or p_value > ALPHA:
         return "inconclusive"
     if d.low > 0:

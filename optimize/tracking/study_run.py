@@ -216,7 +216,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         }
         if v.gain is not None:
             gain = v.gain.comparison.balanced_accuracy
-            metrics |= _interval("dev/gain_over_seed", gain)
+            metrics |= _with_ends("dev/gain_over_seed", gain)
         log_batch(self.client, run_id, metrics, v.params)
         if v.seed_prompts:
             self._log_prompts(run_id, v)
@@ -239,7 +239,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         gain = result.comparisons[UNTUNED]
         metrics = {
             **agreement_metrics("test", champion.levels),
-            **_interval("test/gain_over_untuned", gain.balanced_accuracy),
+            **_with_ends("test/gain_over_untuned", gain.balanced_accuracy),
             "dev/flip_rate": result.flip_rate,
             **cost_metrics(champion.usage, champion.agreement.n),
         }
@@ -354,8 +354,8 @@ def agreement_metrics(part: str, levels: JudgeAgreement) -> Metrics:
     metrics: Metrics = {}
     a, statements, evidence = levels.answers, levels.statements, levels.evidence
     if a is not None:
-        metrics |= _interval(f"{part}/balanced_accuracy", a.balanced_accuracy)
-        metrics |= _interval(f"{part}/auroc", a.auroc)
+        metrics |= _with_ends(f"{part}/balanced_accuracy", a.balanced_accuracy)
+        metrics |= _with_ends(f"{part}/auroc", a.auroc)
         metrics[f"{part}/cohen_kappa"] = a.cohen_kappa.value
         metrics[f"{part}/coverage"] = a.coverage
     if statements is not None:
@@ -378,7 +378,7 @@ def cost_metrics(usage: Usage, answers: int) -> Metrics:
     }
 
 
-def _interval(name: str, e: Estimate) -> Metrics:
+def _with_ends(name: str, e: Estimate) -> Metrics:
     return {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
 
 
