@@ -43,22 +43,22 @@ EXAMPLES = [
 def test_what_the_lm_says_is_kept_without_text(chat_server, tmp_path):
     """The file has ids and numbers; with the labelled answers it is what was said. Nothing is asked twice, but what the
     LM failed on."""
-    says = {"The kettle is red.": 0.9, "It holds two litres.": 0.8} | dict.fromkeys(
-        ANSWERS, 0.3
+    says = {"The kettle is red.": 0.9, "It holds two litres.": 0.8}
+    server, path = (
+        chat_server(yes=says | dict.fromkeys(ANSWERS, 0.3)),
+        tmp_path / "kept",
     )
-    server, path = chat_server(says="?"), tmp_path / "kept.jsonl"
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
     server.status = 400
     public_labels.ask_lm({"kettles": EXAMPLES[:1]}, lm, path)
     assert not path.exists()
-    server = chat_server(yes=says)
-    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    server.status = 200
+    server.requests.clear()
     public_labels.ask_lm({"kettles": EXAMPLES[:1]}, lm, path)
     assert len(server.requests) == 3
     public_labels.ask_lm({"kettles": EXAMPLES}, lm, path)
-    assert (
-        len(server.requests) <= 5
-    )  # one sentence is the whole answer, mostly the same call; none for declining
+    # One sentence is the whole answer, mostly the same call; none for declining.
+    assert len(server.requests) <= 5
     text = path.read_text(encoding="utf-8")
     assert not any(word in text for word in ("kettle", "litres", "know"))
     assert {json.loads(line)["id"] for line in text.splitlines()} == {"0", "1", "2"}
@@ -66,10 +66,8 @@ def test_what_the_lm_says_is_kept_without_text(chat_server, tmp_path):
         judge = Judge(lm, granularity=granularity, classifier=None)
         kept = public_labels.read_replies(path, EXAMPLES, granularity)
         for e, (said, _) in zip(EXAMPLES, judge.stream_raw(EXAMPLES), strict=True):
-            assert (
-                kept[e.id].raw.without_usage().model_dump()
-                == said.without_usage().model_dump()
-            )
+            both = (kept[e.id].raw.without_usage(), said.without_usage())
+            assert both[0].model_dump() == both[1].model_dump()
 
 
 def test_an_answer_in_two_files_counts_once(tmp_path):
@@ -86,45 +84,26 @@ def test_an_answer_in_two_files_counts_once(tmp_path):
     }
 
 
-def test_public_sets_as_they_are_published(tmp_path):
-    """A folder is read by the loaders of the sets that have one in it."""
-    (tmp_path / "rte3").mkdir()
-    (tmp_path / "rte3" / "RTE3-FR-dev-set-3class.tsv").write_text(
-        "id\tlanguage\tpremise\thypothesis\tlabel\tlabel_text\ttask\tlength\n1\tfr\tp\th\t0\tentailment\tIE\tshort\n"
-    )
-    (example,) = public_labels.read([tmp_path])["rte3"]
-    assert (example.id, example.label) == ("rte3/dev/1", True)
-
-
 def test_families_weigh_alike():
     """A family of twice as many answers of the same kinds weighs what it did; without it the numbers are others."""
 
     def family(invented):
-        rows = []
+        examples = []
         for i in range(ENOUGH):
-            answer = (
-                f"Kettle {i} holds two litres." if i % 2 == 0 else f"{invented} {i}."
-            )
-            context = [f"Kettle {i} is red and holds two litres."]
-            rows.append(
-                {
-                    "id": f"{i}",
-                    "context": context,
-                    "faithful": i % 2 == 0,
-                    "answer": answer,
-                }
-            )
-        return without_lm(map(parse_example, rows))
+            faithful = i % 2 == 0
+            row = {"id": f"{i}", "faithful": faithful, "answer": f"{invented} {i}."}
+            row["context"] = [f"Kettle {i} is red and holds two litres."]
+            if faithful:
+                row["answer"] = f"Kettle {i} holds two litres."
+            examples.append(parse_example(row))
+        return without_lm(examples)
 
-    one, other = (
-        family("Captain Morris paid 900 dollars."),
-        family("The kettle weighs 30 pounds"),
-    )
+    one = family("Captain Morris paid 900 dollars.")
+    other = family("The kettle weighs 30 pounds")
     fitted = Default({"a": one, "b": other}, CLASSIFIER_FEATURES).fit()
     twice = Default({"a": [*one, *one], "b": other}, CLASSIFIER_FEATURES)
-    assert twice.fit().answer.intercept == pytest.approx(
-        fitted.answer.intercept, abs=0.2
-    )
+    intercept = twice.fit().answer.intercept
+    assert intercept == pytest.approx(fitted.answer.intercept, abs=0.2)
     assert twice.fit("a") == Default({"b": other}, CLASSIFIER_FEATURES).fit() != fitted
 
 

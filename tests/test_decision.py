@@ -178,7 +178,7 @@ def probabilities(p, q):
 
 
 MALFORMED = {
-    "no answers": lambda answers: dict(list(answers.items())[1:]),
+    "one answer": lambda answers: dict(list(answers.items())[1:]),
     "other questions": lambda answers: {f"other_{k}": a for k, a in answers.items()},
     "other labels": lambda answers: {
         k: {**a, "probabilities": {"A": 0.5, "B": 0.5}} for k, a in answers.items()

@@ -120,34 +120,16 @@ def test_escalate_to_in_both_forms():
         Judge("none", classifier=WORDS, escalate_to=by_name)
 
 
-def test_a_judge_without_an_lm_needs_a_lexical_classifier():
-    """One that reads an LM is refused; its own takes a threshold."""
-    reads_lm = WORDS.statement.model_copy(update={"names": ("lm",), "weights": (1.0,)})
-    with pytest.raises(
-        ConfigError, match=r"this classifier \(--untuned: classifier=None\) needs an LM"
-    ):
-        Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
-    assert (
-        Judge(
-            "none", classifier=WORDS, threshold=0.9, no_statements=1.0
-        ).config.threshold
-        == 0.9
-    )
-
-
 def test_the_fingerprint_covers_the_chain(words_first):
     """Another second judge is another judge, so that a run does not go on with another's rows."""
     judge, _ = words_first
-    prints = {
-        judge.fingerprint,
-        judge.copy(escalate_to=None).fingerprint,
-        judge.copy(escalate_to=judge.escalate_to.copy(config=judge.config)).fingerprint,
-        judge.copy(escalate_to=Judge("openai/big")).fingerprint,
-        judge.copy(
-            classifier=WORDS.model_copy(update={"review_range": (0.1, 0.9)})
-        ).fingerprint,
-    }
-    assert len(prints) == 4  # the third is the first with its options said anew
+    second = judge.escalate_to
+    wider = WORDS.model_copy(update={"review_range": (0.1, 0.9)})
+    chains = {"alone": None, "anew": second.copy(config=judge.config)}
+    chains["other"] = Judge("openai/big")
+    prints = [judge.copy(escalate_to=chain).fingerprint for chain in chains.values()]
+    prints += [judge.fingerprint, judge.copy(classifier=wider).fingerprint]
+    assert len({*prints}) == 4  # the second is the first with its options said anew
 
 
 @pytest.fixture

@@ -15,28 +15,18 @@ def says(asked):
     return yes_or_no(0.1 if "died" in ChatServer.statement(asked) else 0.9)
 
 
-def as_frame(path):
-    """The labels as a frame with the columns of README's CSV, both kinds in words."""
-    rows = pd.read_json(labels(path, swapped=True), lines=True)
-    verdicts = [
-        all(s["verdict"] == "fully_supported" for s in row)
-        for row in rows["statements"]
-    ]
-    rows["faithful"] = ["yes" if faithful else "no" for faithful in verdicts]
-    return rows[["question", "context", "answer", "faithful"]]
-
-
-@pytest.mark.parametrize("given", ["labels.csv", "frame"])
-def test_labels_in_a_judge_out(chat_server, tmp_path, monkeypatch, given):
+def test_labels_in_a_judge_out(chat_server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    frame = as_frame(tmp_path / "labels.jsonl")
-    if given == "labels.csv":
-        frame.to_csv(given, index=False)
+    rows = pd.read_json(labels(tmp_path / "labels.jsonl", swapped=True), lines=True)
+    rows["faithful"] = [
+        "no" if "no_evidence" in str(statements) else "yes"
+        for statements in rows["statements"]
+    ]
+    columns = ["question", "context", "answer", "faithful"]
+    rows[columns].to_csv("labels.csv", index=False)
     base = chat_server(says=says).base
-    result = faith_dspy.tune(
-        given if given == "labels.csv" else frame, lm="openai/tiny", api_base=base
-    )
+    result = faith_dspy.tune("labels.csv", lm="openai/tiny", api_base=base)
     assert result.judge_dir == "judges/labels"
     assert (tmp_path / "mlflow.db").is_file()
     judge = load_judge("judges/labels", api_base=base)

@@ -159,7 +159,6 @@ def test_the_base_install(base, chat_server):
     ("command", "extra"),
     [
         (["tune", "quickstart"], "tune"),
-        (["agree", "quickstart", "--lm", "none"], "tune"),
         (["stress", "quickstart", "--lm", "none"], "tune"),
         (["labels", "audit", "quickstart"], "tune"),
         (["ui", "--tracking-uri", "sqlite:///there.db"], "tune"),

@@ -52,18 +52,11 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
     first, second, third, _ = rows(out)
     assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
     assert (second["unscored"], second["score"], second["line"]) == (
-        "parse_failed",
-        None,
-        3,
+        *("parse_failed", None, 3),
     )
-    assert (
-        "line 3: is not JSON in UTF-8 (EOF while parsing a list at line 1 column 13"
-        in second["detail"]
-    )
+    assert "line 3: is not JSON in UTF-8" in second["detail"]
     said = "4 judged: 2 scored, 2 unscored (1 parse_failed, 1 no_context) · 1 of them by an earlier run"
-    assert str(tally).startswith(
-        f"{said} · 0 calls, 0 prompt tokens (0 cached), 0 completion tokens · "
-    )
+    assert str(tally).startswith(f"{said} · 0 calls, 0 prompt tokens")
     server.close()
     again = run(judge, source, out, show=True)
     assert again.shown == tally.shown
@@ -107,35 +100,15 @@ def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
 def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
     """Rows of other options, of another LM or of something else, and the input itself, are refused as they are."""
     judge, server = judge_at()
-    source, out = (
-        put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}),
-        tmp_path / "out.jsonl",
-    )
+    source, out = put(tmp_path / "in.jsonl", GOOD), tmp_path / "out.jsonl"
     run(judge, source, out)
-    whole = out.read_bytes()
-    first = whole.splitlines(keepends=True)[0]
-    others = (
-        judge_at(server, strictness="lenient")[0],
-        Judge("openai/other", config=judge.config),
-    )
-    cases = [
-        (other, first, "was judged by another judge or with other options")
-        for other in others
-    ]
-    for row in (
-        b"[]\n",
-        b"{}\n",
-        b"\x00\n",
-        b'{"record": "0"}\n',
-        b"[" * 100_000 + b"\n",
-    ):
-        cases.append(
-            (
-                judge,
-                row,
-                r".*, so this run cannot be resumed from it\. Give another --out",
-            )
-        )
+    row = out.read_bytes()
+    lenient, _ = judge_at(server, strictness="lenient")
+    another = "was judged by another judge or with other options"
+    cases = [(other, row, another) for other in (lenient, Judge("openai/other"))]
+    resumed = r".*, so this run cannot be resumed from it\. Give another --out"
+    for odd in (b"[]", b"{}", b"\x00", b'{"record": "0"}', b"[" * 100_000):
+        cases.append((judge, odd + b"\n", resumed))
     for other, row, said in cases:
         out.write_bytes(row)
         with pytest.raises(InputError, match=f"line 1 {said}"):
@@ -143,43 +116,30 @@ def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
         assert out.read_bytes() == row
     with pytest.raises(InputError, match=r"is the input itself\. Give another name\.$"):
         run(judge, source, tmp_path / "." / "in.jsonl")
-    out.write_bytes(first)
-    run(judge_at(server)[0], source, out)
-    assert [r["record"] for r in rows(out)] == [
-        json.loads(row)["record"] for row in whole.splitlines()
-    ]
 
 
 def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path):
     """The file is cut there; a reply that cannot be read is a row like any other."""
     source = put(tmp_path / "in.jsonl", *kettles(2), b"oops\n", *kettles(6)[2:])
-    out, fails = (
-        tmp_path / "out.jsonl",
-        {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."},
-    )
+    out = tmp_path / "out.jsonl"
+    fails = {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."}
 
-    def say(asked):
+    def says(asked):
         return fails.get(int(server.statement(asked).split()[1]), "Yes")
 
-    judge, server = judge_at(says=say)
+    judge, server = judge_at(says=says)
     run(judge, source, out, threads=2)
-    reasons = [
-        None,
-        "parse_failed",
-        "parse_failed",
-        None,
-        "lm_failed",
-        None,
-        "parse_failed",
-    ]
-    assert [r["unscored"] for r in rows(out)] == reasons
-    before, fails = out.read_bytes().splitlines()[:4], {}
+    reasons = [row["unscored"] for row in rows(out)]
+    unread = "parse_failed"
+    assert reasons == [None, unread, unread, None, "lm_failed", None, unread]
+    before = out.read_bytes().splitlines()[:4]
+    fails.clear()
     dspy.configure_cache(enable_disk_cache=False)  # forget the replies
     server.requests.clear()
     tally = run(judge, source, out, threads=2, show=True)
     assert sorted({int(s.split()[1]) for s in server.statements}) == [3, 4, 5]
     assert out.read_bytes().splitlines()[:4] == before
-    assert [r["unscored"] for r in rows(out)] == [*reasons[:4], None, None, None]
+    assert [row["unscored"] for row in rows(out)] == [*reasons[:4], None, None, None]
     assert [row["id"] for row, _ in tally.shown] == [0, 1, "line 3", 2, 3, 4, 5]
     assert (tally.rows, tally.resumed, tally.scored, tally.unreadable) == (7, 4, 5, 1)
 

@@ -106,7 +106,6 @@ def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
     ("name", "value"),
     [
         ("AWS_SECRET_ACCESS_KEY", "abcd+wxyz"),
-        ("DB_PASSWORD", "hunter2x"),
         ("PGPASSWORD", "open sesame"),
         ("GITHUB_PAT", "k3y5"),
         ("OPENAI_APIKEY", "k-5y!x"),

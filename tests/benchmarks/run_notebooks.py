@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.run_notebooks --write             # with the embedded model; outputs are stored
     python -m tests.benchmarks.run_notebooks --words             # on a few labels, with a stand-in that compares words
-    python -m tests.benchmarks.run_notebooks --words --pages DIR # the same as pages, to look at
+
 
 Cells are run as Jupyter would: the value of the last expression is shown, figures are PNG, ``!`` begins a command,
 ``%`` a setting of Jupyter. A cell tagged ``parameters`` is followed by the values given here, and says by which model,
@@ -13,7 +13,6 @@ import ast
 import asyncio
 import base64
 import hashlib
-import html
 import inspect
 import io
 import json
@@ -33,11 +32,6 @@ import typer
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 ORDER = ("tune_load_trust", "in_production")
 """Each may use what those before it left in the folder."""
-_STYLE = (
-    "body{font:15px sans-serif;max-width:860px;margin:2em auto}pre{background:#f4f5f7;padding:8px;white-space:pre-wrap;\
-font-size:13px}pre.out{background:none;margin-left:2em}table{border-collapse:collapse;font-size:13px;margin-left:2em}\
-td,th{padding:3px 8px;border-bottom:1px solid #ddd;text-align:left}img{margin-left:2em}"
-)
 
 
 class HTML(str):
@@ -203,33 +197,6 @@ def run(path, parameters, note):
     return notebook
 
 
-def page(notebook):
-    """A notebook as a page, its Markdown as it is written."""
-    parts = []
-    for cell in notebook["cells"]:
-        text = "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
-            text = re.sub(
-                r"^#+ (.*)\n*", r"<h2>\1</h2>", html.escape(text), flags=re.MULTILINE
-            )
-            parts.append(
-                f"<p>{text}</p>" if "```" not in text else f"<pre>{text}</pre>"
-            )
-            continue
-        parts.append(f"<pre>{html.escape(text)}</pre>")
-        for output in cell["outputs"]:
-            data = output.get("data", {})
-            if "image/png" in data:
-                parts.append(f"<img src='data:image/png;base64,{data['image/png']}'>")
-            elif "text/html" in data:
-                parts.append("".join(data["text/html"]))
-            else:
-                parts.append(
-                    f"<pre class=out>{html.escape(''.join(output.get('text') or data['text/plain']))}</pre>"
-                )
-    return f"<!doctype html><meta charset=utf-8><title>Notebook</title><style>{_STYLE}</style>{''.join(parts)}"
-
-
 def small(name, contexts):
     """The first answers of a shipped set, as a labels file in this folder."""
     from faith_dspy.eval_sets.catalog import path_of
@@ -253,10 +220,8 @@ def main(
     lm: str = "local",
     write: bool = False,
     words: bool = False,
-    pages: Path | None = None,
 ) -> None:
     """Run them all; ``--write`` stores the outputs in the files, but those of ``--words`` are never stored."""
-    folder = pages and pages.resolve()
     os.environ |= {
         "MPLBACKEND": "agg",
         "COLUMNS": "90",
@@ -300,8 +265,6 @@ def main(
                 json.dumps(notebook, indent=1, ensure_ascii=False) + "\n",
                 encoding="utf-8",
             )
-        if folder:
-            (folder / f"{path.stem}.html").write_text(page(notebook), encoding="utf-8")
 
 
 if __name__ == "__main__":

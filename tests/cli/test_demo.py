@@ -33,27 +33,6 @@ SHOWN = (
 )
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
-def test_a_judgment_can_be_printed_anywhere(encoding):
-    """Where standard output lacks a sign, a plain one stands for it."""
-    code = (
-        "from faith_dspy import load_judge; from faith_dspy.io.inputs import as_chunks; "
-        "from faith_dspy.cli.judge import RECORDED; from faith_dspy.schema import RawJudgment; "
-        "j = load_judge(RECORDED); r = j.manifest['reference'][1]; "
-        "raw = RawJudgment.model_validate(r['raw_judgment']); "
-        "print(j.score_answer(raw, as_chunks(r['context']), r['question']).pretty())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert "threshold" in done.stdout.decode(encoding)
-
-
 @pytest.mark.parametrize("name", ["demo.html", "demo.jsonl"])
 def test_the_demo_replaces_no_file_but_its_own(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

@@ -19,6 +19,11 @@ SITUATIONS = {
     "silent on a quarter": (1, ("--min", 0.7), "coverage is 0.75 (30 of 40 labelled answers scored), below"),
     "silent, which is allowed": (0, ("--min", 0.7, "--min-coverage", 0.7), ""),
     "few sources": (1, ("--min", 0.75), "the rarer label is in 9 sources; --min takes 10 of each label."),
+    "traffic of its study": (
+        2,
+        ("--unlabelled", "labels.jsonl"),
+        "so that --unlabelled would say",
+    ),
     "labels of its study": (2, ("--min", 0.75), "1 answer of 40 had a part in the study that tuned this judge"),
     "no endpoint": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
     "an error for each answer": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
@@ -47,7 +52,7 @@ def test_how_agree_ends(situation, monkeypatch, tmp_path, judge_at, cli):
 
     judge, server = judge_at(says=says)
     key = answer_key(None, as_chunks(rows[0]["context"]), rows[0]["answer"])
-    if situation == "labels of its study":
+    if situation.endswith("its study"):
         judge = judge.copy(manifest={"answer_keys": [key]})
     judge.save("judge")
     base = DEAD if situation == "no endpoint" else server.base

@@ -219,33 +219,6 @@ def test_several_questions_are_no_evidence(first):
     ]
 
 
-def test_parts_of_further_apis():
-    """Gemini signs its parts, the Assistants API wraps texts, and LangChain's chunks are messages."""
-    signed = {"contents": [
-        {"role": "user", "parts": [{"text": f"{E} {Q}"}]},
-        {"role": "model", "parts": [{"text": A, "thoughtSignature": "x"}]},
-    ]}  # fmt: skip
-    wrapped = [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": {"value": f"{E} {Q}", "annotations": []}}
-            ],
-        },
-        {
-            "role": "assistant",
-            "content": [{"type": "text", "text": {"value": A, "annotations": []}}],
-        },
-    ]
-    chunks = [
-        {"type": "human", "content": f"{E} {Q}"},
-        {"type": "AIMessageChunk", "content": A},
-    ]
-    for conversation in (signed, wrapped, chunks):
-        question, context, answer = from_conversation(conversation)
-        assert (question, answer, len(context)) == (f"{E} {Q}", A, 1)
-
-
 @pytest.mark.parametrize("record", WRITTEN["records"].values(), ids=WRITTEN["records"])
 def test_each_record_is_read_alike_everywhere(record):
     """As a conversation, as a row of answers and as a row of labels it has the same question, evidence and answer."""

@@ -118,30 +118,6 @@ def test_a_conversation_or_an_answer():
     )
 
 
-def test_a_row_without_an_answer_and_ids(judge_at):
-    judge, _ = judge_at()
-    rows = [
-        {"id": "a", "response": BLUE, "contexts": [BLUE]},
-        {"id": 2, "user_input": "Which?", "contexts": [BLUE]},
-        SimpleNamespace(sample_id="c", response=BLUE, retrieved_contexts=[BLUE]),
-        {"response": BLUE, "contexts": [BLUE]},
-    ]
-    found = judge.batch(rows)
-    assert [(j.id, j.unscored) for j in found] == [
-        ("a", None),
-        (2, "parse_failed"),
-        ("c", None),
-        (None, None),
-    ]
-    assert (
-        "it has no answer: got id, user_input, contexts, expected answer, response"
-        in found[1].detail
-    )
-    assert [(j.id, j.score) for j in asyncio.run(judge.abatch(rows))] == [
-        (j.id, j.score) for j in found
-    ]
-
-
 def test_abatch_is_cancellable(judge_at):
     """Cancelled while the first answer is asked about, it makes no further call."""
     begun, go_on = threading.Event(), threading.Event()
@@ -198,4 +174,19 @@ def test_half_a_character_is_replaced():
     assert [(c.text, c.source) for c in half.chunks] == [
         ("c \ufffd", "s \ufffd"),
         ("😀", None),
+    ]
+
+
+def test_ids_of_rows_and_one_without_an_answer(judge_at):
+    judge, _ = judge_at()
+    rows = [
+        {"id": 2, "user_input": "Which?", "contexts": [BLUE]},
+        SimpleNamespace(sample_id="c", response=BLUE, retrieved_contexts=[BLUE]),
+        {"response": BLUE, "contexts": [BLUE]},
+    ]
+    judgments = asyncio.run(judge.abatch(rows))
+    assert [(j.id, j.unscored) for j in judgments] == [
+        (2, "parse_failed"),
+        ("c", None),
+        (None, None),
     ]

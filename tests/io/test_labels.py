@@ -410,40 +410,12 @@ def test_what_a_label_means_is_not_guessed():
         read_labels(rows_of("is_faithful", "None", "yes"))
 
 
-def test_what_was_understood_is_said(caplog):
-    read_labels(rows_of("hallucination", *[1] * 3, *[0] * 7))
-    assert (
-        caplog.messages[-1]
-        == "labels: faithful: 7 yes, 3 no, from 'hallucination', negated"
-    )
-
-
 def test_our_own_column_with_ratings_says_what_decides():
     unreadable = []
     with pytest.raises(LabelsError, match=r"'faithful' has other words: .*--value"):
         read_labels(rows_of("faithful", 1, 2, 5), unreadable=unreadable)
     with pytest.raises(LabelsError, match="row 1: 'faithful' does not tell"):
         read_labels(rows_of("faithful", 1, 2, 5))
-
-
-def test_a_column_that_the_user_names_is_used(caplog):
-    rows = [
-        {**row, "text": row["context"], "context": None}
-        for row in rows_of("supported", "yes", "no")
-    ]
-    read_labels(rows, columns={"context": "text"})
-    assert "not used" not in caplog.text
-
-
-def test_a_fault_in_every_row_is_one_sentence():
-    with pytest.raises(
-        LabelsError,
-        match=r"row 1: context is int, expected .*\(99 rows more like it\.\)",
-    ) as caught:
-        read_labels(
-            [{"context": i, "answer": f"x {i}", "faithful": True} for i in range(100)]
-        )
-    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_key_that_is_there_twice_is_refused(labels):

@@ -15,14 +15,6 @@ def length(asked):
     return asked.get("max_tokens") or 10_000
 
 
-def old_name(asked):
-    wrong = "max_tokens" in asked and "newer_name" not in asked
-    return (
-        wrong
-        and "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
-    )
-
-
 REFUSALS = {
     "temperature": lambda a: (
         a.get("temperature") == 0
@@ -96,15 +88,6 @@ def test_a_refused_parameter_costs_one_call(chat_server, name):
     )
 
 
-def test_an_lm_that_refuses_them_all(chat_server):
-    """As many wasted calls as it refuses parameters, whatever the number of judgments."""
-    names = ("temperature", "too few tokens", "logprobs", "system", "seed", "stop")
-    server = chat_server(says=refusing(*(REFUSALS[name] for name in names)))
-    judgments, calls = judged(server)
-    assert {j.faithful for j in judgments} == {True}
-    assert calls == N + len(names)
-
-
 def test_a_json_schema_that_is_refused(chat_server):
     """A joint request goes without, once and for all."""
 
@@ -133,16 +116,15 @@ def test_a_json_schema_that_is_refused(chat_server):
 
 
 def test_what_the_server_wants_is_what_is_sent(chat_server):
-    """A minimum of 16 tokens is asked for as 16, at most five alternatives as five, without a system message."""
-    names = ("too few tokens", "top_logprobs", "system", "temperature")
+    """Each refusal costs one call. A minimum of 16 tokens is asked for as 16, at most five alternatives as five,
+    without a system message."""
+    names = ("too few tokens", "top_logprobs", "system", "temperature", "seed", "stop")
     server = chat_server(says=refusing(*(REFUSALS[name] for name in names)))
-    judged(server, n=1)
+    _, calls = judged(server, n=1)
+    assert calls == 1 + len(names)
     last = server.requests[-1]
-    assert (last["max_tokens"], last["top_logprobs"], "temperature" in last) == (
-        16,
-        5,
-        False,
-    )
+    assert (last["max_tokens"], last["top_logprobs"]) == (16, 5)
+    assert not {"temperature", "seed", "stop"} & last.keys()
     (message,) = last["messages"]
     assert message["content"].startswith(
         "You check statements against a context. Use only the context.\n\nContext:"
@@ -235,22 +217,12 @@ def test_a_model_that_never_ends_its_thoughts(chat_server):
 def test_a_model_that_talks_first(chat_server):
     """“The statement is …” within one token says nothing; with room it does, from then on."""
 
-    def say(asked):
+    def says(asked):
+        first = {"The": 0.95, "Yes": 0.027, "No": 0.018}
         text = "The statement is not supported by the context."
-        return (
-            "The"
-            if length(asked) < 8
-            else {"text": text, "top": {"The": 0.95, "Yes": 0.027, "No": 0.018}}
-        )
+        return {"text": "The" if length(asked) < 8 else text, "top": first}
 
-    server = chat_server(
-        says=lambda asked: (
-            {"text": "The", "top": {"The": 0.95, "Yes": 0.027}}
-            if length(asked) < 8
-            else say(asked)
-        )
-    )
-    judgments, calls = judged(server, threads=1)
+    judgments, calls = judged(chat_server(says=says), threads=1)
     assert {j.statements[0].verdict for j in judgments} == {Verdict.NOT_SUPPORTED}
     assert calls == N + 1
 

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm.addresses import require_endpoint
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
@@ -129,44 +128,6 @@ def test_identity_holds_no_secret():
         if secret in found.model_dump_json()
     ]
     assert identity(make_lm("openai/x")) == LMIdentity(name="openai/x")
-
-
-def test_a_judge_tuned_at_an_address_asks_nowhere_else(
-    chat_server, tmp_path, monkeypatch
-):
-    server = chat_server()
-    tuned = Judge("openai/tiny", api_base=server.base, classifier=None)
-    assert tuned(context=["A b."], answer="A b.").faithful
-    tuned.save(tmp_path / "judge")
-    with pytest.raises(
-        ConfigError, match=r"tuned on openai/tiny at an address of your own.*--api-base"
-    ):
-        load_judge(tmp_path / "judge").preflight()
-    assert load_judge(tmp_path / "judge", api_base=server.base)(
-        context=["A b."], answer="A b."
-    ).faithful
-    monkeypatch.setenv("OPENAI_API_BASE", server.base)
-    assert load_judge(tmp_path / "judge").lm.model == "openai/tiny"
-
-
-@pytest.mark.parametrize(
-    ("model", "settings", "said"),
-    [
-        ("openai/gpt-4o-mini", {}, "Set OPENAI_API_KEY in the environment"),
-        ("opnai/gpt-4o-mini", {}, "LLM Provider NOT provided"),
-        (
-            "openai/tiny",
-            {"api_base": "http://me:hidden@127.0.0.1:9/v1"},
-            "LMTransportError",
-        ),
-    ],
-    ids=["key", "provider", "address"],
-)
-def test_preflight_says_why_in_dspys_words(model, settings, said):
-    """A missing key, an unknown provider and a dead endpoint are told apart; a password in the address is not shown."""
-    with pytest.raises(LMUnavailableError, match=said) as caught:
-        preflight(make_lm(model, **settings))
-    assert "hidden" not in str(caught.value)
 
 
 def test_preflight(chat_server):

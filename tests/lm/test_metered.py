@@ -230,26 +230,6 @@ def test_a_dead_endpoint_is_not_asked_for_ever(lm, server):
     assert (len(server.requests), meter.refused) == (10, 1)
 
 
-def test_why_no_further_call_is_made(chat_server):
-    """The message has the last failure's own words, without the key and without passwords."""
-    server = chat_server()
-    make_lm("openai/tiny", api_base=server.base)("good morning")
-    server.status, server.error = (
-        401,
-        "the quota of key k-planted-1234 at http://me:pass@host/v1 is spent",
-    )
-    lm = make_lm(
-        "openai/tiny", api_base=server.base, api_key="k-planted-1234", num_retries=0
-    )
-    with metered(max_failures=1):
-        with pytest.raises(dspy.LMError):
-            lm("hello")
-        with pytest.raises(LMUnavailableError) as caught:
-            lm("hello")
-    assert "the quota of key *** at http://***@host/v1 is spent" in str(caught.value)
-    assert "No further one is made." in str(caught.value)
-
-
 LATER = {"status": 429, "text": "later", "headers": {"Retry-After": "86400"}}
 
 

@@ -1,14 +1,11 @@
 import json
 import math
-import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.io.inputs import as_chunks
-from faith_dspy.io.labels import answer_key, parse_example
+from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.drift import (
     DriftRun,
     drift_report,
@@ -55,23 +52,17 @@ def test_worse_than_the_last_report():
     """−25 points of balanced accuracy, paired, and ten flips to wrong; the first has nothing to compare with."""
     first = report(GOOD, minimum=1.0)
     assert (first.alarms, first.flips, first.changes) == ((), (), ())
-    found = report(WORSE, "v2", earlier=[first], minimum=0.8)
-    (change,) = found.changes
+    worse = report(WORSE, "v2", earlier=[first], minimum=0.8)
+    (change,) = worse.changes
     assert change.comparison.balanced_accuracy.value == pytest.approx(-0.25)
-    assert [f.id for f in found.flips] == [f"a{i:02}" for i in range(10)]
-    assert (found.flips[0].label, found.flips[0].before, found.flips[0].now) == (
-        True,
-        True,
-        False,
-    )
-    assert (found.new_version, change.since, change.coverage) == (True, "last", 0.0)
-    assert found.alarms[0] == "balanced accuracy is 0.750, below the minimum of 0.8."
-    assert found.alarms[1].startswith("worse than the last report")
-    drift, flips = drift_tables(found)
-    assert (
-        "10 verdicts flipped, 10 of them to wrong or unscored; another version of the judge."
-        in drift.notes
-    )
+    assert (worse.new_version, change.since, change.coverage) == (True, "last", 0.0)
+    assert [f.id for f in worse.flips] == [f"a{i:02}" for i in range(10)]
+    low, decline = worse.alarms
+    assert low == "balanced accuracy is 0.750, below the minimum of 0.8."
+    assert decline.startswith("worse than the last report")
+    drift, flips = drift_tables(worse)
+    flipped = "10 verdicts flipped, 10 of them to wrong or unscored"
+    assert f"{flipped}; another version of the judge." in drift.notes
     assert flips.rows[0] == ("Answer 0.", "faithful", "faithful", "unfaithful", "a00")
 
 
@@ -94,25 +85,16 @@ def test_a_slow_decline_is_found():
 def test_lost_coverage():
     """It raises an alarm, and an unscored answer counts as wrong against the minimum: twenty of twenty faithful answers
     passed and eight of twenty unfaithful ones failed are .7, and no answer scored is 0."""
-    now = report(
-        [*GOOD[:28], *[None] * 12],
-        earlier=[report(GOOD)],
-        minimum=0.71,
-        min_coverage=0.7,
-        max_shift=0.29,
-    )
+    bars = {"minimum": 0.71, "min_coverage": 0.7, "max_shift": 0.29}
+    now = report([*GOOD[:28], *[None] * 12], earlier=[report(GOOD)], **bars)
     assert now.changes[0].coverage == pytest.approx(-0.3)
     assert len(now.flips) == 12
-    below = "balanced accuracy is 0.700 (12 unscored answers counted as wrong), below the minimum of 0.71."
-    assert now.alarms[0] == below
-    assert now.alarms[-1].startswith(
-        "the coverage has changed by -0.30 since the last report ("
-    )
+    wrong = "unscored answers counted as wrong), below the minimum of"
+    assert now.alarms[0] == f"balanced accuracy is 0.700 (12 {wrong} 0.71."
+    change = "the coverage has changed by -0.30 since the last report ("
+    assert now.alarms[-1].startswith(change)
     nothing = report([None] * 40, earlier=[report(GOOD)], minimum=0.5)
-    assert nothing.alarms[1].startswith(
-        "balanced accuracy is 0.000 (40 unscored answers counted as wrong)"
-    )
-    assert "coverage -1.00" in nothing.changes[0].sentence
+    assert nothing.alarms[1].startswith(f"balanced accuracy is 0.000 (40 {wrong}")
 
 
 def test_reports_are_kept_in_one_run(own_store):
@@ -187,47 +169,6 @@ def test_on_the_command_line(own_store, chat_server, cli):
     assert "worse than the last report" in err
 
 
-def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
-    """36 of 40 answers without a verdict fail a bar that the other four pass; on answers of the judge's own study the
-    bar and the share of the traffic are refused before anything is asked, and the way out is said."""
-    rows = blue_kettles(20)
-    write_lines("labels.jsonl", rows)
-
-    def says(asked):
-        statement = server.statement(asked)
-        if re.search(r" ([2-9]|1\d)\.", statement):
-            return "Perhaps."
-        return "Yes" if "blue" in statement else "No"
-
-    judge, server = judge_at(says=says)
-    at = ("--api-base", server.base)
-    code, _, err = cli(
-        "agree", "labels.jsonl", "--lm", "openai/tiny", *at, "--min", "0.75"
-    )
-    assert code == 1
-    assert (
-        "balanced accuracy is 0.100 (36 unscored answers counted as wrong), below the minimum of 0.75."
-        in err
-    )
-    assert (
-        "coverage is 0.10 (4 of 40 labelled answers scored), below the minimum of 0.9."
-        in err
-    )
-
-    known = answer_key(None, as_chunks(rows[0]["context"]), rows[0]["answer"])
-    judge.copy(manifest={"answer_keys": [known]}).save("judge")
-    server.requests.clear()
-    for option in (("--min", "0.75"), ("--unlabelled", "labels.jsonl")):
-        code, out, err = cli("agree", "labels.jsonl", "--judge", "judge", *at, *option)
-        assert (code, out) == (2, "")
-        assert (
-            f"1 answer of 40 had a part in the study that tuned this judge, so that {option[0]} would say"
-            in err
-        )
-        assert "labels push" in err
-    assert server.requests == []
-
-
 def labelled_scores(scores, labels, sources=None):
     sources = sources or [f"s{i}" for i in range(len(labels))]
     return [
@@ -298,40 +239,3 @@ def test_five_copies_of_an_answer_tell_no_more_than_one():
     )
     assert copied.powered.low == pytest.approx(once.powered.low)
     assert (copied.labelled, copied.sources) == (20, 4)
-
-
-def test_the_share_of_clustered_traffic_is_covered():
-    """Of 400 samples of 30 sources, whose answers resemble each other, about 95 % of the intervals hold the true share;
-    taken for independent answers, as 150 sources, far fewer do. The judge's scores make the interval narrower."""
-    rng = np.random.default_rng(0)
-
-    def draw(count):
-        source = np.repeat(np.arange(count), 5)
-        chance = np.repeat(
-            rng.beta(1.2, 0.8, count), 5
-        )  # share .6, intraclass correlation 1/3
-        label = rng.random(5 * count) < chance
-        score = np.clip(
-            np.where(label, 0.7, 0.4) + rng.normal(0, 0.15, 5 * count), 0, 1
-        )
-        return score.tolist(), label.tolist(), [f"s{i}" for i in source]
-
-    held = {"by source": 0, "by answer": 0}
-    widths = {"powered": [], "labels_only": []}
-    for _ in range(400):
-        scores, labels, sources = draw(30)
-        more, _, more_sources = draw(120)
-        shares = {
-            "by source": estimate_share(
-                labelled_scores(scores, labels, sources), more, more_sources
-            ),
-            "by answer": estimate_share(labelled_scores(scores, labels), more),
-        }
-        for name, share in shares.items():
-            held[name] += share.powered.low <= 0.6 <= share.powered.high
-        for name, found in widths.items():
-            estimate = getattr(shares["by source"], name)
-            found.append(estimate.high - estimate.low)
-    assert 0.93 <= held["by source"] / 400 <= 0.975
-    assert held["by answer"] / 400 < 0.9
-    assert np.mean(widths["powered"]) < 0.9 * np.mean(widths["labels_only"])

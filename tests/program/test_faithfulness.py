@@ -1,5 +1,3 @@
-import time
-
 import dspy
 import pytest
 
@@ -340,56 +338,6 @@ def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):
     found = judge(context=CONTEXT, answer="It is red.")
     assert (found.unscored, len(server.requests)) == (Unscored.LM_FAILED, 2)
     assert found.statements[0].error == "LMRateLimitError: [openai/tiny] rate limit"
-
-
-def test_a_chunk_larger_than_the_window(judge_at):
-    """It is read in parts, all under its own id; what any of them supports is supported."""
-
-    def say(asked):
-        yes = in_window(asked, "litres")
-        return {
-            "text": "Yes [0]" if yes else "No []",
-            "top": {"Yes": 0.9 if yes else 0.1, "No": 0.1 if yes else 0.9},
-        }
-
-    judge, server = judge_at(says=say, cite=True)
-    judge.program.window = 40
-    found = judge(
-        context=["Not this one.", " ".join(CONTEXT)], answer="It holds 0.9 litres."
-    )
-    assert len(server.requests) > 2
-    assert found.statements[0].supporting_chunk_ids == (1,)
-    assert found.faithful is True
-
-
-@pytest.mark.all
-def test_a_megabyte_of_context(judge_at):
-    """Ten chunks of 100,000 characters and a window that holds half a chunk: what stands in the middle of one is found
-    there, and no request holds more than a window."""
-    prose = "The lamp of Berg is grey. " * 3_847
-    texts = (
-        [prose[:100_000]] * 7
-        + [f"{prose[:50_000]}The kettle is blue. {prose[:49_980]}"]
-        + [prose[:100_000]] * 2
-    )
-
-    def say(asked):
-        return "Yes" if in_window(asked, "The kettle is blue.") else "No"
-
-    judge, server = judge_at(says=say)
-    judge.program.window = 60_000
-    (found,) = judge(context=texts, answer="The kettle is blue.").statements
-    assert (found.is_supported, found.supporting_chunk_ids) == (True, (7,))
-    assert all(
-        len(asked["messages"][-1]["content"]) < 60_500 for asked in server.requests
-    )
-
-
-def test_a_long_chunk_is_cut_in_linear_time():
-    """A megabyte of short sentences, for a window of 270,000 bytes, within seconds."""
-    started = time.process_time()
-    assert len(cut_into_windows(chunks("It is so. " * 100_000), 270_000)) == 4
-    assert time.process_time() - started < 4
 
 
 def test_demos_take_their_room_from_the_window(judge_at):

@@ -95,15 +95,6 @@ def answers(judge, numbers):
     ]
 
 
-def test_one_reply_without_probabilities_decides_nothing(judge_at):
-    """A reply without them costs its own statement the confidence, and no other."""
-    judge, server = judge_at()
-    server.tells = False
-    assert answers(judge, range(2)) == [None, None]
-    server.tells = True
-    assert None not in answers(judge, range(2, 10))
-
-
 def test_an_lm_that_gives_none_takes_one_call_a_statement(judge_at, caplog):
     """After a reply without probabilities there is room for the label beside them, which is said once; from when they
     come they are there."""
@@ -115,11 +106,3 @@ def test_an_lm_that_gives_none_takes_one_call_a_statement(judge_at, caplog):
     assert None not in answers(judge, range(9, 20))
     assert [r["max_tokens"] for r in server.requests[9:]] == [12] + [1] * 10
     assert caplog.text.count("gives no token probabilities") == 1
-
-
-def test_an_lm_that_refuses_is_asked_for_them_once(judge_at):
-    """An endpoint that takes no `logprobs` says so once."""
-    judge, server = judge_at()
-    server.refuses = True
-    assert answers(judge, range(4)) == [None] * 4
-    assert [bool(r.get("logprobs")) for r in server.requests] == [True] + [False] * 4

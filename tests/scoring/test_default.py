@@ -10,28 +10,7 @@ from faith_dspy.scoring.classifier import (
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 
 CONTEXT = ["The kettle is red. It holds two litres and boils within three minutes."]
-COPIED = "The kettle holds two litres."
 INVENTED = "Captain Morris paid 900 dollars for porcelain elephants."
-
-
-def test_no_lm_is_needed():
-    judge = Judge("none")
-    said, invented = (
-        judge(context=CONTEXT, answer=text) for text in (COPIED, INVENTED)
-    )
-    assert (said.faithful, invented.faithful) == (True, False)
-    assert said.probability > 0.5 > invented.probability
-    assert said.fitted_to == "default"
-    assert (
-        len(
-            judge(
-                context=CONTEXT, answer=f"{COPIED} Can I help you with anything else?"
-            ).statements
-        )
-        == 1
-    )
-    assert "not fitted to your labels" in said.pretty()
-    assert "not fitted to your labels" in repr(judge)
 
 
 @pytest.mark.parametrize(

@@ -58,22 +58,3 @@ def test_a_quote_in_several_chunks():
     """It stands for the chunk that was named, else for the first that has it."""
     assert find_quotes(["it is blue"], CHUNKS)[0][0].chunk_id == 1
     assert find_quotes(["it is blue"], CHUNKS, named=[6])[0][0].chunk_id == 6
-
-
-def test_a_statement_that_needs_two_chunks_names_both(judge_at):
-    context = [
-        "The Brennick kettle is blue.",
-        "Its warranty lasts two years.",
-        "The kettle holds 0.9 litres.",
-    ]
-    answer = "The Brennick kettle is blue and holds 0.9 litres."
-    for options, reply in (
-        ({}, "Yes"),
-        ({"cite": True}, "Yes [0, 2]"),
-        ({"quote": True}, 'Yes\nQuote: "kettle is blue"\nQuote: "holds 0.9 litres"'),
-        ({"cite": True, "quote": True}, 'Yes [0]\nQuote: "holds 0.9 litres"'),
-    ):
-        judge, _ = judge_at(says=reply, **options)
-        assert judge(context=context, answer=answer).statements[
-            0
-        ].supporting_chunk_ids == (0, 2)

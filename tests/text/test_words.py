@@ -1,4 +1,3 @@
-import re
 import unicodedata
 from pathlib import Path
 
@@ -29,34 +28,6 @@ def test_every_file_is_a_language():
     assert (values().magnitudes["mille"], values().magnitudes["milliarde"]) == (
         10**3,
         10**9,
-    )
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_words_are_listed_as_they_are_compared(language):
-    lists = word_lists(language)
-    listed = (
-        lists.function_words,
-        lists.qualifiers,
-        {word for phrase in lists.negations for word in phrase.split(" ")},
-        lists.number_words,
-        values().magnitudes,
-    )
-    for each in (*listed, lists.stating_verbs):
-        assert all(word == word.lower() and not re.search(r"\s", word) for word in each)
-    assert (
-        len(
-            {
-                bool(p)
-                for p in (
-                    lists.apology,
-                    lists.greeting,
-                    lists.refusal,
-                    lists.clause_break,
-                )
-            }
-        )
-        == 1
     )
 
 

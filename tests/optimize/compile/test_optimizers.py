@@ -1,8 +1,6 @@
 import json
-import os
 import re
 import string
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -171,31 +169,27 @@ def test_what_helps_ends_in_the_judge(name, compiling, tmp_path):
 
     The proposer gets the proposals only, the judged LM the verdicts only; the judge that was given stays as it was.
     """
+    proposes = name in PROPOSING
     given, compiled, judged, proposing = compiling(
-        name, better=told_better if name in PROPOSING else shown_demos
+        name, better=told_better if proposes else shown_demos
     )
     compiled.judge.save(tmp_path / "judge")
     loaded = load_judge(tmp_path / "judge", lm=given.lm)
     for judge in (compiled.judge, loaded):
         medal, bridges = (
-            judge(context=["Z has 9 bridges."], answer=f"Z {x}.")
+            judge(context=["Z has 9 bridges."], answer=f"Z {x}.").statements[0]
             for x in ("won a medal", "has bridges")
         )
-        assert medal.statements[0].confidence == pytest.approx(0.1, abs=1e-3)
-        assert bridges.statements[0].confidence > 0.5
-    verify, before = compiled.judge.program.verify.predict, given.program.verify.predict
+        assert medal.confidence == pytest.approx(0.1, abs=1e-3)
+        assert bridges.confidence > 0.5
+    before, verify = (j.program.verify.predict for j in (given, compiled.judge))
     assert before.demos == []
     assert "honestly" not in before.signature.instructions
-    assert (
-        ("honestly" in verify.signature.instructions)
-        is bool(proposing.requests)
-        is (name in PROPOSING)
-    )
+    assert ("honestly" in verify.signature.instructions) is proposes
+    assert bool(proposing.requests) is proposes
     assert {k for d in verify.demos for k in dict(d)} <= set(verify.signature.fields)
-    assert verify.demos or name in PROPOSING
-    assert not any(
-        "[[ ##" in m["content"] for r in judged.requests for m in r["messages"]
-    )
+    assert verify.demos or proposes
+    assert not any("[[ ##" in str(r["messages"]) for r in judged.requests)
     assert all("[[ ##" in r["messages"][0]["content"] for r in proposing.requests)
     assert compiled.notes == []
 
@@ -489,28 +483,6 @@ def divided(cities):
     return rows
 
 
-def test_extraction_is_compiled_with_verification(chat_server, tmp_path):
-    """GEPA rewrites both instructions; loaded in the same way, the judge divides as people do."""
-    judged, proposing = chat_server(says=extracting), chat_server(says=proposals())
-    judge = Judge(lm_at(judged), granularity="statement")
-    compiled = compile_judge(
-        judge, "gepa", divided("ABCDEFGHIJKLMNOP"), EFFORT, 0, proposer=lm_at(proposing)
-    ).judge
-    compiled.save(tmp_path / "judge")
-    loaded = load_judge(tmp_path / "judge", lm=judge.lm)
-    for one in (compiled, loaded):
-        found = one(
-            context=["Z has 9 bridges."], answer="Z has 9 bridges and Z won a medal."
-        )
-        assert [s.text for s in found.statements] == [
-            "Z has 9 bridges.",
-            "Z won a medal.",
-        ]
-        assert [s.is_supported for s in found.statements] == [True, False]
-    texts = {n: p.signature.instructions for n, p in compiled.program.prompts.items()}
-    assert all("honestly" in text for text in texts.values())
-
-
 def test_few_shot_takes_a_trainset_for_each_stage(chat_server):
     """The extraction is shown answers with people's statements, the verification statements with their verdicts."""
     server = chat_server(says=extracting)
@@ -560,13 +532,6 @@ metric_calls = 60
 [[variants]]
 name = "statement-gepa"
 """
-LOADED = """
-import sys
-from faith_dspy import load_judge
-judge = load_judge("judge", api_base=sys.argv[1])
-found = judge(context=["Z has 9 bridges. A harbour won a medal."], answer="Z has 9 bridges and Z won a medal.")
-print([(s.text, s.is_supported) for s in found.statements], found.probability)
-"""
 
 
 def reflected(asked):
@@ -579,7 +544,7 @@ def reflected(asked):
 def test_a_study_compiles_extraction_and_exports_it(
     chat_server, own_store, monkeypatch
 ):
-    """The export carries both instructions, and judges the same in a fresh process; the study says what changed."""
+    """The export carries both instructions, and divides and judges by them; the study says what changed."""
     server = chat_server(
         says=reflected, models=[{"id": "gpt-4o"}, {"id": "gpt-4o-mini"}]
     )
@@ -610,17 +575,9 @@ def test_a_study_compiles_extraction_and_exports_it(
         in (own_store / "judge/CARD.md").read_text()
     )
 
-    fresh = subprocess.run(
-        [sys.executable, "-c", LOADED, server.base],
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    here = load_judge("judge", api_base=server.base)(
+    judgment = load_judge("judge", api_base=server.base)(
         context=["Z has 9 bridges. A harbour won a medal."],
         answer="Z has 9 bridges and Z won a medal.",
     )
     pairs = [("Z has 9 bridges.", True), ("Z won a medal.", False)]
-    assert [(s.text, s.is_supported) for s in here.statements] == pairs
-    assert fresh.stdout.strip() == f"{pairs} {here.probability}"
+    assert [(s.text, s.is_supported) for s in judgment.statements] == pairs

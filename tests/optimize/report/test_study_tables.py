@@ -13,10 +13,8 @@ from faith_dspy.optimize.report.plots import (
     study_figures,
 )
 from faith_dspy.optimize.report.tables import (
-    compare_studies,
     predictions_table,
     prompts_table,
-    studies_tables,
     study_tables,
 )
 from faith_dspy.optimize.results import CHEAPER
@@ -212,18 +210,6 @@ def test_agreement_against_cost(study):
     (front,) = (line for line in lines if line.get_linestyle() == "--")
     heights = list(front.get_ydata())
     assert heights == sorted(set(heights))
-
-
-def test_studies_in_eighty_columns(study):
-    """Every figure of the comparison is whole."""
-    found = [study, study.model_copy(update={"seed": 1, "study_id": "51d1"})]
-    words = shown(studies_tables(found, compare_studies(found)))
-    for told in (
-        study.label_set_hash[:6],
-        "tudy 1 against study 2: inconclusive",
-        "quick, seed 1;",
-    ):
-        assert told in words
 
 
 def test_compiled_prompts_are_shown_with_what_changed(study):
