@@ -452,33 +452,6 @@ def test_reading_makes_no_store(cli, tmp_path, command):
 # --- wrong input -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["judge", "agree", "labels audit", "labels show"])
-def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
-    """Missing, empty and broken files, and folders, are named, before anything is asked of the LM."""
-
-    def fails_on(name, *parts):
-        refused(
-            cli(*command.split(), name, *([] if command.startswith("labels") else at)),
-            "error: ",
-            *parts,
-        )
-
-    fails_on("nothing.jsonl", "nothing.jsonl: cannot be read (no such")
-    fails_on(tmp_path, "cannot be read (is a directory)")
-    write_lines("empty.jsonl", [])
-    fails_on(
-        "empty.jsonl",
-        "empty.jsonl",
-        "no records" if command == "judge" else "One JSON object a line",
-    )
-    if command != "judge":
-        (tmp_path / "broken.jsonl").write_text(
-            (tmp_path / "labels.jsonl").read_text() + '{"context": [\n'
-        )
-        fails_on("broken.jsonl", "broken.jsonl, line 5: is not JSON")
-    assert server.requests == []
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [

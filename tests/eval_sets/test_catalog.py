@@ -1,4 +1,3 @@
-import re
 from collections import Counter
 
 import pytest
@@ -6,7 +5,6 @@ import pytest
 from faith_dspy.eval_sets.catalog import SETS, load, path_of
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.schema import Verdict
-from faith_dspy.scoring.agreement import measure
 
 PROMISED = {
     "quickstart": (
@@ -43,15 +41,6 @@ def test_a_set_has_what_its_card_promises(name):
             s.verdict is Verdict.FULLY_SUPPORTED for s in e.statements
         ), e.id
         assert all(s.reason for s in e.statements), e.id
-
-
-@pytest.mark.parametrize("name", ["assistants", "hard_cases"])
-def test_the_length_of_answers_gives_little_away(name):
-    """Judged by length alone AUROC stays near chance, so a judge has to read."""
-    examples = load(name)
-    lengths = [len(re.findall(r"\w+", e.answer)) / 200 for e in examples]
-    found = measure([bool(e.label) for e in examples], [True] * len(examples), lengths)
-    assert 0.35 < found.auroc.value < 0.65
 
 
 def test_a_file_of_that_name_wins(tmp_path, monkeypatch):

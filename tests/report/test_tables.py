@@ -76,25 +76,6 @@ def test_markdown_of_a_table():
     )
 
 
-def test_no_word_is_broken_at_80_columns():
-    """Nothing is cut: a long first cell takes more lines, a long id the room it needs, and gaps narrow before that."""
-    long = "The kettle that we bought in 1931 is blue and holds nothing at all, as it is said by those who know it."
-    ids = Table(
-        "Flips",
-        ("answer", "people", "id"),
-        ((long, "unfaithful", "ragtruth-qa-000123-gpt-4-turbo"),),
-    )
-    name, interval = "★ [bold]lexical, then sentence-few-shot 34%", ".75 [.67, .82]"
-    wide = Table("Costs", ("judge", *"abcde"), ((name, *[interval] * 4, "1"),))
-    out = shown(ids, wide)
-    assert "ragtruth-qa-000123-gpt-4-turbo" in out
-    assert "…" not in out
-    _, costs = out.split("Costs")
-    assert set(name.split()) <= set(costs.split())
-    assert costs.splitlines()[2].count(interval) == 4
-    assert max(map(len, out.splitlines())) <= 80
-
-
 def test_no_cell_of_a_csv_is_a_formula():
     """What a label's text begins with, a spreadsheet would run: = + - @ get an apostrophe before them."""
     table = Table(

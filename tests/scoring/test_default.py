@@ -10,7 +10,6 @@ from faith_dspy.scoring.classifier import (
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 
 CONTEXT = ["The kettle is red. It holds two litres and boils within three minutes."]
-INVENTED = "Captain Morris paid 900 dollars for porcelain elephants."
 
 
 @pytest.mark.parametrize(
@@ -43,21 +42,6 @@ def test_another_lm_has_none():
         ).escalate_to.classifier
         is None
     )
-
-
-def test_both_count(chat_server):
-    """Of two statements the LM says the same of, the one with more novelty is less probable; of two with the same
-    novelty, the one the LM doubts."""
-    sure, doubted = "The kettle is red.", "It boils within three minutes."
-    server = chat_server(yes={sure: 0.9, doubted: 0.1, INVENTED: 0.9})
-    classifier = default_classifiers()["local"]
-    judge = Judge(
-        "openai/tiny", api_base=server.base, api_key="k", classifier=classifier
-    )
-    found = [judge(context=CONTEXT, answer=text) for text in (sure, doubted, INVENTED)]
-    assert found[0].probability > max(found[1].probability, found[2].probability)
-    assert (found[0].faithful, found[1].faithful) == (True, False)
-    assert {j.fitted_to for j in found} == {"default"}
 
 
 @pytest.mark.parametrize("lm", default_classifiers())

@@ -78,21 +78,6 @@ def test_a_table(imported):
     ]
 
 
-def test_spans(imported):
-    """Spans that are not supported make an answer unfaithful; without one it is faithful."""
-    span = {"start": 12, "end": 21, "text": ""}
-    first, second = imported(
-        {
-            "response": "It is blue. It is new.",
-            "source_info": "It is blue.",
-            "hallucinations": [span],
-        },
-        {"response": "It is blue.", "source_info": "It is blue!", "hallucinations": []},
-        columns=parse_columns(["answer=response"]),
-    ).rows
-    assert (first["faithful"], second["faithful"]) == (False, True)
-
-
 def test_annotators(tmp_path):
     """Lists in a cell are lists; the majority of annotators is the label, and a tie is none."""
     cells = {
@@ -153,39 +138,6 @@ def test_broken_rows(tmp_path, cli):
         assert re.search(rf"t\.csv, row {row}\b.*{re.escape(wrong)}", err), (row, wrong)
     assert "4 labelled answers, 4 faithful; 8 could not be read" in err
     assert not (tmp_path / "labels.jsonl").exists()
-
-
-def labelled(*words):
-    return [
-        BENCH[0] | {"id": i, "answer": f"A kettle {i}.", "label": word}
-        for i, word in enumerate(words)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "message"),
-    [
-        (
-            labelled("neutral", "meh"),
-            (),
-            r"'neutral' \(1\), 'meh' \(1\).*--value neutral=unfaithful",
-        ),
-        (labelled("yes", "no", "2", 1), (), r"does not tell|has other words"),
-        (labelled("5", "4", "1"), (), r"--value 1=unfaithful"),
-        (BENCH, ["answer=reply"], "got id, .*, but no 'reply' for --map answer=reply"),
-        (BENCH, ["faithful=zzz"], "got id, .*, but no 'zzz' for --map faithful=zzz"),
-        (BENCH, ["reply"], "'reply' maps no column; expected FIELD=COLUMN"),
-        (
-            [{"said": "A.", "passage": "B.", "label": True}],
-            (),
-            "it has no answer: got said, passage, label, expected",
-        ),
-    ],
-)
-def test_what_cannot_be_imported(imported, rows, columns, message):
-    """The error names what is wrong and what to say instead."""
-    with pytest.raises(InputError, match=message):
-        imported(*rows, columns=parse_columns(columns))
 
 
 def test_values():
@@ -332,6 +284,7 @@ def test_nothing_usable_gives_no_ceiling(annotators):
         (parse_values, ["FAIL=false", "fail=true"], "got --value fail as true and as false"),
         (parse_values, ["1=true", "1.0=false"], "got --value 1 as true and as false"),
         (parse_columns, ["answer=a", "answer=b"], "got --map answer=a and --map answer=b"),
+        (parse_columns, ["reply"], "'reply' maps no column; expected FIELD=COLUMN"),
         (parse_columns, ["answer=!a"], "only the label can be negated; expected answer=COLUMN"),
     ],
 )  # fmt: skip
