@@ -42,14 +42,12 @@ from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
-from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort, own_optimizer
+from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort, optimizer_of
 from faith_dspy.optimize.data.splits import Parts
 
 WHOLE = "answer"
 """The variant every study includes: the whole answer, one verdict, nothing tuned."""
 
-NEAREST = 4
-"""Labelled examples that a prompt shows where they are chosen for each statement."""
 BudgetName = Literal["quick", "standard", "thorough"]
 Prefer = Literal["agreement", "cheapest"]
 _Count = Annotated[int, Field(ge=1)]
@@ -101,10 +99,8 @@ class Variant(_Model):
             return shipped.model_dump() | declared
         fields = {k: v for k, v in declared.items() if k in cls.model_fields}
         options = {k: v for k, v in declared.items() if k not in fields}
-        if fields.get("optimizer") == "knn":
-            options.setdefault("nearest_demos", NEAREST)
-        if fields.get("optimizer") == "bootstrap":
-            options.setdefault("reasoning", "before")
+        if optimizer := OPTIMIZERS.get(str(fields.get("optimizer"))):
+            options = {**optimizer.options, **options}
         try:
             config = JudgeConfig.make(**options)
         except ConfigError as exc:
@@ -119,15 +115,10 @@ class Variant(_Model):
     def _checked_optimizer(cls, name: Any) -> Any:
         if name in (None, "none"):
             return None
-        if ":" in str(name):
-            try:
-                own_optimizer(str(name))
-            except ConfigError as exc:
-                raise ValueError(str(exc).rstrip(".")) from exc
-        elif name not in OPTIMIZERS:
-            raise ValueError(
-                f"there is no optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}, or module:function"
-            )
+        try:
+            optimizer_of(str(name))
+        except ConfigError as exc:
+            raise ValueError(str(exc).rstrip(".")) from exc
         return name
 
 

@@ -178,7 +178,7 @@ def short(rows: Sequence[Any]) -> list[Any]:
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
-    """Up to ``n`` examples, classes in turn, each class from different contexts first.
+    """Return up to ``n`` examples, drawn at random: classes in turn, each class from different contexts first.
 
     Their weights are those of the sample: with those of all ``rows`` the rarer class would count twice over.
     """

@@ -20,12 +20,11 @@ from faith_dspy.optimize.compile.examples import (
 )
 from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT, agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
-    FEW_SHOT,
     MIN_LABELS,
-    OPTIMIZERS,
     Effort,
     Task,
     compile_student,
+    optimizer_of,
 )
 from faith_dspy.program.windows import context_bytes
 from faith_dspy.schema import LabelledExample
@@ -65,12 +64,12 @@ def compile_judge(
 
     A function of the user's own is given the whole program, and so is GEPA where the LM extracts statements or judges
     them all in one call: extraction and verification are compiled together. Few-shot and MIPROv2 compile one after the
-    other. Else verification is compiled on labelled
-    sentences, on whole answers where that is the granularity or too few of their parts are labelled.
+    other. Else verification is compiled on labelled sentences, on whole answers where that is the granularity or too
+    few of their parts are labelled.
 
     Args:
         judge: whose program is compiled.
-        optimizer: one of `OPTIMIZERS`, or ``module:function``.
+        optimizer: what `optimizer_of` knows.
         train: labelled answers.
         effort: what the optimizer may try.
         seed: of its choices.
@@ -119,9 +118,10 @@ def _students(
 ) -> Iterator[_Student]:
     """What is compiled, one after the other."""
     program, config = judge.program, judge.config
-    own = optimizer not in OPTIMIZERS
+    extraction = optimizer_of(optimizer).extraction
+    own = ":" in optimizer
     is_whole = program.extract is not None or program.joint is not None
-    if own or (optimizer == "gepa" and is_whole):
+    if extraction == "together" and (own or is_whole):
         rows = answer_examples(train, config.instruction)
         yield _Student(program, _fitting(rows, judge), lambda p: p.prompts)
         return
@@ -132,7 +132,7 @@ def _students(
         )
     rows = _verification_rows(judge, optimizer, train, notes)
     yield _Student(program.verify, rows, lambda p: {"verify.predict": p.predict})
-    if program.extract is None or optimizer not in (*FEW_SHOT, "mipro"):
+    if program.extract is None or extraction is None:
         return
     divided = extraction_examples(train)
     if not divided:

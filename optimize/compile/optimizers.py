@@ -1,5 +1,5 @@
-"""Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`, and in `PROPOSING` if an LM proposes
-instructions for it; a plan file can then name it, and `optimize/variants.toml` can offer it by a variant's name.
+"""Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`; a plan file can then name it, and
+`optimize/variants.toml` can offer it by a variant's name.
 
 It takes a `Task` and returns the student with its new prompts. It asks verdicts of the judge's LM through
 ``task.student`` only, and scores them by ``task.metric``. It raises `ConfigError` where it cannot run on these labels.
@@ -12,11 +12,12 @@ import importlib
 import io
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import dspy
 from dspy.adapters import ChatAdapter
@@ -43,6 +44,8 @@ from faith_dspy.optimize.compile.proposals import (
     with_rules,
 )
 
+NEAREST = 4
+"""Labelled examples that a prompt shows where they are chosen for each statement."""
 MIN_LABELS = 2
 """Supported and unsupported examples that are needed each, to learn from and to compare candidates on."""
 HELD_BACK = 1 / 3
@@ -133,7 +136,7 @@ def _asked_seed(task: Task, rows: Sequence[Any]) -> _Seed:
 
 
 def labelled_few_shot(task: Task) -> dspy.Module:
-    """Demos with people's own labels: no LM calls."""
+    """Show demos with people's own labels, drawn at random: no LM calls."""
     demos = balanced(short(task.train), task.effort.demos, task.seed)
     return _with_demos(task, demos)
 
@@ -333,19 +336,51 @@ def _proposing_lm(task: Task) -> Any:
     return task.proposer.copy(**settings)
 
 
-OPTIMIZERS: dict[str, Callable[[Task], dspy.Module]] = {
-    "labelled": labelled_few_shot,
-    "mistakes": mistakes,
-    "knn": knn,
-    "bootstrap": bootstrap,
-    "guidelines": guidelines,
-    "mipro": mipro,
-    "gepa": gepa,
+class Optimizer(NamedTuple):
+    """How prompts are compiled, and what compiling them takes."""
+
+    compile: Callable[[Task], Any]
+    proposes: bool = False
+    """Whether an LM writes instructions for it."""
+    has_teacher: bool = False
+    """Whether an LM shows the judge's how to answer."""
+    learns_demos: bool = False
+    """Whether it learns from nothing but the demos that it shows. It is then given the whole pool, and only their
+    sources are lost to measuring; any other has learned from all that it was given, which is half of the pool."""
+    extraction: Literal["apart", "together"] | None = None
+    """Whether it compiles extraction, too: by itself, or the whole program at once."""
+    options: Mapping[str, Any] = MappingProxyType({})
+    """Options of the judge that it comes with, unless a variant has others."""
+
+
+OPTIMIZERS = {
+    "labelled": Optimizer(labelled_few_shot, learns_demos=True, extraction="apart"),
+    "mistakes": Optimizer(mistakes, learns_demos=True, extraction="apart"),
+    "knn": Optimizer(knn, options={"nearest_demos": NEAREST}),
+    "bootstrap": Optimizer(
+        bootstrap, has_teacher=True, options={"reasoning": "before"}
+    ),
+    "guidelines": Optimizer(guidelines, proposes=True),
+    "mipro": Optimizer(mipro, proposes=True, extraction="apart"),
+    "gepa": Optimizer(gepa, proposes=True, extraction="together"),
 }
-PROPOSING = ("guidelines", "mipro", "gepa")
-"""Optimizers for which an LM writes instructions."""
-FEW_SHOT = ("labelled", "mistakes")
-"""Optimizers that have learned from nothing but the demos that they show; the others from all they were given."""
+
+
+def optimizer_of(name: str) -> Optimizer:
+    """Return the optimizer of that name, or a function of the user's own, ``module:function``; `ConfigError` if there
+    is none."""
+    if name in OPTIMIZERS:
+        return OPTIMIZERS[name]
+    if ":" not in name:
+        raise ConfigError(
+            f"there is no optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}, or module:function"
+        )
+    function = own_optimizer(name)
+
+    def compile_own(task: Task) -> Any:
+        return function(task.student, list(task.train), task.metric)
+
+    return Optimizer(compile_own, extraction="together")
 
 
 def own_optimizer(name: str) -> Callable[..., Any]:
@@ -384,8 +419,9 @@ def compile_student(
     `ConfigError` where it cannot run on this task, raises, or returns something else. `LMUnavailableError` when the
     proposer's endpoint is down – before any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
     """
+    optimizer = optimizer_of(name)
     proposer = task.proposer or dspy.settings.lm
-    _check_lms(name, task, proposer)
+    _check_lms(name, optimizer, task, proposer)
     asked = 0
     errors: list[str] = []
 
@@ -426,7 +462,7 @@ def compile_student(
             redirect_stderr(io.StringIO()),
             dspy.context(adapter=ChatAdapter()),
         ):
-            compiled = _run(name, counting)
+            compiled = optimizer.compile(counting)
     except Exception as exc:
         check_lm()
         if isinstance(exc, LMUnavailableError):
@@ -434,7 +470,7 @@ def compile_student(
         why = " ".join(str(exc).split())[:300].rstrip(" .:")
         if isinstance(exc, FaithDspyError):
             raise type(exc)(f"{name}: {why}.") from exc
-        who = f"; {proposer.model} proposed" if name in PROPOSING else ""
+        who = f"; {proposer.model} proposed" if optimizer.proposes else ""
         raise ConfigError(
             f"{name} cannot run here: it ended with {type(exc).__name__}: {why}{who}."
         ) from exc
@@ -443,24 +479,22 @@ def compile_student(
     return Compiled(compiled, asked)
 
 
-def _run(name: str, task: Task) -> Any:
-    if name in OPTIMIZERS:
-        return OPTIMIZERS[name](task)
-    return own_optimizer(name)(task.student, list(task.train), task.metric)
-
-
-def _check_lms(name: str, task: Task, proposer: Any) -> None:
+def _check_lms(name: str, optimizer: Optimizer, task: Task, proposer: Any) -> None:
     """Refuse LMs that cannot do what the optimizer asks of them."""
-    if name not in PROPOSING and (judging := decision_model(dspy.settings.lm)):
+    judging = decision_model(dspy.settings.lm)
+    if judging and not optimizer.proposes:
+        proposing = [other for other, o in OPTIMIZERS.items() if o.proposes]
         raise ConfigError(
             f"{name} shows examples in the prompt, and {judging} is only asked a question. Compile its wording with "
-            f"{', '.join(PROPOSING)} and --reflection-lm."
+            f"{', '.join(proposing)} and --reflection-lm."
         )
-    if name in PROPOSING and (silent := decision_model(proposer)):
+    silent = decision_model(proposer)
+    if silent and optimizer.proposes:
         raise ConfigError(
             f"{name} needs an LM that writes instructions, got {silent}. Name one with --reflection-lm."
         )
-    if name in (*PROPOSING, "bootstrap") and isinstance(task.proposer, MeteredLM):
+    asks_proposer = optimizer.proposes or optimizer.has_teacher
+    if asks_proposer and isinstance(task.proposer, MeteredLM):
         preflight(task.proposer)
 
 

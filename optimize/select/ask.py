@@ -18,7 +18,7 @@ from faith_dspy.optimize.compile.judge import (
     demo_ids,
     prompts_of,
 )
-from faith_dspy.optimize.compile.optimizers import FEW_SHOT
+from faith_dspy.optimize.compile.optimizers import optimizer_of
 from faith_dspy.optimize.data.splits import deal
 from faith_dspy.optimize.plan import WHOLE, Options, Study, Variant
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
@@ -185,7 +185,8 @@ def _compile(
     pool = study.parts.pool
     if study.parts.cross_fitted:
         raise ConfigError("so few labels are no ground to compile prompts on.")
-    train = pool if optimizer in FEW_SHOT else _half(pool, options.seed)
+    learns_demos = optimizer_of(optimizer).learns_demos
+    train = pool if learns_demos else _half(pool, options.seed)
     proposer = None
     if options.reflection_lm is not None:
         proposer = make_lm(options.reflection_lm, timeout=options.timeout)
@@ -206,7 +207,7 @@ def _compile(
         study.view.say(f"{variant.name}: {note}")
     demos = demo_ids(compiled.judge, pool)
     learned = {e.group_key for e in pool if e.id in demos}
-    if optimizer not in FEW_SHOT:
+    if not learns_demos:
         learned |= {e.group_key for e in train}
     return compiled, learned
 

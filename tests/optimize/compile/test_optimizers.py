@@ -22,7 +22,6 @@ from faith_dspy.optimize.compile.judge import compile_judge
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
     OPTIMIZERS,
-    PROPOSING,
     Effort,
     Task,
     compile_student,
@@ -169,7 +168,7 @@ def test_what_helps_ends_in_the_judge(name, compiling, tmp_path):
 
     The proposer gets the proposals only, the judged LM the verdicts only; the judge that was given stays as it was.
     """
-    proposes = name in PROPOSING
+    proposes = OPTIMIZERS[name].proposes
     given, compiled, judged, proposing = compiling(
         name, better=told_better if proposes else shown_demos
     )
@@ -266,13 +265,13 @@ def test_of_a_decision_model_the_questions_wording_is_compiled(name, chat_server
         )
         said = (
             "instructions, got typesafe/"
-            if name in PROPOSING
+            if OPTIMIZERS[name].proposes
             else "typesafe/jev-latest is only asked a question"
         )
         with pytest.raises(ConfigError, match=f"{name} .*{said}.*--reflection-lm"):
             compile_judge(judge, name, TRAIN, EFFORT, 0)
         assert server.requests == []
-        if name in PROPOSING:
+        if OPTIMIZERS[name].proposes:
             proposer = lm_at(chat_server(says=proposals()))
             new = compile_judge(judge, name, TRAIN, EFFORT, 0, proposer=proposer).judge
             new(context=["Z."], answer="Z won a medal in 1990.")
