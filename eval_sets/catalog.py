@@ -23,7 +23,7 @@ SETS = ("quickstart", "assistants", "hard_cases")
 
 
 def folder_of(name: str, otherwise: str = "no shipped set") -> Path:
-    """The folder of a shipped set; `InputError` for a name that is none."""
+    """Return the folder of a shipped set; `InputError` for a name that is none."""
     if name not in SETS:
         known = f"those are {', '.join(SETS)}"
         if name in PUBLIC:
@@ -33,7 +33,8 @@ def folder_of(name: str, otherwise: str = "no shipped set") -> Path:
 
 
 def path_of(name_or_path: str | PathLike[str]) -> Path:
-    """The file of a shipped set's name; any other value is a path and comes back as one. A file of that name wins.
+    """Return the file of a shipped set's name; any other value is a path and comes back as one. A file of that name
+    wins.
 
     `InputError` for a name without an ending that is neither.
     """
@@ -53,5 +54,5 @@ def source_of(labels: Any) -> Any:
 
 
 def load(name_or_path: str | Path) -> list[LabelledExample]:
-    """All labelled examples of a set."""
+    """Return all labelled examples of a set."""
     return read_labels(path_of(name_or_path))

@@ -40,7 +40,7 @@ class Files(dict[str, Path]):
 
 
 def card_of(name: str) -> str:
-    """The card of a shipped or a public set, in Markdown."""
+    """Return the card of a shipped or a public set, in Markdown."""
     return (
         files(f"faith_dspy.eval_sets.{name}")
         .joinpath("CARD.md")
@@ -49,7 +49,8 @@ def card_of(name: str) -> str:
 
 
 def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
-    """A public set as lines of a labels file, each checked; rows that are none are left out, and the first is named.
+    """Return a public set as lines of a labels file, each checked; rows that are none are left out, and the first is
+    named.
 
     ``folder``: a copy of the published files, by their published names; else they are downloaded.
     """
@@ -102,7 +103,7 @@ def _download(wanted: dict[str, str]) -> Files:
 
 
 def read_rows(path: Path) -> Rows:
-    """The rows of a published table or of JSON lines."""
+    """Return the rows of a published table or of JSON lines."""
     with open_records(path) as records:
         for record in records:
             if record.problem is not None:
@@ -111,7 +112,7 @@ def read_rows(path: Path) -> Rows:
 
 
 def read_tabs(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a TSV file in which quotes mean nothing."""
+    """Return the rows of a TSV file in which quotes mean nothing."""
     head, *lines = path.read_text(encoding="utf-8").splitlines()
     names = head.split("\t")
     for line in lines:
@@ -120,14 +121,15 @@ def read_tabs(path: Path) -> Iterator[dict[str, str]]:
 
 
 def read_object(path: Path) -> Any:
-    """A published JSON file."""
+    """Return a published JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def of_spans(
     answer: str, spans: Iterable[tuple[int, int, str, str]]
 ) -> list[dict[str, Any]]:
-    """The answer's sentences as statements: one that overlaps a span (start, end, verdict, reason) has its verdict."""
+    """Return the answer's sentences as statements; one that overlaps a span (start, end, verdict, reason) has its
+    verdict."""
     marked = list(spans)
     out: list[dict[str, Any]] = []
     for s in (s for s in sentences(answer) if carries_statement(s.text)):

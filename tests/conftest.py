@@ -3,6 +3,7 @@ import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,14 @@ if "DSPY_CACHEDIR" not in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
     atexit.register(shutil.rmtree, os.environ["DSPY_CACHEDIR"], ignore_errors=True)
 
 import dspy
+
+import faith_dspy.optimize
+
+# In the environment of another checkout, half of what is tested would be that one's.
+_optimize = Path(faith_dspy.optimize.__file__).parent.resolve()
+assert _optimize == Path(__file__).parents[1] / "optimize", (
+    f"{_optimize} is another checkout's: give this one an environment of its own"
+)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -85,6 +85,14 @@ def test_each_link_leads_somewhere(document):
 
 
 @every_document
+def test_each_file_of_code_that_is_named_exists(document):
+    folder = (ROOT / document).parent
+    for name in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text_of(document)):
+        places = [ROOT, folder, ROOT / "faith_dspy"]
+        assert any((place / name).exists() for place in places), name
+
+
+@every_document
 def test_each_import_of_ours_exists(document):
     for block in blocks(text_of(document), "python"):
         imports = r"^from faith_dspy\S* import (?:\([^)]*\)|[^\n(]+)"

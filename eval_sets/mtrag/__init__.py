@@ -11,7 +11,7 @@ TOP = 4
 
 
 def rows(files: Files) -> Rows:
-    """The last turn of conversations, by each system and by people, against the reference passages."""
+    """Return the last turn of conversations, by each system and by people, against the reference passages."""
     data = read_object(files[_NAME])
     texts = {d["document_id"]: d["text"] for d in data["documents"]}
     tasks = {t["task_id"]: t for t in data["tasks"]}

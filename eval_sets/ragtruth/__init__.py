@@ -54,7 +54,7 @@ def rows(files: Files) -> Rows:
 
 
 def _text(given: Any) -> str:
-    """A text, or the fields of a business with their values, one a line."""
+    """Return a text, or the fields of a business with their values, one a line."""
     if not isinstance(given, dict):
         return str(given)
     return "\n".join(f"{name}: {value}" for name, value in given.items())

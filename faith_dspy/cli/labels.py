@@ -108,7 +108,7 @@ def _show(examples: Sequence[LabelledExample], n: int) -> None:
 
 
 def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
-    """An answer part by part: the part's name, chunk id or verdict mark, and its text."""
+    """Return an answer part by part: the part's name, chunk id or verdict mark, and its text."""
     from faith_dspy.report.judgment import UNJUDGED, WORDING
 
     label = {True: "faithful", False: "not faithful", None: "no label"}[e.label]

@@ -122,7 +122,7 @@ class ChosenJudge:
     untuned: Annotated[bool, _judge_option("--untuned", _UNTUNED)] = False
 
     def load(self) -> Judge:
-        """A tuned judge, or one with these options and, unless it is to be untuned, the default classifier."""
+        """Return a tuned judge, or one with these options and, unless it is to be untuned, the default classifier."""
         from faith_dspy.config import JudgeConfig
         from faith_dspy.judge import Judge
         from faith_dspy.load import names_lm, open_judge

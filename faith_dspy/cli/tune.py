@@ -188,7 +188,7 @@ def tune(
 
 
 def pages(page: str, tracking_uri: str | None) -> str:
-    """Where a study is seen, and what serves that page unless the store is a server itself."""
+    """Return where a study is seen, and what serves that page unless the store is a server itself."""
     from faith_dspy.optimize.tracking.store import UI, redacted
 
     ui = (
@@ -304,7 +304,7 @@ def print_study(result: Any, details: bool, as_json: bool) -> None:
 
 
 def study_json(result: Any) -> Any:
-    """A study without the rows of its judges."""
+    """Return a study without the rows of its judges."""
     rows = {"__all__": {"rows"}}
     return result.model_dump(mode="json", exclude={"variants": rows, "test": rows})
 

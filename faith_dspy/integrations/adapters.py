@@ -104,7 +104,7 @@ def _set_extraction_prompt(judge: Judge, prompt: str) -> None:
 
 
 def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
-    """The judge, and the one it escalates to, with other weights of verdicts."""
+    """Return the judge, and the one it escalates to, with other weights of verdicts."""
     for name, value in options.items():
         if name != "verdict_scores" and getattr(judge.config, name, None) != value:
             shown = repr(value)[:60]
@@ -136,7 +136,7 @@ def extraction_prompt_of(defaults: dict[str, Any]) -> str:
 
 
 def explain(judgment: Judgment) -> str:
-    """Each statement's verdict, chunk ids and reason; or why there is no score, beginning with ``unscored``."""
+    """Return each statement's verdict, chunk ids and reason; or why there is no score, beginning with ``unscored``."""
     if judgment.unscored is not None:
         return f"unscored ({judgment.unscored.value}): {judgment.detail or 'no more is known'}"
     by = supported(judgment) if judgment.probability is None else decided_by(judgment)
@@ -146,12 +146,12 @@ def explain(judgment: Judgment) -> str:
 
 
 def line_of(s: StatementVerdict) -> str:
-    """A statement with its verdict, chunk ids and reason."""
+    """Return a statement with its verdict, chunk ids and reason."""
     ids = f" {list(s.supporting_chunk_ids)}" if s.supporting_chunk_ids else ""
     reason = s.reason or s.error
     return f"{s.verdict.value if s.verdict else 'unjudged'}{ids}: {s.text}{f' – {reason}' if reason else ''}"
 
 
 def value(judgment: Judgment) -> float | None:
-    """The calibrated probability of a tuned judge, else the score; None when unscored."""
+    """Return the calibrated probability of a tuned judge, else the score; None when unscored."""
     return judgment.score if judgment.probability is None else judgment.probability

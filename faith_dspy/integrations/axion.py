@@ -69,7 +69,7 @@ class MetricResult(BaseModel):
     data = property(lambda self: self.signals)
 
     def pretty(self) -> str:
-        """The result as text for a terminal."""
+        """Return the result as text for a terminal."""
         if self.score is None:
             return self.explanation
         return f"{'passed' if self.passed else 'failed'} · score {self.score:.2f}\n{self.explanation}"
@@ -172,6 +172,6 @@ class MetricRunner:
     metrics: Sequence[Faithfulness]
 
     async def run(self, dataset: Iterable[Any]) -> list[MetricResult]:
-        """The results in the order of the items, those of the first metric first."""
+        """Return the results in the order of the items, those of the first metric first."""
         items = list(dataset)
         return [result for metric in self.metrics for result in await metric.run(items)]

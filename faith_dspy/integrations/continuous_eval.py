@@ -17,7 +17,7 @@ _NAME = "LLM_based_faithfulness"
 
 
 def LLMFactory(model: str) -> str:
-    """The model's name: the judge makes its LM itself."""
+    """Return the model's name: the judge makes its LM itself."""
     return model
 
 

@@ -55,11 +55,11 @@ class FaithfulnessMetric(BaseMetric):
     async def a_measure(
         self, test_case: LLMTestCase, *args: Any, **kwargs: Any
     ) -> float | None:
-        """As `measure`, without blocking the event loop."""
+        """Measure without blocking the event loop."""
         return self._found((await self.judge.abatch([test_case], 1))[0])
 
     def is_successful(self) -> bool:
-        """Whether the last test case passed; False when it could not be scored."""
+        """Tell whether the last test case passed; False when it could not be scored."""
         return bool(self.success)
 
     @property
@@ -85,7 +85,8 @@ class FaithfulnessMetric(BaseMetric):
 
 
 def _threshold_of(judge: Judge) -> float:
-    """The score from which the judge passes an answer: fitted by tuning, else ``threshold``, else all statements."""
+    """Return the score from which the judge passes an answer: fitted by tuning, else ``threshold``, else all
+    statements."""
     if judge.classifier is not None:
         return judge.classifier.threshold
     if judge.config.threshold is not None:

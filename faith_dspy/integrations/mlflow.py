@@ -104,7 +104,7 @@ class FaithfulnessScorer(MlflowJudge):
         expectations: dict[str, Any] | None = None,
         trace: Trace | None = None,
     ) -> list[Feedback]:
-        """The judgment as `Feedback`; an LM that fails leaves the answer unscored."""
+        """Return the judgment as `Feedback`; an LM that fails leaves the answer unscored."""
         # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
             judgment: Judgment = self._judge.batch(
@@ -177,7 +177,7 @@ class FaithfulnessScorer(MlflowJudge):
         return float
 
     def get_input_fields(self) -> list[JudgeField]:
-        """Question, answer and context, from a row or from a trace."""
+        """Return question, answer and context, from a row or from a trace."""
         fields = {
             "inputs": "The question, perhaps the context",
             "outputs": "The answer",
@@ -231,7 +231,7 @@ class FaithfulnessScorer(MlflowJudge):
 
 
 def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
-    """As MLflow's metadata: texts as they are, anything else as JSON; without what is None."""
+    """Return MLflow's metadata: texts as they are, anything else as JSON; without what is None."""
     known = {k: v for k, v in fields.items() if v is not None}
     return {
         k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
@@ -240,7 +240,7 @@ def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
-    """Records for a judge, one a trace, in their order; ``id`` is the trace's.
+    """Return records for a judge, one a trace, in their order; ``id`` is the trace's.
 
     What is in them: `record_of_spans`. A trace that cannot be read is a record with ``error``, which a judge leaves
     unscored.
@@ -257,7 +257,7 @@ def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
 def record_of(
     inputs: Any, outputs: Any, expected: Any = None, trace: Trace | None = None
 ) -> dict[str, Any]:
-    """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
+    """Return a record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
 
     The answer is the output, the question the input. The context is what ``inputs``, ``expected`` or ``outputs`` name
     as such; if none does, what `records` finds in the trace, else what ``inputs["messages"]`` holds.
@@ -287,7 +287,7 @@ def record_of_trace(trace: Trace) -> dict[str, Any]:
 
 
 def expectations(trace: Trace) -> dict[str, Any]:
-    """The expectations that people gave a trace, by name."""
+    """Return the expectations that people gave a trace, by name."""
     found: list[Any] = trace.search_assessments(type="expectation")
     return {a.name: a.value for a in found}
 

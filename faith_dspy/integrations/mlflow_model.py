@@ -86,7 +86,7 @@ class JudgedRow(BaseModel, extra="forbid"):
 def judge_rows(
     judge: Judge, records: Sequence[Any], threads: int | None = None
 ) -> list[dict[str, Any]]:
-    """A `JudgedRow` as a dictionary for each record. What cannot be judged, also for want of an LM, says why."""
+    """Return a `JudgedRow` as a dictionary for each record. What cannot be judged, also for want of an LM, says why."""
     try:
         judgments = judge.batch(records, threads)
     except FaithDspyError as exc:  # the LM cannot be made
@@ -143,7 +143,7 @@ class FaithfulnessModel(PythonModel):
     def predict(
         self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None
     ) -> list[JudgedRow]:
-        """One row per row, in order."""
+        """Return one row per row, in order."""
         if self.judge is None:
             return []
         options = {**PARAMS, **(params or {})}

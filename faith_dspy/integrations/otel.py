@@ -34,7 +34,7 @@ _FORMAT = (
 
 
 def records(source: Any) -> list[dict[str, Any]]:
-    """Records for a judge, one a trace; each chunk's ``source`` names its span (or turn).
+    """Return records for a judge, one a trace; each chunk's ``source`` names its span (or turn).
 
     ``source``: a file of JSON (one document, one a line, or one after the other), what was read from it, a list of
     spans (dictionaries or `ReadableSpan`), or an `InMemorySpanExporter`. A trace that cannot be read is a record with
@@ -133,7 +133,7 @@ def _span(raw: Mapping[str, Any]) -> Span:
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a span or event by their dotted names, from OTLP's pairs or the SDK's mapping."""
+    """Return the attributes of a span or event by their dotted names, from OTLP's pairs or the SDK's mapping."""
     given = holder.get("attributes") or {}
     return dict(given) if isinstance(given, Mapping) else _values(given)
 
@@ -151,7 +151,8 @@ def _value(value: Mapping[str, Any]) -> Any:
 
 
 def _numbered(attributes: Mapping[str, Any], name: str) -> Any:
-    """What OpenInference writes as ``name.0.message.role``, ``name.1.…``: a list of objects, without their wrapper."""
+    """Return what OpenInference writes as ``name.0.message.role``, ``name.1.…``: a list of objects, without their
+    wrapper."""
     tree: dict[str, Any] = {}
     for key, value in attributes.items():
         if key.startswith(f"{name}."):
@@ -175,7 +176,7 @@ def _listed(node: Any) -> Any:
 
 
 def _id(raw: Mapping[str, Any], name: str, sdk_name: str) -> str:
-    """An id of a span as OTLP's JSON has it, or as the SDK writes it, in its context."""
+    """Return an id of a span as OTLP's JSON has it, or as the SDK writes it, in its context."""
     found = (
         raw.get(name) or raw.get(sdk_name) or (raw.get("context") or {}).get(sdk_name)
     )

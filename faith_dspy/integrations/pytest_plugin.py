@@ -29,7 +29,7 @@ _NAME = "faithfulness_judge"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The judge, as an option and as a setting."""
+    """Add the judge, as an option and as a setting."""
     help_text = "Judge of the fixtures: its folder, models:/name@alias, local, none, or a model."
     parser.getgroup("faith_dspy").addoption(
         "--faithfulness-judge", dest=_NAME, help=help_text
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def faithfulness_judge(pytestconfig: pytest.Config) -> Judge:
-    """The judge that is asked; a test that needs it fails where its LM does not answer."""
+    """Return the judge that is asked; a test that needs it fails where its LM does not answer."""
     from faith_dspy import open_judge
     from faith_dspy.errors import FaithDspyError
 

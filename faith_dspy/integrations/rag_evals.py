@@ -101,7 +101,7 @@ class ContextEvaluation:
     async def agrade(
         self, question: str | None, answer: str, context: list[Any], client: Any = None
     ) -> Any:
-        """As `grade`, without blocking the event loop; once cancelled, no further LM call is made."""
+        """Grade without blocking the event loop; once cancelled, no further LM call is made."""
         return self._result(await self._judge(client).acall(question, context, answer))
 
     def _judge(self, client: Any) -> Judge:

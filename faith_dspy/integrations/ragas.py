@@ -41,7 +41,7 @@ class _Prompt(PydanticPrompt[Any, Any]):
     """A prompt of which ``instruction`` and ``examples`` are the user's to set; the form of the reply stays ours."""
 
     def to_string(self, data: Any = None) -> str:
-        """The instruction; the texts that are judged follow it."""
+        """Return the instruction; the texts that are judged follow it."""
         return str(self.instruction)
 
 
@@ -165,7 +165,7 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         return self._made[1]
 
     def init(self, run_config: Any) -> None:
-        """Nothing to set up: waiting and trying again are the judge's own business."""
+        """Do nothing: waiting and trying again are the judge's own business."""
 
     async def ascore(
         self,
@@ -183,7 +183,7 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         response: str = "",
         retrieved_contexts: Any = (),
     ) -> MetricResult:
-        """As `ascore`, also where an event loop runs."""
+        """Score as `ascore` does, also where an event loop runs."""
         arguments = _arguments(user_input, response, retrieved_contexts)
         return self._result(self.judge(*arguments), arguments)
 
@@ -200,7 +200,7 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         return list(map(self._result, judgments, calls))
 
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
-        """The score of a sample, also where an event loop runs."""
+        """Return the score of a sample, also where an event loop runs."""
         return float(
             self.score(
                 sample.user_input, sample.response, sample.retrieved_contexts
@@ -237,7 +237,8 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         )
 
     def judgment(self, sample: Any) -> Judgment | None:
-        """What was found of a sample (or a row of the data set) that this metric has scored; None of any other."""
+        """Return what was found of a sample (or a row of the data set) that this metric has scored; None of any
+        other."""
         row = sample if isinstance(sample, dict) else sample.to_dict()
         arguments = _arguments(
             row.get("user_input"), row.get("response"), row.get("retrieved_contexts")

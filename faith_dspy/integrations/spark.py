@@ -40,7 +40,7 @@ def judge_table(
     threads: int | None = None,
     **endpoint: Any,
 ) -> DataFrame:
-    """The table with a column ``judgment``; lazy, as Spark is. `InputError` for missing columns.
+    """Return the table with a column ``judgment``; lazy, as Spark is. `InputError` for missing columns.
 
     ``table``: columns ``answer`` (string), ``context`` (array of strings, or of structs with ``text``; or a string)
     and ``question`` (string, optional); all other columns stay. ``judge``, ``lm`` and ``endpoint`` (``api_base``,
@@ -75,7 +75,7 @@ def judge_table(
 
 
 def _inputs(table: DataFrame) -> list[Column]:
-    """Question, context and answer, of the types that the model's signature has."""
+    """Return question, context and answer, of the types that the model's signature has."""
     types = dict(table.dtypes)
     names = {
         field: next((n for n in given if n in types), None)

@@ -75,12 +75,12 @@ class FaithfulnessEvaluator(Evaluator):
         self.__dict__.update(options)
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
-        """One output."""
+        """Return one output."""
         given = _input(evaluation_case)
         return [self._output(self._judge.batch([given], 1)[0], given)]
 
     async def evaluate_async(self, evaluation_case: Any) -> list[EvaluationOutput]:
-        """As `evaluate`, without blocking the event loop."""
+        """Evaluate without blocking the event loop."""
         given = _input(evaluation_case)
         return [self._output((await self._judge.abatch([given], 1))[0], given)]
 
@@ -154,7 +154,7 @@ def records(session: Session) -> list[dict[str, Any]]:
 
 
 def _message(item: Any, turn: int) -> dict[str, Any]:
-    """An entry of Strands' history as a message: what somebody said, or the list of an answer's tool runs."""
+    """Return an entry of Strands' history as a message: what somebody said, or the list of an answer's tool runs."""
     if not isinstance(item, list):
         return {
             "role": item.role.value,

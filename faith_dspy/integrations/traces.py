@@ -55,7 +55,7 @@ class Span(NamedTuple):
     replies: Sequence[Mapping[str, Any]] = ()  # those it wrote
 
     def completed(self) -> Span:
-        """The same with the documents of a `FINDERS` span and the messages of a `MODELS` span."""
+        """Return the same with the documents of a `FINDERS` span and the messages of a `MODELS` span."""
         if self.kind in FINDERS:
             return self._replace(documents=self.documents or documents_of(self.output))
         if self.kind not in MODELS:
@@ -104,8 +104,8 @@ def records_of(
 def record_of_spans(
     trace_id: str, read: Callable[[], Iterable[Span]]
 ) -> dict[str, Any]:
-    """Question, context and answer of one trace. One that cannot be read has ``error`` instead; a judge leaves it
-    unscored.
+    """Return question, context and answer of one trace. One that cannot be read has ``error`` instead; a judge leaves
+    it unscored.
 
     Question and answer are input and output of the root span or, where that has none, of the last span in which a
     model replied. The context is what came before the answer: retrieved documents, tool results, and the messages that
@@ -200,7 +200,7 @@ def _reply_text(replies: Sequence[Mapping[str, Any]]) -> str:
 
 
 def loads(value: Any) -> Any:
-    """The value of a text that is a JSON object or list; anything else as it is."""
+    """Return the value of a text that is a JSON object or list; anything else as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(value)
@@ -210,14 +210,14 @@ def loads(value: Any) -> Any:
 
 
 def tool_text(value: Any) -> str:
-    """The text of a tool's output: the texts of its content blocks, else the output as it is."""
+    """Return the text of a tool's output: the texts of its content blocks, else the output as it is."""
     text = as_text(loads(value))
     return value if isinstance(value, str) and text[:1] in ("{", "[") else text
 
 
 def text_of(value: Any, keys: Sequence[str]) -> str:
-    """The text of an input or output: of a mapping what is under the first of the keys, of messages the last (for a
-    question the user's last), of a completion's choices the first; anything else as it is, or as JSON."""
+    """Return the text of an input or output: of a mapping what is under the first of the keys, of messages the last
+    (for a question the user's last), of a completion's choices the first; anything else as it is, or as JSON."""
     parsed = loads(value)
     if isinstance(parsed, Mapping):
         inner = next((parsed[k] for k in keys if parsed.get(k)), None)

@@ -44,8 +44,8 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of ``path`` when the block ends, and never does if it raises. A pipe or a
-    device is written to as it is."""
+    """Yield a file to write, which takes the place of ``path`` when the block ends, and never does if it raises. A pipe
+    or a device is written to as it is."""
     place = path.resolve()  # a link stays one
     try:
         if place.exists() and not place.is_file():
@@ -133,7 +133,7 @@ def sync(handle: IO[bytes]) -> None:
 
 
 def cannot_write(path: Path | str, exc: OSError) -> InputError:
-    """What to raise for a file that could not be written."""
+    """Return what to raise for a file that could not be written."""
     return InputError(
         f"{path}: cannot be written ({(exc.strerror or str(exc)).lower()})."
     )

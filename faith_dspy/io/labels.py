@@ -44,8 +44,9 @@ _FORMAT = (
 LABELS: Names = TABLES["label_columns"]
 """Names of the columns with what people said."""
 _BESIDE: Names = {name: LABELS[name] for name in ("group", "split", "annotators")}
-_UNTOLD = (*LABELS["faithful"][1:], *TABLES["further_label_columns"])
+_AMBIGUOUS = TABLES["ambiguous_label_columns"]
 """Names of columns that may hold the label, and do not tell what a yes means."""
+_LABEL_NAMES: Names = {"faithful": [*LABELS["faithful"], *_AMBIGUOUS]}
 _TAGS = ("source", "domain", "language", "kind", "level", "form", "model", "drawn")
 _READ = ("score", "statements", "meta", "reasons", "reviewed")
 _MOST = 10
@@ -218,8 +219,9 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     for row in rows:
         filled.pop(columns(row).get("answer", ""), None)
     by_spelling = {_snake_case(name): name for name in filled}
-    untold = [by_spelling[name] for name in _UNTOLD if name in by_spelling]
-    return untold[0] if untold else None
+    names = [*_AMBIGUOUS, *TABLES["further_ambiguous_label_columns"]]
+    ambiguous = [by_spelling[name] for name in names if name in by_spelling]
+    return ambiguous[0] if ambiguous else None
 
 
 def at(row: Any, column: str) -> Any:
@@ -275,7 +277,7 @@ def read_labels(
     if require_label:
         examples = [example for example in examples if example.label is not None]
     if not examples:
-        why = f": {missing(rows[0], 'faithful', LABELS)}" if rows else ""
+        why = f": {missing(rows[0], 'faithful', _LABEL_NAMES)}" if rows else ""
         if label and rows:
             why = f": {label.doubt(at(row, label.name) for row in rows)}"
         raise LabelsError(

@@ -3,8 +3,9 @@
 - ``fields`` of a record, those of RAGAS, DeepEval, axion, continuous-eval, rag_evals and Strands among them; the first
   that has a value counts. DeepEval's ``context`` is the ideal one, so it is last. ``further_columns`` of a table have
   names that mean something else on an object.
-- ``label_columns`` hold what people said. Those of ``faithful`` but the first, and ``further_label_columns``, do not
-  tell what a yes means; ``label_words`` do, whatever the column is called.
+- ``label_columns`` hold what people said. Names that tell what a yes means are a pattern in `faith_dspy.io.labels`;
+  those that may hold the label and do not tell are ``ambiguous_label_columns``, and, where there are none of those,
+  the ``further`` ones. ``label_words`` tell by themselves, whatever the column is called.
 - ``documents`` have a text and a source.
 - ``conversation``: ``roles``; the keys of a request or response under which messages stand (``whole``), and evidence
   ``beside`` their content; where retrieved documents are listed, wrapped, and have their text and title; under what a

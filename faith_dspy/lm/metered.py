@@ -357,7 +357,7 @@ class MeteredLM(dspy.LM):
         return outputs
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
-        """As a call, without blocking the event loop; all loops share the pool of connections and the cache's keys."""
+        """Call without blocking the event loop; all loops share the pool of connections and the cache's keys."""
         return await asyncio.to_thread(self, *args, **kwargs)
 
     def _learn(self, exc: dspy.LMError, sent: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from dspy.adapters import ChatAdapter
 
 from faith_dspy.errors import need
 from faith_dspy.lm.capabilities import without_thoughts
-from faith_dspy.program.reply import find_label, read_fields
+from faith_dspy.program.reply import VERDICT_FIELDS, find_label, read_fields
 from faith_dspy.program.signatures import JOINT, labels_of
 from faith_dspy.text.words import visible
 
@@ -157,7 +157,8 @@ class JointAdapter(dspy.JSONAdapter):
         entries = super().parse(loose, without_thoughts(completion))["verdicts"]
         labels = labels_of(signature)
         for entry in entries:
-            label = find_label(str(entry.get("verdict") or ""), labels)
+            values = [entry[name] for name in VERDICT_FIELDS if entry.get(name)]
+            label = find_label(str(values[0]), labels) if len(values) == 1 else None
             entry["verdict"] = label.name if label else None
             for name, kind in (("supporting_chunk_ids", int), ("quotes", str)):
                 items = entry.get(name)

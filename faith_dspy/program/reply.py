@@ -18,6 +18,8 @@ from faith_dspy.program.signatures import Instruction
 from faith_dspy.schema import RawVerdict, Statement
 from faith_dspy.scoring.classifier import to_logit, to_probability
 
+VERDICT_FIELDS = ("verdict", "judgement", "judgment")
+"""Names of a verdict's field in JSON. Prompts ask for the first."""
 MAX_REPLY = 1_000_000
 """Characters of a reply; a longer one is not what was asked for, and not read."""
 LOOK_AHEAD = 200
@@ -166,6 +168,7 @@ _HEDGE = re.compile(
 _CLAUSE = re.compile(r"[.,;:!?–—(\n]\s*| - |\b(?:is|are|was|were|be)\s+", re.IGNORECASE)
 _CLOSED = re.compile(r"[\"']\s*[,}\]\n]")
 """The end of a text in JSON."""
+# "**Verdict:** Yes", or a field of JSON: {"judgement": "Yes"}.
 _HEADING = re.compile(
     r"(?:^|[{,])[^\w\n]*(?:final |overall )?(?:verdict|answer|label|judge?ment|conclusion|decision|result)"
     r"(?:\W*[:=>–—-]|\W* is\b|[^\w\n]*$)\W*",

@@ -22,6 +22,7 @@ from faith_dspy.lm.capabilities import (
 from faith_dspy.lm.metered import Call, last_call
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter, NearestDemos
 from faith_dspy.program.reply import (
+    VERDICT_FIELDS,
     Token,
     expected_support,
     label_token,
@@ -272,7 +273,7 @@ def failed_verdict(statement: Statement, exc: Exception, lm: Any) -> RawVerdict:
     return RawVerdict(**statement.model_dump(), error=error, lm_failed=True)
 
 
-_JSON_VERDICT = re.compile(r'"verdict"\s*:\s*"')
+_JSON_VERDICT = re.compile(rf'"(?:{"|".join(VERDICT_FIELDS)})"\s*:\s*"')
 
 
 def _places(numbers: Sequence[Any], n: int) -> list[int | None]:

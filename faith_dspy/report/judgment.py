@@ -114,7 +114,8 @@ def display_verdicts(judgment: Judgment) -> list[str]:
 
 
 def explanation(statement: StatementVerdict) -> str | None:
-    """Why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks tell.
+    """Return why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks
+    tell.
 
     Of a supported one that cites other chunks, that they do not support it.
     """

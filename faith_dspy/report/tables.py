@@ -134,7 +134,7 @@ def shown(text: str, style: str = "") -> Text:
 
 
 def markdown(tables: Iterable[Table], level: int = 2) -> str:
-    """As sections of a Markdown page, with headings of this level."""
+    """Return sections of a Markdown page, with headings of this level."""
     sections = []
     for table in tables:
         parts = [f"{'#' * level} {table.title}"]

@@ -198,7 +198,7 @@ how each agreed with people on sets it had not seen."""
 
 @cache
 def default_classifiers() -> dict[str, Classifier]:
-    """By LM: ``none`` (lexical features alone), ``local`` (the embedded model)."""
+    """Return them by LM: ``none`` (lexical features alone), ``local`` (the embedded model)."""
     text = (
         files("faith_dspy.scoring").joinpath(DEFAULT_FILE).read_text(encoding="utf-8")
     )

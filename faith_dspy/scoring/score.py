@@ -75,7 +75,7 @@ def statement_features(
 
 
 def unjudged_reason(raw_judgment: RawJudgment) -> Unscored | None:
-    """Why statements of an answer are unjudged; None if none is."""
+    """Return why statements of an answer are unjudged; None if none is."""
     unjudged = [raw for raw in raw_judgment.raw_verdicts if raw.verdict is None]
     if any(raw.lm_failed for raw in unjudged):
         return Unscored.LM_FAILED

@@ -258,28 +258,25 @@ def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]
     """
     import numpy as np
 
-    fp, ff, up, uf = confusion_counts(w, y, p).T
-    n = fp + ff + up + uf
+    # Faithful is the positive class.
+    tp, fn, fp, tn = confusion_counts(w, y, p).T
+    faithful, unfaithful, passed, failed = tp + fn, fp + tn, tp + fp, fn + tn
+    n = faithful + unfaithful
+    both = (faithful > 0) & (unfaithful > 0)
     out: dict[str, Floats] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        out["recall_faithful"], out["recall_unfaithful"] = (
-            fp / (fp + ff),
-            uf / (uf + up),
-        )
-        out["balanced_accuracy"] = (
-            out["recall_faithful"] + out["recall_unfaithful"]
-        ) / 2
-        both = (fp + ff > 0) & (uf + up > 0)
-        by_chance = ((fp + ff) * (fp + up) + (uf + up) * (uf + ff)) / n**2
-        out["cohen_kappa"] = np.where(
-            both, ((fp + uf) / n - by_chance) / (1 - by_chance), np.nan
-        )
-        root = np.sqrt((fp + ff) * (fp + up) * (uf + up) * (uf + ff))
-        out["mcc"] = np.where(
-            both, np.where(root > 0, (fp * uf - ff * up) / root, 0.0), np.nan
-        )
-        out["f1_unfaithful"] = 2 * uf / (2 * uf + ff + up)
-        out["precision_unfaithful"] = uf / (uf + ff)
+        out["recall_faithful"] = tp / faithful
+        out["recall_unfaithful"] = tn / unfaithful
+        recalls = out["recall_faithful"] + out["recall_unfaithful"]
+        out["balanced_accuracy"] = recalls / 2
+        by_chance = (faithful * passed + unfaithful * failed) / n**2
+        kappa = ((tp + tn) / n - by_chance) / (1 - by_chance)
+        out["cohen_kappa"] = np.where(both, kappa, np.nan)
+        root = np.sqrt(faithful * passed * unfaithful * failed)
+        mcc = np.where(root > 0, (tp * tn - fn * fp) / root, 0.0)
+        out["mcc"] = np.where(both, mcc, np.nan)
+        out["f1_unfaithful"] = 2 * tn / (2 * tn + fn + fp)
+        out["precision_unfaithful"] = tn / failed
         has = ~np.isnan(s)
         w, y, s = w[:, has], y[has], s[has]
         out["auroc"] = out["ece"] = out["brier"] = np.full(len(w), np.nan)

@@ -363,7 +363,7 @@ _PHRASE = 6
 
 
 def says_opposite(c: Comparison) -> float:
-    """1 if the context says the opposite in the same words, else 0.
+    """Return 1 if the context says the opposite in the same words, else 0.
 
     The opposite is the same sentence with or without a negation, with an antonym in place of a word (not both), or
     with two phrases exchanged; the same words are four of five of both together, or, where the statement negates, all
@@ -445,7 +445,7 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
 
 
 def admits_gap(c: Comparison) -> float:
-    """1 if the statement says that the context does not tell something (English phrases), else 0."""
+    """Return 1 if the statement says that the context does not tell something (English phrases), else 0."""
     return float(bool(_NOT_TOLD.search(c.text) and _SOURCE.search(c.text)))
 
 
@@ -494,7 +494,7 @@ _UNCOVERED = (
 
 
 def is_covered(statement: str, indexed: IndexedContext) -> bool:
-    """Whether the context has everything in a statement, so that no LM need be asked about it.
+    """Tell whether the context has everything in a statement, so that no LM need be asked about it.
 
     Each content word, name, number and quotation occurs in the context, no number is near other words, negation is
     the same, and the context has every symbol (``$``, ``<``, ✗). A statement without content words is not covered.
@@ -516,7 +516,7 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
 
 
 def novelty(statement: str, indexed: IndexedContext) -> float:
-    """How much of a statement is new to the context, from 0: the sum of five features."""
+    """Return how much of a statement is new to the context, from 0: the sum of five features."""
     return math.fsum(lexical_features(statement, indexed, _NOVELTY).values())
 
 
@@ -539,7 +539,7 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
 
 
 def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
-    """The words, names and numbers of a statement that the context does not contain, as written, each once."""
+    """Return the words, names and numbers of a statement that the context does not contain, as written, each once."""
     compared = Comparison(statement, indexed)
     tokens = content_tokens(compared.tokens)
     words = [token.raw for token in tokens if token.key in compared.novel]

@@ -276,7 +276,7 @@ NEGATED = (
 PLAIN = (
     "faithful", "is_faithful", "faithfulness", "supported", "grounded", "groundedness", "isGrounded", "factual",
     "factually_consistent", "attributable", "no_hallucination", "hallucination_free", "not_unfaithful", "entailed",
-    "without_hallucination", "is_grounded",
+    "without_hallucination", "is_grounded", "grounded_label",
 )  # fmt: skip
 
 
@@ -291,6 +291,31 @@ def test_a_name_tells_what_a_yes_means(names, yes, pair):
             yes,
             not yes,
         ], name
+
+
+def test_words_that_tell_mean_the_same_under_every_name():
+    words = {
+        "PASS": True,
+        "Fail": False,
+        "faithful": True,
+        "grounded": True,
+        "ungrounded": False,
+        "not grounded": False,
+        "Hallucinated": False,
+        "entailment": True,
+        "contradiction": False,
+        "inconsistent": False,
+    }
+    for name in (
+        "label",
+        "verdict",
+        "hallucination",
+        "is_faithful",
+        "human_label",
+        "consistency",
+        "grounded_label",
+    ):
+        assert faithful(rows_of(name, *words)) == [*words.values()], name
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,10 @@ def test_invariants_hold_in_every_combination(judge_at, options):
 # --- joint verification -------------------------------------------------------------------------------------------
 
 
-def test_joint_asks_once_and_reads_each_label(judge_at):
-    """Four statements, one call; each confidence is read off its own label, .9 and .2 at the second and third."""
+@pytest.mark.parametrize("name", ["verdict", "judgement"])
+def test_joint_asks_once_and_reads_each_label(judge_at, name):
+    """Four statements, one call; each confidence is read off its own label, .9 and .2 at the second and third. Some
+    servers call the field otherwise than we ask for."""
     tops = [
         {"Yes": 0.9, "No": 0.1},
         {"Yes": 0.2, "No": 0.8},
@@ -165,7 +167,7 @@ def test_joint_asks_once_and_reads_each_label(judge_at):
         zip(["Yes", "No", "Yes", "No"], tops, strict=True), 1
     ):
         tokens += [
-            (", " * (n > 1) + f'{{"statement": {n}, "verdict": "', {"x": 1.0}),
+            (", " * (n > 1) + f'{{"statement": {n}, "{name}": "', {"x": 1.0}),
             (label, top),
             ('"}', {"x": 1.0}),
         ]
@@ -237,6 +239,10 @@ def test_joint_is_a_typed_signature(chat_server):
             '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "Maybe"}]}',
             [],
         ),
+        (
+            '{"verdicts": [{"statement": 4, "verdict": "Yes", "judgement": "No"}]}',
+            [],
+        ),  # says both
         ("1. Yes\n2. No", []),
         ("", []),
     ],

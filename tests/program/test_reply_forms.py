@@ -17,7 +17,7 @@ BINARY = {
         "The kettle is blue, says chunk 0.\nYes", "The context says it.\n\nVerdict: Yes", "Yes [0]", "yes 0, 2",
         "True", "Correct.", "# Verdict: Yes", "Entailed", "Label: Yes\nReason: No other kettle is named.",
         "Yes. No other kettle is mentioned.", "<think>No? Verdict: No</think>\n\nYes",
-        "[THINK]Perhaps not.[/THINK]Yes",
+        "[THINK]Perhaps not.[/THINK]Yes", '{"judgement": "supported"}',
     ],
     "No": [
         "No", "no.", "**No**", "No!", "no – the context does not say", "No, the context says otherwise.",
@@ -30,6 +30,7 @@ BINARY = {
         "No, it is not supported", "No. It is only partially supported.", "It says 0.9 litres.\nNo", "Mostly supported",
         "The statement is partially supported", "Verdict: Not supported\nWhy: nothing says so.", "not-supported",
         "NOT_SUPPORTED", "Hallucinated", "No [1]",
+        '{"judgement": "unsupported"}',
     ],
     None: [
         "", " ", "**", "Maybe", "N", "N/A", "I cannot tell", "I can't tell.", "Cannot be determined", "Unknown",
