@@ -35,10 +35,10 @@ from faith_dspy.optimize.tracking.study_run import agreement_metrics, cost_metri
 from faith_dspy.report.tables import (
     Table,
     csv_text,
-    estimate,
     markdown,
     points,
     table_of,
+    with_interval,
 )
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
@@ -348,7 +348,7 @@ def _or_half(scores: Sequence[float | None]) -> Floats:
 
 
 def _clusters(sources: Sequence[object]) -> tuple[Ints, int]:
-    """The number of each one's source, and of all sources."""
+    """Return the number of each one's source, and of all sources."""
     names, numbers = np.unique([str(s) for s in sources], return_inverse=True)
     return numbers, len(names)
 
@@ -417,7 +417,7 @@ class DriftRun:
         """Record a report; `FaithDspyError` when the store does not take it."""
         a = report.agreement.answers
         assert a is not None  # else there is no report
-        summary = f"Balanced accuracy {estimate(a.balanced_accuracy)}, {a.coverage:.0%} of {a.n} answers scored."
+        summary = f"Balanced accuracy {with_interval(a.balanced_accuracy)}, {a.coverage:.0%} of {a.n} answers scored."
         tables = [
             Table("Alarms", notes=report.alarms or ("None.",)),
             Table(f"Report {self.steps + 1}, {report.at}", notes=(summary,)),
@@ -460,7 +460,7 @@ class DriftRun:
 
 
 def drift_tables(report: DriftReport) -> list[Table]:
-    """What changed, and the flips, those to wrong first."""
+    """Return what changed, and the flips, those to wrong first."""
     if not report.changes:
         first = "This is the first report: there is nothing to compare it with."
         return [Table("Drift", notes=(first,))]
@@ -489,10 +489,11 @@ def _flips_table(flips: Sequence[Flip]) -> Table:
 
 
 def traffic_table(share: FaithfulShare) -> Table:
-    """The share of faithful answers in the traffic."""
+    """Return the share of faithful answers in the traffic."""
+    labels_only = with_interval(share.labels_only)
     sentence = (
-        f"{estimate(share.powered)} of the traffic is faithful ({estimate(share.labels_only)} from the labels alone), "
-        f"estimated from {counted(share.labelled, 'label')} over {counted(share.sources, 'source')} and "
+        f"{with_interval(share.powered)} of the traffic is faithful ({labels_only} from the labels alone), estimated "
+        f"from {counted(share.labelled, 'label')} over {counted(share.sources, 'source')} and "
         f"{counted(share.unlabelled, 'unlabelled answer')}."
     )
     return Table("Traffic", notes=(sentence,))

@@ -275,7 +275,7 @@ class _File(BaseModel, extra="forbid"):
 
 
 def plan(options: Options) -> Plan:
-    """The plan of a study.
+    """Return the plan of a study.
 
     The untuned judge is always tried, and first: it is what the champion is measured against.
     """

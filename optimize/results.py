@@ -63,7 +63,7 @@ class Row(_Result):
 
     @classmethod
     def of(cls, example: LabelledExample, judgment: Judgment) -> Row:
-        """What statistics need of an answer and its judgment."""
+        """Return what statistics need of an answer and its judgment."""
         counts = evidence_counts(example, judgment)
         both, judge, people = map(sum, zip((0, 0, 0), *counts, strict=True))
         return Row(
@@ -96,7 +96,7 @@ class JudgedAnswer(Row):
         raw: RawJudgment,
         judgment: Judgment,
     ) -> JudgedAnswer:
-        """Its features and labels are those of the judge's statements that was asked last."""
+        """Return its features and labels are those of the judge's statements that was asked last."""
         verdicts = raw.last.raw_verdicts
         features: list[dict[str, float] | None] = []
         if verdicts:
@@ -115,7 +115,7 @@ class JudgedAnswer(Row):
         )
 
     def by(self, judge: Judge) -> JudgedAnswer:
-        """The same replies judged by another judge. No LM call."""
+        """Return the same replies judged by another judge. No LM call."""
         e = self.example
         if not self.raw.raw_verdicts:
             return self
@@ -262,12 +262,13 @@ class JudgeResult(_Result):
 
 
 def have_prices(results: Sequence[JudgeResult]) -> bool:
-    """Whether every LM has a price."""
+    """Tell whether every LM has a price."""
     return all(r.price is not None for r in results if r.lm_share)
 
 
 def costs(results: Sequence[JudgeResult]) -> list[float]:
-    """What an answer costs by each judge: dollars where every LM has a price, else tokens (`JudgeResult.cost`)."""
+    """Return what an answer costs by each judge: dollars where every LM has a price, else tokens
+    (`JudgeResult.cost`)."""
     if have_prices(results):
         return [r.price or 0.0 for r in results]
     return [r.cost for r in results]
@@ -342,9 +343,9 @@ class StudyResult(StudySetup):
     """False when it was stopped early: the champion is the best of the variants that were finished."""
 
     def variant(self, name: str) -> JudgeResult:
-        """What was measured of it on the pool."""
+        """Return what was measured of it on the pool."""
         return next(v for v in self.variants if v.name == name)
 
     def tested(self, name: str) -> JudgeResult:
-        """The test result of that name."""
+        """Return the test result of that name."""
         return next(t for t in self.test if t.name == name)

@@ -111,7 +111,8 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
         return sum(p.missed for p in self.injections) / tried if tried else None
 
     def flipped(self, maximum: float | None) -> list[str]:
-        """A sentence for each kind of injection that flipped more than a share of the verdicts, or one if none ran."""
+        """Return a sentence for each kind of injection that flipped more than a share of the verdicts, or one if none
+        ran."""
         if maximum is None:
             return []
         if not self.injections:
@@ -281,7 +282,7 @@ def _name(case: Case) -> Fields | None:
 
 
 def _names(text: str) -> list[str]:
-    """Capitalised words that no sentence begins with."""
+    """Return capitalised words that no sentence begins with."""
     words = [w for s in sentences(text) for w in re.findall(r"[^\W\d_]+", s.text)[1:]]
     return [w for w in words if len(w) > 2 and w[0].isupper() and w[1:].islower()]
 
@@ -340,7 +341,7 @@ def _context(texts: Sequence[str]) -> Fields:
 
 @cache
 def attacks() -> dict[str, dict[str, list[str]]]:
-    """By kind, its ``places`` and ``texts``."""
+    """Return by kind, its ``places`` and ``texts``."""
     loaded: dict[str, dict[str, list[str]]] = json.loads(
         Path(__file__).with_name("injections.json").read_text(encoding="utf-8")
     )
@@ -348,7 +349,7 @@ def attacks() -> dict[str, dict[str, list[str]]]:
 
 
 def inject(example: Example, kind: str, number: int) -> Fields:
-    """The fields of a labelled answer that the attack of that kind and number changes.
+    """Return the fields of a labelled answer that the attack of that kind and number changes.
 
     It orders the opposite of the label. The answer itself only orders to be passed: in a faithful one an order to fail
     it would be a sentence that the context does not support.

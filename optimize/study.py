@@ -230,7 +230,7 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
 
 
 def _folder(labels: Any, options: Options) -> Path:
-    """Where the judge goes; checked before any work."""
+    """Return where the judge goes; checked before any work."""
     stem = Path(name_of(labels)).stem.strip(". ")  # a stem of dots is another folder
     out = options.out or Path("judges") / (stem or "judge")
     check_folder(out)
@@ -238,8 +238,8 @@ def _folder(labels: Any, options: Options) -> Path:
 
 
 def _stressed(champion: Candidate, study: Study) -> dict[str, Any]:
-    """How many verdicts injections flipped on the pool, and why that holds the champion back: a gate that could not be
-    measured fails."""
+    """Return how many verdicts injections flipped on the pool, and why that holds the champion back: a gate that could
+    not be measured fails."""
     name, allowed = champion.result.name, study.options.max_flips
     if allowed is None:
         return {}
@@ -259,7 +259,7 @@ def _stressed(champion: Candidate, study: Study) -> dict[str, Any]:
 
 
 def _evidence_weight(study: Study) -> float | None:
-    """Of chunk ids in the choice; None where people name none."""
+    """Return the weight of chunk ids in the choice; None where people name none."""
     named = [s.supporting_chunk_ids for e in study.parts.pool for s in e.statements]
     return study.options.evidence_weight if any(named) else None
 

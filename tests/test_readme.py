@@ -92,6 +92,17 @@ def test_each_file_of_code_that_is_named_exists(document):
         assert any((place / name).exists() for place in places), name
 
 
+def test_each_test_that_shows_a_documented_behaviour_exists():
+    folder = ROOT / "tests/integrations"
+    names = re.findall(
+        r"`(\w+\.py)::(\w+)", text_of("tests/integrations/DOCUMENTED.md")
+    )
+    assert len(names) > 100
+    for file, test in names:
+        source = (folder / file).read_text(encoding="utf-8")
+        assert re.search(rf"def {test}\(", source), f"{file}::{test}"
+
+
 @every_document
 def test_each_import_of_ours_exists(document):
     for block in blocks(text_of(document), "python"):

@@ -194,7 +194,7 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         return list(map(self._result, judgments, calls))
 
     def batch_score(self, inputs: list[dict[str, Any]]) -> list[MetricResult]:
-        """As `abatch_score`, also where an event loop runs."""
+        """Score as `abatch_score` does, also where an event loop runs."""
         calls = [_arguments(**one) for one in inputs]
         judgments = self.judge.batch([_record(*call) for call in calls])
         return list(map(self._result, judgments, calls))

@@ -200,7 +200,7 @@ def number(value: float | None) -> str:
     return NONE if value is None else f"{value:.2f}".replace("0.", ".", 1)
 
 
-def estimate(e: Estimate | None) -> str:
+def with_interval(e: Estimate | None) -> str:
     """Return a value with its 95 % interval: ``.75 [.67, .82]``."""
     if e is None:
         return NONE
@@ -279,7 +279,9 @@ def agreement_tables(
     """Return agreement on all levels that the labels tell, what judging so many answers cost, and who judged."""
     rows = []
     if (a := agreement.answers) is not None:
-        rows = [(name, estimate(getattr(a, field))) for name, field in _METRICS.items()]
+        rows = [
+            (name, with_interval(getattr(a, field))) for name, field in _METRICS.items()
+        ]
         rows.append(("scored", f"{a.scored} of {a.n} ({a.coverage:.0%})"))
     whole = usage + replayed
     cost = (
@@ -350,7 +352,7 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
         for name, judge in judges.items():
             agreement = getattr(judge, level)
             if agreement is not None:
-                cells = [estimate(getattr(agreement, f)) for f in fields.values()]
+                cells = [with_interval(getattr(agreement, f)) for f in fields.values()]
                 rows.append((name, f"{agreement.scored}/{agreement.n}", *cells))
         if rows:
             columns, caption = ("judge", "scored", *fields), f"{_INTERVALS}."
@@ -365,7 +367,7 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
     if graded:
         lines = []
         for metric in dict.fromkeys(chain.from_iterable(graded.values())):
-            values = [estimate(metrics.get(metric)) for metrics in graded.values()]
+            values = [with_interval(metrics.get(metric)) for metrics in graded.values()]
             lines.append((metric.replace("_", " "), *values))
         caption = "Recall: of people's statements with that verdict, the share that the judge gave it, too."
         tables.append(

@@ -225,7 +225,7 @@ def recalibrate(
     answers: Sequence[JudgedAnswer],
     operating_point: OperatingPoint = BALANCED,
 ) -> FittedClassifier:
-    """The classifier with slope, offset and threshold fitted on these answers, and its weights as they are."""
+    """Return the classifier with slope, offset and threshold fitted on these answers, and its weights as they are."""
     y = np.array([a.label for a in answers], dtype=np.float64)
     shipped = [classifier.probability(a.features) or 0.0 for a in answers]
     logits = np.array([to_logit(p) for p in shipped])
@@ -254,7 +254,7 @@ class _Calibration(NamedTuple):
 
 
 def _calibrate(logits: Floats, y: Floats, point: OperatingPoint) -> _Calibration:
-    """What turns answers' log-odds into probabilities, and these into verdicts."""
+    """Return what turns answers' log-odds into probabilities, and these into verdicts."""
     slope, shift = platt_scaling(logits, y)
     probabilities = probabilities_of(slope * logits + shift)
     threshold = threshold_for(point, probabilities, y == 1)
@@ -265,7 +265,7 @@ def _calibrate(logits: Floats, y: Floats, point: OperatingPoint) -> _Calibration
 def threshold_for(
     point: OperatingPoint, probabilities: Floats, labels: NDArray[np.bool_]
 ) -> float:
-    """The threshold t for ``point``; an answer passes when its probability is at least t.
+    """Return the threshold t for ``point``; an answer passes when its probability is at least t.
 
     - ``balanced``: the share of faithful answers, the best for calibrated probabilities.
     - ``cost=C``: C / (1 + C), where passing and failing cost the same on average (Elkan 2001, *The foundations of
@@ -304,7 +304,8 @@ def check_recall(point: OperatingPoint, unfaithful: int) -> None:
 
 
 def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]:
-    """The range (low, high) around ``threshold`` that holds the share `REVIEWED` of the answers, those nearest to it.
+    """Return the range (low, high) around ``threshold`` that holds the share `REVIEWED` of the answers, those nearest
+    to it.
 
     ``probabilities``: cross-fitted.
     """
@@ -314,7 +315,8 @@ def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]
 
 
 def assign_folds(examples: Sequence[LabelledExample], seed: int) -> dict[str, int]:
-    """The fold of each source, both labels in each; fewer than `FOLDS` folds where a label is in fewer sources."""
+    """Return the fold of each source, both labels in each; fewer than `FOLDS` folds where a label is in fewer
+    sources."""
     labelled = [e for e in examples if e.label is not None]
     spread = count_sources(labelled)
     n = min(FOLDS, *spread.values())
@@ -330,7 +332,7 @@ def assign_folds(examples: Sequence[LabelledExample], seed: int) -> dict[str, in
 def weights_of(
     classifier: Classifier | None, names: Sequence[str]
 ) -> Regression | None:
-    """The classifier's weights of statement features as a prior; NaN of those that it does not use."""
+    """Return the classifier's weights of statement features as a prior; NaN of those that it does not use."""
     if classifier is None:
         return None
     model = classifier.statement
@@ -345,7 +347,7 @@ def weights_of(
 
 
 def numbers(model: Regression, names: Sequence[str]) -> dict[str, Any]:
-    """The fields of a `StatementClassifier` or `AnswerClassifier`."""
+    """Return the fields of a `StatementClassifier` or `AnswerClassifier`."""
     return {
         "names": tuple(names),
         "means": tuple(model.means.tolist()),

@@ -44,7 +44,7 @@ class Regression(NamedTuple):
         return np.asarray(z @ self.weights + self.intercept, dtype=np.float64)
 
     def rescaled(self, slope: float, shift: float) -> Regression:
-        """The regression whose log-odds are ``slope · logits + shift``."""
+        """Return the regression whose log-odds are ``slope · logits + shift``."""
         return self._replace(
             weights=self.weights * slope, intercept=self.intercept * slope + shift
         )
@@ -105,7 +105,7 @@ def _lowest(
     start: Floats,
     bounds: Sequence[tuple[float | None, float | None]],
 ) -> Floats:
-    """Where a loss, which comes with its gradient, is lowest."""
+    """Return where a loss, which comes with its gradient, is lowest."""
     with _BLAS.limit(limits=1, user_api="blas"):
         minimum = minimize(
             loss,
@@ -139,7 +139,8 @@ def soft_minimum(rows: Floats, bags: Ints) -> tuple[Floats, Floats]:
 
 
 def class_weights(y: Floats) -> Floats:
-    """A weight per label such that both classes weigh the same and the mean is 1; ones where there is one class."""
+    """Return a weight per label such that both classes weigh the same and the mean is 1; ones where there is one
+    class."""
     positive = float(y.mean()) if len(y) else 0.0
     if positive in (0.0, 1.0):
         return np.ones(len(y))

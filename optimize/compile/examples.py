@@ -30,7 +30,7 @@ MAX_DEMO_WORDS = 450
 def labelled_texts(
     e: LabelledExample, granularity: Granularity
 ) -> list[tuple[str, bool | None]]:
-    """The texts of an answer that are verified, and whether people call each supported (None: unknown).
+    """Return the texts of an answer that are verified, and whether people call each supported (None: unknown).
 
     The whole answer, its sentences, or people's own statements (its sentences where they wrote none).
     """
@@ -45,7 +45,7 @@ def labelled_texts(
 
 
 def carrying_sentences(answer: str) -> list[Sentence]:
-    """The sentences of an answer that can carry statements."""
+    """Return the sentences of an answer that can carry statements."""
     return [s for s in sentences(answer) if carries_statement(s.text)]
 
 
@@ -72,7 +72,7 @@ def statement_example(
     label: bool,
     instruction: str,
 ) -> dspy.Example:
-    """One labelled text as `statement_examples` has it."""
+    """Return one labelled text as `statement_examples` has it."""
     bank = INSTRUCTIONS[instruction]
     own = _own_statement(e, text, label)
     person = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
@@ -110,7 +110,7 @@ def statement_example(
 def _own_statement(
     e: LabelledExample, text: str, label: bool
 ) -> LabelledStatement | None:
-    """The statement that people wrote of this text and labelled so."""
+    """Return the statement that people wrote of this text and labelled so."""
     judged = [s for s in e.statements if s.verdict and s.verdict.is_supported is label]
     texts = [s.text for s in judged]
     matches = match_statements(texts, [Statement(text=text)], e.answer)
@@ -200,13 +200,13 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
 
 
 def in_turn(parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """The first of each part, then the second of each, and so on."""
+    """Return the first of each part, then the second of each, and so on."""
     turns = zip_longest(*parts)
     return [row for turn in turns for row in turn if row is not None]
 
 
 def reweighted(rows: Sequence[Any]) -> list[Any]:
-    """The examples with weights by which both classes count the same in sum."""
+    """Return the examples with weights by which both classes count the same in sum."""
     count = Counter(r.supported for r in rows)
     weight_of = {label: len(rows) / (2 * n) for label, n in count.items()}
     return [r.copy(weight=weight_of[r.supported]) for r in rows]

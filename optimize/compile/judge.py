@@ -60,7 +60,7 @@ def compile_judge(
     evidence_weight: float = EVIDENCE_WEIGHT,
     advance: Callable[[int], None] = lambda _: None,
 ) -> CompiledJudge:
-    """A new judge, its prompts compiled by ``optimizer`` on labelled answers; the judge given stays as it is.
+    """Return a new judge, its prompts compiled by ``optimizer`` on labelled answers; the judge given stays as it is.
 
     A function of the user's own is given the whole program, and so is GEPA where the LM extracts statements or judges
     them all in one call: extraction and verification are compiled together. Few-shot and MIPROv2 compile one after the
@@ -116,7 +116,7 @@ def _students(
     train: Sequence[LabelledExample],
     notes: list[str],
 ) -> Iterator[_Student]:
-    """What is compiled, one after the other."""
+    """Return what is compiled, one after the other."""
     program, config = judge.program, judge.config
     extraction = optimizer_of(optimizer).extraction
     own = ":" in optimizer
@@ -147,7 +147,8 @@ def _verification_rows(
     train: Sequence[LabelledExample],
     notes: list[str],
 ) -> list[dspy.Example]:
-    """The examples that verification is compiled on, the whole context at once; `ConfigError` if they are too few."""
+    """Return the examples that verification is compiled on, the whole context at once; `ConfigError` if they are too
+    few."""
     own = judge.config.granularity
     supported = unsupported = 0
     for granularity in dict.fromkeys((own, Granularity.ANSWER)):
@@ -168,7 +169,7 @@ def _verification_rows(
 
 
 def _fitting(rows: Sequence[Any], judge: Judge) -> list[Any]:
-    """Those whose context fits one call."""
+    """Return those whose context fits one call."""
     window = context_bytes(judge.lm)
     if window is None:
         return list(rows)

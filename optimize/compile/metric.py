@@ -108,7 +108,7 @@ def agreement_metric(
 
 
 def failed(pred: Any) -> bool:
-    """Whether there is nothing to compare: the LM failed, or its reply had no label and no statement."""
+    """Tell whether there is nothing to compare: the LM failed, or its reply had no label and no statement."""
     if pred is None or pred.get("error"):
         return True
     if "raw_verdicts" in pred:
@@ -117,7 +117,7 @@ def failed(pred: Any) -> bool:
 
 
 def fault(pred: Any) -> str | None:
-    """How the LM failed; None where it replied."""
+    """Return how the LM failed; None where it replied."""
     if pred is None:
         return "no prediction"
     errors = [pred.get("error")]
@@ -126,8 +126,8 @@ def fault(pred: Any) -> str | None:
 
 
 def judged_statements(gold: dspy.Example, pred: Any) -> list[Judged]:
-    """The statements that people labelled, with what the LM says of them; of an answer without such labels its weakest
-    statement, with the answer's."""
+    """Return the statements that people labelled, with what the LM says of them; of an answer without such labels its
+    weakest statement, with the answer's."""
     if "statement" in gold:
         return [Judged(gold, pred)]
     if "answer" not in gold:
@@ -149,7 +149,7 @@ def judged_statements(gold: dspy.Example, pred: Any) -> list[Judged]:
 
 
 def best_cut(judged: Sequence[Judged]) -> float:
-    """The log-odds that divide these verdicts with the best balanced accuracy; of equals those nearest to 0.
+    """Return the log-odds that divide these verdicts with the best balanced accuracy; of equals those nearest to 0.
 
     Scores are counted from the cut of the seed prompt: a prompt that only moves Yes against No then wins nothing.
     """
@@ -173,7 +173,7 @@ def best_cut(judged: Sequence[Judged]) -> float:
 
 
 def is_right(judged: Judged, cut: float) -> bool:
-    """Whether a verdict is the person's, supported or not."""
+    """Tell whether a verdict is the person's, supported or not."""
     gold, pred = judged
     if failed(pred):
         return False
@@ -196,7 +196,8 @@ def statement_f1(
 
 
 def share_right(gold: dspy.Example, pred: Any, cut: float) -> float:
-    """The share of an example's verdicts that are people's; of an answer the mean of it and of its statements' F1."""
+    """Return the share of an example's verdicts that are people's; of an answer the mean of it and of its statements'
+    F1."""
     if failed(pred):
         return 0.0
     right = [float(is_right(one, cut)) for one in judged_statements(gold, pred)]
@@ -204,7 +205,7 @@ def share_right(gold: dspy.Example, pred: Any, cut: float) -> float:
 
 
 def _with_extraction(scores: list[float], gold: dspy.Example, pred: Any) -> float:
-    """The mean of scores of verdicts, and of how the statements were extracted, where people wrote some."""
+    """Return the mean of scores of verdicts, and of how the statements were extracted, where people wrote some."""
     parts = []
     if scores:
         parts.append(fmean(scores))
@@ -239,7 +240,7 @@ def _verdict_score(
 
 
 def _extracted(gold: dspy.Example, pred: Any) -> Sequence[Statement]:
-    """The statements of a prediction, after those are sorted out that change what the answer says."""
+    """Return the statements of a prediction, after those are sorted out that change what the answer says."""
     if "raw_verdicts" in pred:
         verdicts: Sequence[Statement] = pred.raw_verdicts
         return verdicts
@@ -270,7 +271,8 @@ def _feedback(
 
 
 def _verdict_feedback(judged: Judged, cut: float) -> str:
-    """The verdict and how sure it was, people's and their reason, what the context lacks, and what comes closest."""
+    """Return the verdict and how sure it was, people's and their reason, what the context lacks, and what comes
+    closest."""
     gold, pred = judged
     parts = ["The reply did not start with a label;"]
     if not failed(pred):
@@ -299,7 +301,7 @@ def _verdict_feedback(judged: Judged, cut: float) -> str:
 
 
 def _closest(gold: dspy.Example, ids: Sequence[int]) -> tuple[int, str]:
-    """The sentence of the context most like the statement, and its chunk; among chunks of these ids, if any."""
+    """Return the sentence of the context most like the statement, and its chunk; among chunks of these ids, if any."""
     chunks = [c for c in as_chunks(gold.context) if not ids or c.id in ids]
     places: list[tuple[int, str]] = []
     for chunk in chunks:

@@ -160,14 +160,15 @@ def mistakes(task: Task) -> dspy.Module:
 
 
 def knn(task: Task) -> dspy.Module:
-    """All labelled statements as demos, of which the prompt shows the nearest: see `JudgeConfig.nearest_demos`."""
+    """Return all labelled statements as demos, of which the prompt shows the nearest: see
+    `JudgeConfig.nearest_demos`."""
     if len(task.train) < 2:
         raise ConfigError("got one labelled statement; nearest ones take at least 2.")
     return _with_demos(task, short(task.train))
 
 
 def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
-    """The examples in two parts, no context in both: to learn from, and `balanced` to compare candidates on."""
+    """Return the examples in two parts, no context in both: to learn from, and `balanced` to compare candidates on."""
     contexts = sorted({"\n".join(r.context) for r in task.train})
     random.Random(task.seed).shuffle(contexts)
     held = set(contexts[: round(HELD_BACK * len(contexts))])
@@ -328,7 +329,7 @@ def guidelines(task: Task) -> dspy.Module:
 
 
 def _proposing_lm(task: Task) -> Any:
-    """The proposing LM with room for a whole instruction, and at a temperature at which proposals differ."""
+    """Return the proposing LM with room for a whole instruction, and at a temperature at which proposals differ."""
     own = task.proposer.kwargs
     settings: dict[str, Any] = {"temperature": 1.0} if "temperature" in own else {}
     if own.get("max_tokens"):
@@ -384,8 +385,8 @@ def optimizer_of(name: str) -> Optimizer:
 
 
 def own_optimizer(name: str) -> Callable[..., Any]:
-    """The user's function that ``module:function`` names, found from the working folder, too; `ConfigError` if there is
-    none."""
+    """Return the user's function that ``module:function`` names, found from the working folder, too; `ConfigError` if
+    there is none."""
     module, _, attribute = name.partition(":")
     folder = str(Path.cwd())
     sys.path.insert(0, folder)

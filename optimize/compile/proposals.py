@@ -68,7 +68,7 @@ class Proposer(InstructionProposer):
         return texts
 
     def gives_up(self, state: Any) -> bool:
-        """Whether GEPA is to stop."""
+        """Tell whether GEPA is to stop."""
         return self.faults >= MAX_FAULTS
 
 

@@ -291,7 +291,7 @@ def audit_labels(path: Any) -> dict[str, Any]:
 
 
 def _contradicts_statements(e: LabelledExample) -> bool:
-    """Whether ``faithful`` contradicts the verdicts on all of its statements: one of the two is wrong."""
+    """Tell whether ``faithful`` contradicts the verdicts on all of its statements: one of the two is wrong."""
     verdicts = [s.verdict for s in e.statements]
     if e.faithful is None or not verdicts or None in verdicts:
         return False
@@ -299,7 +299,7 @@ def _contradicts_statements(e: LabelledExample) -> bool:
 
 
 def _split_and_power(examples: Sequence[LabelledExample]) -> dict[str, Any]:
-    """The split that a study would make, and what the labels are enough for, in words."""
+    """Return the split that a study would make, and what the labels are enough for, in words."""
     try:
         splits = split(examples)
     except InputError as exc:
@@ -325,7 +325,8 @@ def _split_and_power(examples: Sequence[LabelledExample]) -> dict[str, Any]:
 
 
 def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> str:
-    """The gain in balanced accuracy that these labels detect half of the time, and how many more detect two thirds."""
+    """Return the gain in balanced accuracy that these labels detect half of the time, and how many more detect two
+    thirds."""
     n, sources = len(examples), len({e.group_key for e in examples})
     subject = f"{counted(n, 'answer')} from {counted(sources, 'source')}"
     rarer = min(count_sources(test).values())

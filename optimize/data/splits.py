@@ -165,7 +165,7 @@ def words_of_context(e: LabelledExample) -> int:
 def _sources_in_turn(
     part: Sequence[LabelledExample], seed: int
 ) -> Iterator[LabelledExample]:
-    """All examples: the first of each source, then the second of each, and so on."""
+    """Return all examples: the first of each source, then the second of each, and so on."""
     by_source: defaultdict[str, list[LabelledExample]] = defaultdict(list)
     for e in sorted(part, key=lambda e: e.id):
         by_source[e.group_key].append(e)
@@ -299,7 +299,7 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
 
 
 def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
-    """The parts of the labels file; `InputError` when an example has none."""
+    """Return the parts of the labels file; `InputError` when an example has none."""
     odd = [e for e in labelled if e.split not in _FIXED]
     if odd:
         raise InputError(

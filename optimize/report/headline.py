@@ -17,7 +17,7 @@ from faith_dspy.optimize.results import (
     costs,
 )
 from faith_dspy.optimize.select.comparison import ALPHA
-from faith_dspy.report.tables import Table, estimate, few, number, points, roughly
+from faith_dspy.report.tables import Table, few, number, points, roughly, with_interval
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
@@ -161,18 +161,19 @@ def notes_of(result: StudyResult, reason: str, point: OperatingPoint) -> list[st
 
 
 def _operating_point_note(result: StudyResult, point: OperatingPoint) -> str:
-    """What a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
+    """Return what a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
     champion = result.tested("champion").agreement
     untuned = result.tested(UNTUNED).agreement
     rests = ""
     if point.kind == "recall":
         unfaithful = sum(not r.label for r in result.variant(result.champion).rows)
         rests = f", and rests on {counted(unfaithful, 'unfaithful answer')}"
+    passed = with_interval(champion.recall_faithful)
     return (
         f"The threshold is for the operating point “{point}”, not for balanced accuracy{rests}: on test it catches "
-        f"{estimate(champion.recall_unfaithful)} of the unfaithful answers (untuned: "
-        f"{estimate(untuned.recall_unfaithful)}) and passes {estimate(champion.recall_faithful)} of the faithful "
-        f"(untuned: {estimate(untuned.recall_faithful)})."
+        f"{with_interval(champion.recall_unfaithful)} of the unfaithful answers (untuned: "
+        f"{with_interval(untuned.recall_unfaithful)}) and passes {passed} of the faithful "
+        f"(untuned: {with_interval(untuned.recall_faithful)})."
     )
 
 
@@ -191,7 +192,7 @@ def shortfalls(result: StudyResult) -> list[str]:
     champion = result.tested("champion")
     sentences = []
     if not better_than_chance(champion.agreement):
-        accuracy = estimate(champion.agreement.balanced_accuracy)
+        accuracy = with_interval(champion.agreement.balanced_accuracy)
         sentences.append(
             f"the champion is not significantly better than chance: {accuracy}."
         )
@@ -222,7 +223,7 @@ def _agreement_line(m: Measured) -> str:
     if a.sources is not None:
         comma = "," if a.scored < a.n else ""
         on += f"{comma} over {counted(a.sources, 'source')}"
-    accuracy = estimate(a.balanced_accuracy)
+    accuracy = with_interval(a.balanced_accuracy)
     return f"balanced accuracy {accuracy} on {on} (chance is .50).{few(a.n)}{m.chosen}"
 
 
@@ -241,7 +242,7 @@ def _gain_line(m: Measured) -> str:
 
 
 def _verdict_words(c: Comparison) -> str:
-    """The verdict, if it is not better; with its p where an interval without 0 does not tell why."""
+    """Return the verdict, if it is not better; with its p where an interval without 0 does not tell why."""
     if c.verdict == "better":
         return ""
     low, high, p = c.balanced_accuracy.low, c.balanced_accuracy.high, c.p_value
@@ -252,7 +253,7 @@ def _verdict_words(c: Comparison) -> str:
 
 
 def _next_step(m: Measured) -> str:
-    """One of: measure elsewhere, label more, take the cheaper judge, decide between two, use it.
+    """Return one of: measure elsewhere, label more, take the cheaper judge, decide between two, use it.
 
     A judge bears the burden of proof against those that cost no more.
     """
@@ -302,8 +303,8 @@ def _lead(c: Comparison) -> float:
 
 
 def _rival(m: Measured) -> str | None:
-    """Who is farthest ahead of this judge among those that cost no more; None where nobody is, or only worse than
-    chance, too."""
+    """Return who is farthest ahead of this judge among those that cost no more; None where nobody is, or only worse
+    than chance, too."""
     rival, lead = None, 0.0
     for name in CHEAPER:
         if name in m.comparisons and (not m.prices or name in m.prices):
@@ -328,7 +329,7 @@ def _take(m: Measured, rival: str) -> str:
 
 
 def _leads_by_luck(m: Measured) -> bool:
-    """Whether a lead over what is free may be luck."""
+    """Tell whether a lead over what is free may be luck."""
     c = m.comparisons.get(LEXICAL)
     return m.asks_lm and c is not None and c.verdict == "inconclusive"
 

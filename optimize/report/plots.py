@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.results import LENGTH, costs, have_prices
-from faith_dspy.report.tables import estimate
+from faith_dspy.report.tables import with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,7 +190,7 @@ def _mark(ax: Any, threshold: float | None) -> None:
 
 
 def _scored(rows: Sequence[Row]) -> _PAIRS:
-    """Those of the answers that have a probability."""
+    """Return those of the answers that have a probability."""
     return [(int(r.label), r.probability) for r in rows if r.probability is not None]
 
 
@@ -205,7 +205,7 @@ def judge_figures(
     if not pairs or not all(0 <= p <= 1 for _, p in pairs):
         return {}
     labels, probabilities = zip(*pairs, strict=True)
-    figure, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(agreement.ece)}")
+    figure, ax = _axes(4.8, 4.6, f"{title}\nECE {with_interval(agreement.ece)}")
     CalibrationDisplay.from_predictions(
         labels,
         probabilities,
@@ -227,7 +227,7 @@ def judge_figures(
 
 
 def _roc(judges: Mapping[str, _PAIRS]) -> Any:
-    """How well each judge ranks faithful answers above unfaithful ones."""
+    """Return how well each judge ranks faithful answers above unfaithful ones."""
     from sklearn.metrics import RocCurveDisplay
 
     figure, ax = _axes(4.8, 4.6, "Ranking of the test answers")

@@ -26,11 +26,11 @@ from faith_dspy.report.tables import (
     NONE,
     Table,
     each,
-    estimate,
     level_tables,
     number,
     points,
     table_of,
+    with_interval,
 )
 from faith_dspy.scoring.agreement import JudgeAgreement
 
@@ -70,7 +70,7 @@ def variants_table(result: StudyResult) -> Table:
     by_cost = sorted(zip(costs(tried), tried, strict=True), key=itemgetter(0))
     columns = {
         "candidate": lambda v: MARK * (v.name == result.champion) + _short(v),
-        "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
+        "balanced\naccuracy": lambda v: with_interval(v.agreement.balanced_accuracy),
         "AUROC": lambda v: number(v.agreement.auroc.value),
         "behind\n± SE": _behind,
         "LM\nasked": lambda v: f"{v.lm_share:.0%}",
@@ -163,9 +163,9 @@ def testset_table(result: StudyResult) -> Table:
     columns = {
         "judge": _tested_name,
         "scored": lambda t: f"{t.agreement.coverage:.0%}",
-        "balanced\naccuracy": lambda t: estimate(t.agreement.balanced_accuracy),
-        "AUROC": lambda t: estimate(t.agreement.auroc),
-        "Cohen's κ": lambda t: estimate(t.agreement.cohen_kappa),
+        "balanced\naccuracy": lambda t: with_interval(t.agreement.balanced_accuracy),
+        "AUROC": lambda t: with_interval(t.agreement.auroc),
+        "Cohen's κ": lambda t: with_interval(t.agreement.cohen_kappa),
         "prompt\ntokens": lambda t: _by_lm(t, t.usage.computed_tokens),
         "s": lambda t: _by_lm(t, t.usage.seconds),
     }
@@ -184,7 +184,7 @@ def testset_table(result: StudyResult) -> Table:
 
 
 def _by_lm(judge: JudgeResult, total: float) -> str:
-    """A total for each answer; a dash for a judge without an LM."""
+    """Return a total for each answer; a dash for a judge without an LM."""
     return each(total, judge.judged) if judge.lm_share else NONE
 
 
@@ -309,7 +309,7 @@ def stress_tables(report: StressReport) -> list[Table]:
         "perturbation": lambda p: MARK * (p is worst) + p.name,
         "must be": lambda p: p.must,
         "n": lambda p: str(p.n),
-        "share": lambda p: estimate(p.share),
+        "share": lambda p: with_interval(p.share),
     }
     caption = (
         "caught: an answer that passed fails once it is made unfaithful; unchanged: the verdict stays. share: how "
@@ -371,8 +371,8 @@ def studies_tables(
         cells = [
             str(i),
             _end(study.judge_dir) or study.study_id[:8],
-            estimate(champion.balanced_accuracy),
-            estimate(champion.auroc),
+            with_interval(champion.balanced_accuracy),
+            with_interval(champion.auroc),
             number(study.tested(UNTUNED).agreement.balanced_accuracy.value),
             number(study.tested(LEXICAL).agreement.balanced_accuracy.value),
             number(people),
@@ -397,7 +397,7 @@ def _rows(study: StudyResult) -> list[Row]:
 
 
 def _answers(study: StudyResult) -> tuple[tuple[str, str, bool], ...]:
-    """What a study was tested on; labels that were corrected since make other answers."""
+    """Return what a study was tested on; labels that were corrected since make other answers."""
     return tuple((row.id, row.source, row.label) for row in _rows(study))
 
 
@@ -413,5 +413,5 @@ def _summary(i: int, study: StudyResult) -> str:
 
 
 def _end(text: str) -> str:
-    """The last two parts of a path or model name, which distinguish it."""
+    """Return the last two parts of a path or model name, which distinguish it."""
     return "/".join([part for part in text.split("/") if part][-2:])

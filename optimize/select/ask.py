@@ -137,7 +137,7 @@ def _ask_variant(
     study: Study,
     meter: Meter,
 ) -> Replies:
-    """What the compiled variant says about the pool; `InputError` where none of it is scored."""
+    """Return what the compiled variant says about the pool; `InputError` where none of it is scored."""
     judge = judge_of(variant, study.options)
     update = {"prompts": prompts_of(judge)}
     pool: Sequence[LabelledExample] = study.parts.pool
@@ -213,13 +213,13 @@ def _compile(
 
 
 def _half(pool: Sequence[LabelledExample], seed: int) -> list[LabelledExample]:
-    """The answers of half of the sources, the same for every optimizer."""
+    """Return the answers of half of the sources, the same for every optimizer."""
     part_of = deal(pool, [1, 1], 1, seed)
     return [e for e, part in zip(pool, part_of, strict=True) if part == 0]
 
 
 def judge_of(variant: Variant, options: Options) -> Judge:
-    """The variant's program on its own LM, or on the study's."""
+    """Return the variant's program on its own LM, or on the study's."""
     lm, api_base, api_key = variant.lm, variant.api_base, None
     if lm is None:
         lm, api_base, api_key = options.lm, options.api_base, options.api_key
@@ -250,7 +250,7 @@ def _unmeasured(variant: Variant, options: Options, lm_name: str) -> JudgeResult
 
 
 def _forecast(study: Study) -> str:
-    """What the study will take, from what the first answers of the pool took the untuned judge."""
+    """Return what the study will take, from what the first answers of the pool took the untuned judge."""
     pool, variants = study.parts.pool, study.plan.variants
     judge = judge_of(variants[0], study.options)
     first = verify(judge, pool[:FIRST])

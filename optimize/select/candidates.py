@@ -153,8 +153,8 @@ def _of_variant(
 def _prompt_gain(
     asked: Replies, fitted: FittedJudge, fold_of: Mapping[str, int]
 ) -> PromptGain | None:
-    """What compiled prompts gain over the seed's, both calibrated on the same answers; None where nothing was compiled,
-    or the seed's replies cannot be fitted."""
+    """Return what compiled prompts gain over the seed's, both calibrated on the same answers; None where nothing was
+    compiled, or the seed's replies cannot be fitted."""
     if asked.compiled is None:
         return None
     try:
@@ -213,7 +213,7 @@ def fit_judge(
 def _judged_again(
     answer: JudgedAnswer, probability: float | None, threshold: float
 ) -> JudgedAnswer:
-    """The answer with its cross-fitted probability; unscored where there is none because the LM failed."""
+    """Return the answer with its cross-fitted probability; unscored where there is none because the LM failed."""
     if probability is not None:
         faithful = probability >= threshold
         return answer.rejudged(
@@ -256,7 +256,7 @@ def fit_on_labels(
 
 
 def cascade(lexical: FittedJudge, lm: FittedJudge) -> FittedJudge:
-    """The lexical judge, which escalates to the other one the half of the answers that it is least sure of."""
+    """Return the lexical judge, which escalates to the other one the half of the answers that it is least sure of."""
     classifier = lexical.judge.classifier
     assert classifier is not None
     low, high = _escalation_range(lexical, classifier.threshold)
@@ -275,7 +275,7 @@ def cascade(lexical: FittedJudge, lm: FittedJudge) -> FittedJudge:
 
 
 def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, float]:
-    """The lexical judge's probabilities between which the LM is asked.
+    """Return the lexical judge's probabilities between which the LM is asked.
 
     It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside.
     """
@@ -293,7 +293,7 @@ def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, fl
 
 
 def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
-    """What ``judge`` would have made of an answer that its LM was asked about in full. No LM call."""
+    """Return what ``judge`` would have made of an answer that its LM was asked about in full. No LM call."""
     if judge.asks_lm or not answer.raw.raw_verdicts:
         return answer.by(judge)
     example = answer.example
@@ -309,7 +309,7 @@ def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
 def measure_judge(
     result: JudgeResult, answers: Sequence[JudgedAnswer], judge: Judge | None = None
 ) -> JudgeResult:
-    """The result with what its judge reached on these answers; ``judge``: whose LM has a price."""
+    """Return the result with what its judge reached on these answers; ``judge``: whose LM has a price."""
     usage = sum((a.raw.usage for a in answers), Usage())
     dollars = price(judge.cascade[-1], usage) if judge is not None else None
     examples = [a.example for a in answers]

@@ -119,7 +119,7 @@ def _within_one_error(d: Difference) -> bool:
 
 
 def not_inferior(rows: Sequence[Row], best: Sequence[Row]) -> bool:
-    """Whether these verdicts are shown to lose less than `MARGIN` of balanced accuracy against the best."""
+    """Tell whether these verdicts are shown to lose less than `MARGIN` of balanced accuracy against the best."""
     one, other = _on_both(rows, best)
     if rarer_sources(one) < SIGNIFICANT_FROM:
         return False
@@ -133,7 +133,7 @@ def difference(
     others: Sequence[Row],
     evidence_weight: float = EVIDENCE_WEIGHT,
 ) -> Difference:
-    """The score of the first minus that of the second, on the answers both have, by source."""
+    """Return the score of the first minus that of the second, on the answers both have, by source."""
     one, other = _on_both(rows, others)
     if not one:
         return Difference(why="no answer was judged by both")
@@ -144,7 +144,7 @@ def difference(
 def score(
     rows: Sequence[Row], evidence_weight: float = EVIDENCE_WEIGHT
 ) -> float | None:
-    """One minus the class-balanced Brier score, with the F1 of chunk ids; None where a label is missing."""
+    """Return one minus the class-balanced Brier score, with the F1 of chunk ids; None where a label is missing."""
     metric = _score_metric(rows, evidence_weight)
     everyone = np.ones((1, len(rows)))
     value = float(metric(everyone)[0][0])
@@ -152,7 +152,7 @@ def score(
 
 
 def _on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Those of the same answers, in the same order."""
+    """Return those of the same answers, in the same order."""
     row_of = {r.id: r for r in rows}
     other_of = {r.id: r for r in others}
     both = sorted(row_of.keys() & other_of)
@@ -284,7 +284,7 @@ def _on_testset(rivals: _Rivals, study: Study) -> dict[str, list[JudgedAnswer]]:
 
 
 def _on_pool(rivals: _Rivals, study: Study) -> dict[str, list[JudgedAnswer]]:
-    """The same cross-fitted, on the answers that all of them may be measured on."""
+    """Return the same cross-fitted, on the answers that all of them may be measured on."""
     fold_of = assign_folds(study.parts.pool, study.options.seed)
     by_lexical = rivals.lexical.result.answers
     by_size: list[JudgedAnswer] = []
@@ -311,7 +311,8 @@ def _on_pool(rivals: _Rivals, study: Study) -> dict[str, list[JudgedAnswer]]:
 def by_length(
     labelled: Sequence[JudgedAnswer], held: Sequence[JudgedAnswer]
 ) -> list[JudgedAnswer]:
-    """The length baseline, fitted on ``labelled``: by an answer's words and sentences, which are not evidence."""
+    """Return the length baseline, fitted on ``labelled``: by an answer's words and sentences, which are not
+    evidence."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(class_weight="balanced")

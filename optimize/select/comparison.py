@@ -85,13 +85,13 @@ def compare(
 
 
 def rarer_sources(rows: Sequence[Row]) -> int:
-    """In how many sources the rarer label occurs."""
+    """Return in how many sources the rarer label occurs."""
     sources = label_sources([r.label for r in rows], [r.source for r in rows])
     return min(sources.values())
 
 
 def paired(a: Metrics, b: Metrics, rows: Sequence[Row]) -> list[Difference]:
-    """Each metric of A minus the same of B on the answers of ``rows``, with its interval over their sources."""
+    """Return each metric of A minus the same of B on the answers of ``rows``, with its interval over their sources."""
 
     def gains(w: Floats) -> dict[str, Floats]:
         pairs = zip(a(w), b(w), strict=True)
@@ -152,7 +152,7 @@ def label_metrics(rows: Sequence[Row]) -> Metrics:
 
 
 def _rank_value(row: Row) -> float:
-    """What an answer is ranked by: an unscored one lies on the wrong side of all others."""
+    """Return what an answer is ranked by: an unscored one lies on the wrong side of all others."""
     if row.predicted is None or row.probability is None:
         return -math.inf if row.label else math.inf
     return row.probability
@@ -185,7 +185,8 @@ def _decide(d: Difference, p_value: float) -> Verdict:
 
 
 def _missing(d: Difference) -> float:
-    """What share of these answers must come on top for an even chance to decide a difference that stays as it is.
+    """Return what share of these answers must come on top for an even chance to decide a difference that stays as it
+    is.
 
     An interval shrinks with the root of the sources. 0 where there is no interval, or nothing to decide.
     """

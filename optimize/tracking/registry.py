@@ -24,7 +24,7 @@ from faith_dspy.optimize.tracking.store import (
     read_result,
     redacted,
 )
-from faith_dspy.report.tables import estimate, points
+from faith_dspy.report.tables import points, with_interval
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     tags = {
         _JUDGE: judge,
         **_origin(result),
-        "test_balanced_accuracy": estimate(accuracy),
+        "test_balanced_accuracy": with_interval(accuracy),
         "promoted": f"{promoted}: {decision.reason}",
     }
     # MLflow's lists show the first line of a description.
@@ -231,7 +231,7 @@ def _aliases(client: Any) -> dict[str, str] | None:
 
 
 def _study_of(client: Any, run_id: str) -> StudyResult | None:
-    """The study of a run; None where it was deleted, or written by another version."""
+    """Return the study of a run; None where it was deleted, or written by another version."""
     try:
         return read_result(client, run_id)
     except FaithDspyError:

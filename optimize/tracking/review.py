@@ -194,7 +194,7 @@ def read_feedback(
 
 
 def _pages(list_page: Callable[..., Any], *args: Any, **options: Any) -> Iterable[Any]:
-    """What MLflow lists page by page."""
+    """Return what MLflow lists page by page."""
     token = None
     while True:
         page = list_page(*args, page_token=token, **options)
@@ -217,7 +217,7 @@ def _items(queue: ReviewQueue) -> Iterable[Any]:
 
 
 def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
-    """The queue of that name, made with its questions if it is not there."""
+    """Return the queue of that name, made with its questions if it is not there."""
     from mlflow.genai import label_schemas, review_queues
 
     for queue in _queues(store):
@@ -259,7 +259,7 @@ def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
 
 
 def _search(store: Store, query: str = "") -> list[Trace]:
-    """The experiment's traces, without their spans."""
+    """Return the experiment's traces, without their spans."""
     import mlflow
 
     traces: list[Trace] = mlflow.search_traces(
@@ -367,7 +367,7 @@ def _chunks(example: LabelledExample) -> str:
 
 
 def _numbered(example: LabelledExample) -> tuple[list[str], str]:
-    """The statements that a reviewer is asked about, and the answer with their numbers, in Markdown.
+    """Return the statements that a reviewer is asked about, and the answer with their numbers, in Markdown.
 
     They are those of the labels file; else the answer's sentences that say something.
     """
@@ -390,7 +390,7 @@ def _numbered(example: LabelledExample) -> tuple[list[str], str]:
 
 
 def _by_person(trace: Trace, name: str) -> dict[str, Any]:
-    """The newest feedback of that name of each person; of a person who took it back, none."""
+    """Return the newest feedback of that name of each person; of a person who took it back, none."""
     from mlflow.entities import Feedback
 
     newest: dict[str, Any] = {}
@@ -422,7 +422,7 @@ def _opinion(
 
 
 def _reviews(trace: Trace, reviewer: str, unreadable: list[str]) -> list[_Opinion]:
-    """What people answered to the questions about an answer."""
+    """Return what people answered to the questions about an answer."""
     count = len(_statements_of(trace))
     marks = _by_person(trace, UNSUPPORTED)
     opinions = []
@@ -440,13 +440,13 @@ def _reviews(trace: Trace, reviewer: str, unreadable: list[str]) -> list[_Opinio
 
 
 def _statements_of(trace: Trace) -> list[str]:
-    """The numbered statements of a pushed answer."""
+    """Return the numbered statements of a pushed answer."""
     root = next(span for span in trace.data.spans if span.parent_id is None)
     return list(root.get_attribute(_STATEMENTS) or ())
 
 
 def _answer_of(trace: Trace) -> dict[str, Any]:
-    """Question, context, answer and the `_FIELDS` of a trace; with ``error`` where it has not got them."""
+    """Return question, context, answer and the `_FIELDS` of a trace; with ``error`` where it has not got them."""
     fields = json.loads(trace.info.tags.get(_FIELDS, "{}"))
     row = {"id": trace.info.trace_id, **record_of_trace(trace), **fields}
     if fields:  # exactly the chunks that were pushed
@@ -503,7 +503,7 @@ class _Rows:
 
 
 def _statement(number: int, text: str, opinions: Sequence[_Opinion]) -> dict[str, Any]:
-    """A statement with the majority's verdict, and the reasons of those who gave it."""
+    """Return a statement with the majority's verdict, and the reasons of those who gave it."""
     marked = [o for o in opinions if o.unsupported is not None]
     against = [o for o in marked if number in (o.unsupported or ())]
     supported = majority(o not in against for o in marked)

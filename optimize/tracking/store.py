@@ -101,7 +101,7 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
 
 
 def _database(uri: str) -> Path | None:
-    """The file of a SQLite store."""
+    """Return the file of a SQLite store."""
     match = re.fullmatch(r"sqlite:///([^?]+).*", uri)
     return Path(match[1]) if match else None
 
@@ -325,7 +325,7 @@ def _study_runs(client: Any) -> Sequence[Any]:
 
 
 def _find(runs: Sequence[Any], key: str) -> Any:
-    """The run with this run id or study id, or the only one with an id that begins with it."""
+    """Return the run with this run id or study id, or the only one with an id that begins with it."""
     beginning = []
     for run in runs:
         ids = (run.info.run_id, run.data.tags["faith_dspy.study_id"])

@@ -189,7 +189,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             self._complete = False
 
     def _create(self, tags: Mapping[str, str], name: str, text: str) -> str:
-        """A run with a description; returns its id."""
+        """Return a run with a description; returns its id."""
         about = {
             "mlflow.source.name": "faith-dspy tune",
             DESCRIPTION: text[:MAX_TAG],
@@ -200,7 +200,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         return str(run.info.run_id)
 
     def _create_below(self, tags: Mapping[str, str], name: str, text: str) -> str:
-        """A run below the study's."""
+        """Return a run below the study's."""
         own = {_PARENT: self.run_id, "study": self._title}
         return self._create({**tags, **own}, f"{name} · {self._id}", text)
 
@@ -333,7 +333,7 @@ def record_opening(store: Store, run_id: str, test_hash: str) -> int:
 
 
 def _datasets(setup: StudySetup) -> dict[str, DatasetInput]:
-    """The answers of each part that are used, by part: name, hash and number, without their texts."""
+    """Return the answers of each part that are used, by part: name, hash and number, without their texts."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     files = {"pool": setup.labels_file, "test": setup.test_file or setup.labels_file}

@@ -24,7 +24,7 @@ from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import assign_folds, fit_classifier
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
-from faith_dspy.report.tables import estimate, number, points
+from faith_dspy.report.tables import number, points, with_interval
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.statistics import Estimate, Floats, metric_values
@@ -271,14 +271,14 @@ def answer_tables(
     }
 
     def both(found: Mapping[str, Draws]) -> str:
-        return f"{estimate(interval(found['balanced_accuracy']))} · {number(float(found['auroc'][0]))}"
+        return f"{with_interval(interval(found['balanced_accuracy']))} · {number(float(found['auroc'][0]))}"
 
     def of_statements(names: Sequence[str], judge: str) -> str:
         found = [a for f in names if (a := levels[f][judge].statements)]
         balanced, ranked = (
             macro([getattr(a, m) for a in found]) for m in METRICS.values()
         )
-        return f"{estimate(balanced)} · {number(ranked.value)}" if found else "–"
+        return f"{with_interval(balanced)} · {number(ranked.value)}" if found else "–"
 
     return [
         table(
@@ -301,7 +301,11 @@ def answer_tables(
                 f"Answers: {title}",
                 ("set", "n", *SHOWN),
                 [
-                    (name, count, *(estimate(interval(found[s][m])) for s in SHOWN))
+                    (
+                        name,
+                        count,
+                        *(with_interval(interval(found[s][m])) for s in SHOWN),
+                    )
                     for name, (count, found) in rows.items()
                 ],
             )
@@ -355,7 +359,7 @@ def level_tables(agreement: Mapping[str, Mapping[str, JudgeAgreement]]) -> list[
         for metric in metrics:
             title = f"{level.capitalize()}: {metric.replace('_', ' ').replace('auroc', 'AUROC').replace('f1', 'F1')}"
             cells = [
-                (name, n, *(estimate(value(s, metric)) for s in shown))
+                (name, n, *(with_interval(value(s, metric)) for s in shown))
                 for name, (n, value) in rows.items()
             ]
             tables.append(table(title, ("set", "n", *shown), cells))

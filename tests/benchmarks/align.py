@@ -27,7 +27,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.optimize import tune
-from faith_dspy.report.tables import estimate, points
+from faith_dspy.report.tables import points, with_interval
 from faith_dspy.scoring.statistics import by_source
 
 from .proxy import MeteringProxy
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Floats
 
 DIMENSIONS = 512
+NUM_CTX = 16_384
+"""MemAlign makes its guidelines of all answers in one prompt: of 36, more than 13,000 tokens."""
 WORDS = HashingVectorizer(n_features=DIMENSIONS, alternate_sign=False)
 NAME = "faithfulness"
 BEFORE = "make_judge"
@@ -202,7 +204,7 @@ def table(found: Row) -> str:
             return {"own": own, "gain": own - accuracy(before, labels, w)}
 
         measured = by_source(metrics, len(labels), sources, labels)
-        own = estimate(measured["own"].estimate("undefined"))
+        own = with_interval(measured["own"].estimate("undefined"))
         gain = (
             "–"
             if row["judge"] == BEFORE
@@ -236,7 +238,7 @@ def main(out: Path, train: int = 40, test: int = 40, report: bool = False) -> No
         from .server import serve
 
         learn, unseen = parts(train, test)
-        server = serve("local")
+        server = serve("local", NUM_CTX)
         proxy = Proxy(server.url, {"mlflow": "", "ours": "\n"}, timeout=600)
         os.environ["OPENAI_API_KEY"] = "none"
         with TemporaryDirectory() as folder:

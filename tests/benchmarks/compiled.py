@@ -42,7 +42,7 @@ from faith_dspy.optimize.compile.optimizers import Effort
 from faith_dspy.optimize.data.splits import deal, with_sources
 from faith_dspy.optimize.plan import Variant
 from faith_dspy.program.signatures import ExtractStatements
-from faith_dspy.report.tables import estimate, points
+from faith_dspy.report.tables import points, with_interval
 from faith_dspy.schema import Statement
 from faith_dspy.scoring.statistics import by_source, weighted_auroc
 from tests.support.chat_server import ChatServer
@@ -291,7 +291,7 @@ def cells(rows: Sequence[Row], seed: Sequence[Row]) -> list[str]:
     texts = []
     for m in METRICS:
         gain = points(found[f"{m} gain"].estimate("undefined", -1.0))
-        figure = estimate(found[m].estimate("undefined", -1.0))
+        figure = with_interval(found[m].estimate("undefined", -1.0))
         texts.append(figure if rows is seed else f"{figure}, {gain}")
     return texts
 

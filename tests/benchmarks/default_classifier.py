@@ -33,7 +33,7 @@ from faith_dspy.optimize.classifier.logistic import (
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
 from faith_dspy.optimize.stress import PERTURBATIONS, Case
-from faith_dspy.report.tables import estimate, number
+from faith_dspy.report.tables import number, with_interval
 from faith_dspy.schema import Chunk, LabelledExample, RawJudgment, Verdict
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import (
@@ -265,7 +265,7 @@ def agreement_table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
             ):
                 if e.value is not None:
                     values.setdefault(i, []).append(e.value)
-            cells += [str(level.n), *map(estimate, found)] if level else ["–"] * 3
+            cells += [str(level.n), *map(with_interval, found)] if level else ["–"] * 3
         rows.append(cells)
     means = [
         number(float(np.mean(values[i]))) if i in values else ""

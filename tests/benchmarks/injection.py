@@ -24,7 +24,7 @@ from faith_dspy import Judge, load_judge
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.stress import attacks, inject
-from faith_dspy.report.tables import estimate
+from faith_dspy.report.tables import with_interval
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.statistics import wilson
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -162,7 +162,7 @@ def table_of(name: str, found: dict[str, dict[tuple[str, bool], list[bool]]]) ->
                     if label in labels and kind in (k, None)
                     for f in fs
                 ]
-                cells.append(f"{estimate(wilson(sum(of), len(of)))} of {len(of)}")
+                cells.append(f"{with_interval(wilson(sum(of), len(of)))} of {len(of)}")
         table.add_row(kind or "all", *cells)
     return table
 

@@ -17,7 +17,14 @@ from rich.console import Console
 from faith_dspy.lm.model_file import EMBEDDED
 from faith_dspy.optimize.results import Row as Judged
 from faith_dspy.optimize.select.comparison import compare
-from faith_dspy.report.tables import NONE, Table, each, estimate, table_of, terminal
+from faith_dspy.report.tables import (
+    NONE,
+    Table,
+    each,
+    table_of,
+    terminal,
+    with_interval,
+)
 from faith_dspy.report.tables import markdown as sections
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import Estimate
@@ -165,10 +172,10 @@ def tables(one: SetResult) -> list[Table]:
     """Agreement and cost of every system on a set."""
     agreement = {
         "": lambda s: SYSTEMS[s.system].title,
-        "balanced accuracy": lambda s: estimate(s.agreement.balanced_accuracy),
-        "failures as wrong": lambda s: estimate(s.all_answers),
-        "AUROC": lambda s: estimate(s.agreement.auroc),
-        "κ": lambda s: estimate(s.agreement.cohen_kappa),
+        "balanced accuracy": lambda s: with_interval(s.agreement.balanced_accuracy),
+        "failures as wrong": lambda s: with_interval(s.all_answers),
+        "AUROC": lambda s: with_interval(s.agreement.auroc),
+        "κ": lambda s: with_interval(s.agreement.cohen_kappa),
         "unscored": lambda s: f"{1 - s.agreement.coverage:.0%}",
     }
     ours = next((s.costs for s in one.systems if s.system == REFERENCE), None)

@@ -20,7 +20,7 @@ class Server(NamedTuple):
     handle: object
 
 
-def serve(lm: str) -> Server:
+def serve(lm: str, num_ctx: int = NUM_CTX) -> Server:
     """Serve ``local`` (the file is fetched) or ``local:FILE.gguf``: one slot, so that one prefix is cached."""
     path = (
         models_dir() / EMBEDDED.filename
@@ -36,7 +36,7 @@ def serve(lm: str) -> Server:
     params.model_alias = {path.stem}
     params.hostnames = ["127.0.0.1"]
     params.port = 0
-    params.n_ctx = NUM_CTX
+    params.n_ctx = num_ctx
     params.n_parallel = 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = len(
         os.sched_getaffinity(0)
