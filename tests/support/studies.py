@@ -11,9 +11,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from matplotlib.figure import Figure
+
 from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.study import run
+from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 from tests.support.chat_server import yes_or_no
@@ -158,6 +161,15 @@ def log_study(uri, result, register=True):
     tracker = MlflowTracker(connect(uri), result, register=register)
     tracker.finish(result)
     return tracker
+
+
+def log_little(patch, *, traces=False):
+    """Log blank pictures and no traces: they take most of the time."""
+    figures = {"judge_figures": "calibration.png", "study_figures": "roc.png"}
+    for name, file in figures.items():
+        patch.setattr(study_run, name, lambda *_, file=file: {file: Figure()})
+    if not traces:
+        patch.setattr(study_run, "log_traces", lambda *_: None)
 
 
 ENVIRONMENT = {

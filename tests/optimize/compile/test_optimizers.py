@@ -1,6 +1,7 @@
 import json
 import re
 import string
+import subprocess
 import sys
 import time
 from contextlib import closing
@@ -31,6 +32,7 @@ from faith_dspy.optimize.compile.proposals import FORM, RULES, Halves
 from faith_dspy.optimize.plan import Variant
 from tests.support.chat_server import yes_or_no
 from tests.support.decision_server import KEY, DecisionServer, statement_of
+from tests.support.studies import log_little
 
 EFFORT = Effort(demos=2, candidates=2, compare_on=12, metric_calls=60)
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
@@ -533,6 +535,15 @@ name = "statement-gepa"
 """
 
 
+LOADED = """
+import sys
+from faith_dspy import load_judge
+judge = load_judge("judge", api_base=sys.argv[1])
+judgment = judge(context=["Z has 9 bridges. A harbour won a medal."], answer="Z has 9 bridges and Z won a medal.")
+print([(s.text, s.is_supported) for s in judgment.statements])
+"""
+
+
 def reflected(asked):
     """A judge that copies sentences until it is told better, and the reflector that tells it."""
     if asked["model"] != "gpt-4o":
@@ -543,13 +554,14 @@ def reflected(asked):
 def test_a_study_compiles_extraction_and_exports_it(
     chat_server, own_store, monkeypatch
 ):
-    """The export carries both instructions, and divides and judges by them; the study says what changed."""
+    """The export carries both instructions, and judges by them in a fresh process; the study says what changed."""
     server = chat_server(
         says=reflected, models=[{"id": "gpt-4o"}, {"id": "gpt-4o-mini"}]
     )
     for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
         monkeypatch.setenv(name, server.base)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+    log_little(monkeypatch)
     rows = []
     for e in divided(string.ascii_letters):
         row = json.loads(e.model_dump_json(exclude_none=True, exclude={"tags"}))
@@ -574,9 +586,11 @@ def test_a_study_compiles_extraction_and_exports_it(
         in (own_store / "judge/CARD.md").read_text()
     )
 
-    judgment = load_judge("judge", api_base=server.base)(
-        context=["Z has 9 bridges. A harbour won a medal."],
-        answer="Z has 9 bridges and Z won a medal.",
+    fresh = subprocess.run(
+        [sys.executable, "-c", LOADED, server.base],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     pairs = [("Z has 9 bridges.", True), ("Z won a medal.", False)]
-    assert [(s.text, s.is_supported) for s in judgment.statements] == pairs
+    assert fresh.stdout.strip() == f"{pairs}"

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 
 import mlflow
 import pytest
-from matplotlib.figure import Figure
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.results import JudgedAnswer, StudyResult
-from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import (
     MlflowTracker,
@@ -20,7 +18,7 @@ from faith_dspy.optimize.tracking.study_run import (
     log_traces,
 )
 from faith_dspy.schema import Judgment, Unscored, Usage
-from tests.support.studies import log_study
+from tests.support.studies import log_little, log_study
 
 YES = {True: "yes", False: "no"}
 
@@ -64,7 +62,7 @@ def logged(tmp_path_factory, recorded):
     folder = tmp_path_factory.mktemp("logged")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        draw_nothing(patch)
+        log_little(patch, traces=True)
         tracker = log_study(f"sqlite:///{folder}/mlflow.db", result)
     return Logged(
         result,
@@ -75,18 +73,9 @@ def logged(tmp_path_factory, recorded):
     )
 
 
-def draw_nothing(patch):
-    """Log blank pictures: drawing takes most of the time."""
-    for name, file in (
-        ("judge_figures", "calibration.png"),
-        ("study_figures", "roc.png"),
-    ):
-        patch.setattr(study_run, name, lambda *_, file=file: {file: Figure()})
-
-
 @pytest.fixture
-def no_pictures(monkeypatch):
-    draw_nothing(monkeypatch)
+def short_log(monkeypatch):
+    log_little(monkeypatch)
 
 
 def children(client, run_id):
@@ -318,7 +307,7 @@ def test_costs_are_of_an_answer():
     assert cost_metrics(Usage(dollars=None), 8)["cost/dollars_per_1000_answers"] is None
 
 
-def test_without_registration_there_is_no_model(own_store, recorded, no_pictures):
+def test_without_registration_there_is_no_model(own_store, recorded, short_log):
     tracker = log_study(
         f"sqlite:///{own_store}/mlflow.db", recorded.result, register=False
     )
@@ -341,7 +330,7 @@ def down(*_, **__):
     "away", [["register_prompt"], ["log_batch", "search_registered_models"]]
 )
 def test_a_store_that_stays_away_does_not_end_the_study(
-    own_store, recorded, no_pictures, caplog, away
+    own_store, recorded, short_log, caplog, away
 ):
     """One warning when it begins to fail; `finish` says that the judge is complete and the record is not."""
     tracker = MlflowTracker(connect(), recorded.result)
@@ -368,7 +357,7 @@ def test_a_store_that_stays_away_does_not_end_the_study(
     ("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
 )
 def test_a_study_that_is_not_finished_does_not_stay_running(
-    own_store, recorded, no_pictures, fault, status
+    own_store, recorded, short_log, fault, status
 ):
     """Its run ends with the process that made it."""
     tracker = MlflowTracker(connect(), recorded.result)
