@@ -338,6 +338,11 @@ def ui(
         "127.0.0.1",
         "--port",
         str(port),
+        "--workers",
+        "1",
+        # Nothing of ours waits for its end; with it, Ctrl-C ends in a traceback.
+        "--uvicorn-opts",
+        "--lifespan off",
     ]
     settings = {
         **ENVIRONMENT,
@@ -345,4 +350,4 @@ def ui(
         **os.environ,
     }
     # In place of this process, so that signals reach the server.
-    os.execve(sys.executable, [sys.executable, *command, "--workers", "1"], settings)
+    os.execve(sys.executable, [sys.executable, *command], settings)

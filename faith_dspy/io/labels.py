@@ -214,14 +214,23 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     if filled.keys() & {"faithful", "statements"}:
         return "faithful" if "faithful" in filled else None
     telling = [name for name in filled if named_meaning(name) is not None]
-    if telling or filled.keys() >= {"score", "context", "answer"}:  # a score of ours
-        return telling[0] if telling else None
+    if telling:
+        return telling[0]
+    has_our_score = filled.keys() >= {"score", "context", "answer"}
     for row in rows:
         filled.pop(columns(row).get("answer", ""), None)
     by_spelling = {_snake_case(name): name for name in filled}
     names = [*_AMBIGUOUS, *TABLES["further_ambiguous_label_columns"]]
     ambiguous = [by_spelling[name] for name in names if name in by_spelling]
+    if has_our_score:  # beside it, a column counts only if its words tell
+        ambiguous = [name for name in ambiguous if _has_label_words(rows, name)]
     return ambiguous[0] if ambiguous else None
+
+
+def _has_label_words(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
+    """Return whether a column has nothing but words like “PASS” and “unsupported”."""
+    words = _count_words(at(row, column) for row in rows)
+    return words.keys() <= _WORDS.keys()
 
 
 def at(row: Any, column: str) -> Any:

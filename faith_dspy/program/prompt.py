@@ -157,9 +157,7 @@ class JointAdapter(dspy.JSONAdapter):
         entries = super().parse(loose, without_thoughts(completion))["verdicts"]
         labels = labels_of(signature)
         for entry in entries:
-            values = [entry[name] for name in VERDICT_FIELDS if entry.get(name)]
-            label = find_label(str(values[0]), labels) if len(values) == 1 else None
-            entry["verdict"] = label.name if label else None
+            entry["verdict"] = _read_verdict(entry, labels)
             for name, kind in (("supporting_chunk_ids", int), ("quotes", str)):
                 items = entry.get(name)
                 items = items if isinstance(items, list) else []
@@ -167,6 +165,15 @@ class JointAdapter(dspy.JSONAdapter):
             if not isinstance(entry.get("reason"), str):
                 entry["reason"] = None
         return {"verdicts": entries}
+
+
+def _read_verdict(entry: Mapping[str, Any], labels: Sequence[str]) -> str | None:
+    """Return the label of an entry; None unless exactly one of its fields is a verdict, in words."""
+    fields = [entry[name] for name in VERDICT_FIELDS if entry.get(name) is not None]
+    if len(fields) != 1 or not isinstance(fields[0], str):
+        return None
+    label = find_label(fields[0], labels)
+    return label.name if label else None
 
 
 def split_instructions(signature: type[Signature]) -> tuple[str, str]:

@@ -367,6 +367,17 @@ def test_a_score_under_foreign_names_is_not_guessed():
     ]
 
 
+def test_words_of_a_label_count_before_a_score():
+    """A metric's score beside people's PASS and FAIL is no label; a column that does not tell leaves it one."""
+    rows = rows_of("label", "PASS", "FAIL", "FAIL")
+    for row, score in zip(rows, (0.4, 1.0, 0.2), strict=True):
+        row["score"] = score
+    assert faithful(rows) == [True, False, False]
+    for row in rows:
+        row["label"] = "reviewed"
+    assert [e.label for e in read_labels(rows)] == [False, True, False]
+
+
 def test_a_column_that_the_user_names():
     """By another name, negated by its own name, by hand, or inside an object; a value of any kind by its word."""
     rows = rows_of("made_up", "yes", "no", "partly")

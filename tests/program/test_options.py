@@ -243,6 +243,9 @@ def test_joint_is_a_typed_signature(chat_server):
             '{"verdicts": [{"statement": 4, "verdict": "Yes", "judgement": "No"}]}',
             [],
         ),  # says both
+        ('{"verdicts": [{"statement": 4, "verdict": "Yes", "judgement": false}]}', []),
+        ('{"verdicts": [{"statement": 4, "verdict": ["Yes"]}]}', []),
+        ('{"verdicts": [{"statement": 4, "verdict": "No", "judgement": null}]}', [4]),
         ("1. Yes\n2. No", []),
         ("", []),
     ],

@@ -35,6 +35,8 @@ SHOWN = (
     "runs",
     "study",
     "compare",
+    "evaluations",
+    "evaluation",
     "learned",
     "traces",
     "trace",
@@ -270,5 +272,6 @@ def test_traces(pages):
     pages.picture("traces")
     pages.browser.point("[role=cell] a, td a", click=True)
     pages.click("Assess")
-    pages.wait(f"{TEXT}.includes('Its mayor') && {TEXT}.includes('agrees')")
+    shown = "probability" if STORE else "Its mayor"
+    pages.wait(f"{TEXT}.includes('{shown}') && {TEXT}.includes('agrees')")
     pages.picture("trace")
