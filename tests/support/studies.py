@@ -215,7 +215,8 @@ def serving(command, folder, port, seconds=400):
             time.sleep(0.1)
         else:
             raise AssertionError(log.read_text())
-        yield
+        yield server
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait(30)

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from PIL import Image
 
 from faith_dspy.optimize.tracking.store import connect
+from tests.support.files import MAIN
 from tests.support.studies import free_port, log_study, serving
 
 pytestmark = pytest.mark.all
@@ -275,3 +277,14 @@ def test_traces(pages):
     shown = "probability" if STORE else "Its mayor"
     pages.wait(f"{TEXT}.includes('{shown}') && {TEXT}.includes('agrees')")
     pages.picture("trace")
+
+
+def test_ctrl_c(tmp_path):
+    """Ctrl-C ends the pages without a traceback."""
+    uri, port = f"sqlite:///{tmp_path}/mlflow.db", free_port()
+    connect(uri)
+    command = [*MAIN, "ui", "--tracking-uri", uri, "--port", str(port)]
+    with serving(command, tmp_path, port) as server:
+        os.killpg(server.pid, signal.SIGINT)
+        assert server.wait(30) == 0
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
