@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import InputError
-from faith_dspy.schema import Judgment, LabelledExample, Verdict
+from faith_dspy.schema import Judgment, LabelledExample, StatementVerdict, Verdict
 from faith_dspy.scoring.matching import match_statements, match_verdicts
 from faith_dspy.scoring.statistics import (
     CONFUSION,
@@ -148,8 +148,9 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return the metrics of answers at the top level, beside ``statements`` and ``evidence`` (null where
         None)."""
-        answers = {} if self.answers is None else self.answers.model_dump(mode="json")
-        return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
+        metrics = self.model_dump(mode="json")
+        answers = metrics.pop("answers") or {}
+        return {**answers, **metrics}
 
 
 def measure_agreement(
@@ -175,14 +176,14 @@ def measure_agreement(
         )
     pairs = list(zip(examples, judgments, strict=True))
     answers = None
-    rows = [
-        (example.label, judgment.faithful, judgment.ranking, example.group_key)
-        for example, judgment in pairs
-        if example.label is not None
-    ]
-    if rows:
-        labels, predictions, scores, groups = zip(*rows, strict=True)
-        answers = measure(labels, predictions, scores, groups=groups)
+    labelled = [pair for pair in pairs if pair[0].label is not None]
+    if labelled:
+        answers = measure(
+            [bool(example.label) for example, _ in labelled],
+            [judgment.faithful for _, judgment in labelled],
+            [judgment.ranking for _, judgment in labelled],
+            groups=[example.group_key for example, _ in labelled],
+        )
     return JudgeAgreement(
         answers=answers,
         statements=_measure_statements(pairs),
@@ -218,46 +219,54 @@ def measure(
             raise InputError(
                 f"got score {score!r} at position {i}, expected a finite number, or None where unscored"
             )
-    if odd := [p for p in predictions if p is not None and p not in (True, False)]:
-        raise InputError(
-            f"got prediction {odd[0]!r}, expected True, False, or None where unscored"
-        )
-    at = [i for i, p in enumerate(predictions) if p is not None]
-    y = np.array([labels[i] for i in at], dtype=bool)
-    p = np.array([predictions[i] for i in at], dtype=bool)
-    s = np.array([scores[i] for i in at], dtype=np.float64)  # None is NaN
-    sources = at if groups is None else [groups[i] for i in at]
-    one = f"all scored {item}s have the same label"
-    unranked = f"no scored {item} has a score" if np.isnan(s).all() else ""
-    off_scale = (
-        unranked or "some scores are outside [0, 1], so they are not probabilities"
-    )
-    why = dict.fromkeys(_NEED_BOTH, one) | {
-        "f1_unfaithful": f"{one}, and none was failed",
+    at = []
+    for i, prediction in enumerate(predictions):
+        if prediction not in (True, False, None):
+            raise InputError(
+                f"got prediction {prediction!r}, expected True, False, or None where unscored"
+            )
+        if prediction is not None:
+            at.append(i)
+    y = np.array(labels, dtype=bool)[at]
+    p = np.array(predictions, dtype=bool)[at]
+    s = np.array(scores, dtype=np.float64)[at]  # None is NaN
+    sources: Sequence[Any] = at
+    if groups is not None:
+        sources = [groups[i] for i in at]
+    same_label = f"all scored {item}s have the same label"
+    unranked = f"all {item}s with a score have the same label"
+    off_scale = "some scores are outside [0, 1], so they are not probabilities"
+    if np.isnan(s).all():
+        unranked = off_scale = f"no scored {item} has a score"
+    why = {
+        **dict.fromkeys(_NEED_BOTH, same_label),
+        "f1_unfaithful": f"{same_label}, and none was failed",
         "precision_unfaithful": f"no {item} was failed",
-        "auroc": unranked or f"all {item}s with a score have the same label",
+        "auroc": unranked,
         "ece": off_scale,
         "brier": off_scale,
     }
-    counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
-    spread = label_sources(y.tolist(), sources)
-    measured = estimates(
-        lambda w: metric_values(w, y, p, s), sources, item, why, y.tolist()
-    )
-    faithful = extreme_share(measured["recall_faithful"], spread[True])
-    unfaithful = extreme_share(measured["recall_unfaithful"], spread[False])
-    measured |= {"recall_faithful": faithful, "recall_unfaithful": unfaithful}
+
+    def metrics(w: Floats) -> dict[str, Floats]:
+        return metric_values(w, y, p, s)
+
+    measured = estimates(metrics, sources, item, why, y.tolist())
+    by_label = label_sources(y.tolist(), sources)
+    faithful = extreme_share(measured["recall_faithful"], by_label[True])
+    unfaithful = extreme_share(measured["recall_unfaithful"], by_label[False])
+    measured["recall_faithful"] = faithful
+    measured["recall_unfaithful"] = unfaithful
     if {faithful.value, unfaithful.value} & {0.0, 1.0}:
-        measured["balanced_accuracy"] = mean_of_shares(
-            measured["balanced_accuracy"], faithful, unfaithful
-        )
+        balanced = measured["balanced_accuracy"]
+        measured["balanced_accuracy"] = mean_of_shares(balanced, faithful, unfaithful)
+    counts = confusion_counts(np.ones(len(at)), y, p).astype(int)
     return Agreement(
         n=len(labels),
         scored=len(at),
         coverage=len(at) / len(labels),
         sources=len(set(sources)),
-        least_sources=min(spread.values()),
-        confusion={k: int(c) for k, c in zip(CONFUSION, counts, strict=True)},
+        least_sources=min(by_label.values()),
+        confusion=dict(zip(CONFUSION, counts.tolist(), strict=True)),
         **measured,
     )
 
@@ -273,75 +282,79 @@ def _level(verdict: Verdict) -> int:
 def _measure_statements(
     pairs: Sequence[tuple[LabelledExample, Judgment]],
 ) -> StatementAgreement | None:
-    rows: list[tuple[Verdict, Verdict | None, float | None, str]] = []
+    labels: list[Verdict] = []
+    statements: list[StatementVerdict] = []
+    groups: list[str] = []
+    missed = StatementVerdict(text="")  # stands for what the judge has no statement of
     for example, judgment in pairs:
-        labelled = [
-            (s.text, s.verdict) for s in example.statements if s.verdict is not None
-        ]
-        matched, unmatched = match_verdicts(
-            judgment.statements, labelled, example.answer
-        )
-        for labels, statement in zip(matched, judgment.statements, strict=True):
-            if labels:
-                label, verdict = min(labels, key=_level), statement.verdict
-                row = (label, verdict, statement.confidence, example.group_key)
-                rows.append(row)
-        rows += [(label, None, None, example.group_key) for label in unmatched]
-    if not rows:
+        matched, unmatched = match_verdicts(judgment.statements, example)
+        for verdicts, statement in zip(matched, judgment.statements, strict=True):
+            if verdicts:
+                labels.append(min(verdicts, key=_level))
+                statements.append(statement)
+        labels += unmatched
+        statements += [missed] * len(unmatched)
+        groups += [example.group_key] * (len(labels) - len(groups))
+    if not labels:
         return None
-    kinds, verdicts, scores, groups = zip(*rows, strict=True)
     agreement = measure(
-        [label.is_supported for label in kinds],
-        [verdict and verdict.is_supported for verdict in verdicts],
-        scores,
+        [label.is_supported for label in labels],
+        [statement.is_supported for statement in statements],
+        [statement.confidence for statement in statements],
         groups=groups,
         item="statement",
     )
-    scored = [(label, v, group) for label, v, _, group in rows if v is not None]
-    return StatementAgreement(**dict(agreement), **_graded(scored, set(kinds)))
+    graded = _graded(labels, statements, groups)
+    return StatementAgreement(**dict(agreement), **graded)
 
 
 def _graded(
-    rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]
+    labels: Sequence[Verdict],
+    statements: Sequence[StatementVerdict],
+    groups: Sequence[str],
 ) -> dict[str, Any]:
-    """Return weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there
-    are."""
+    """Return weighted κ and the recall of each verdict; nothing where labels only tell supported from not supported."""
     import numpy as np
 
+    kinds = set(labels)
     if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
         return {}
-    groups = [group for *_, group in rows]
+    scored = []
+    sources = []
+    for label, statement, group in zip(labels, statements, groups, strict=True):
+        if statement.verdict is not None:
+            scored.append((label, statement.verdict))
+            sources.append(group)
     metrics: dict[str, Any] = {}
     if Verdict.PARTIALLY_SUPPORTED in kinds:
-        people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
-        judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
+        people = np.array([_level(label) for label, _ in scored], dtype=np.int_)
+        judge = np.array([_level(verdict) for _, verdict in scored], dtype=np.int_)
         why = {"kappa": "all labels and verdicts are on one level"}
 
         def measure_kappa(w: Floats) -> dict[str, Floats]:
             return {"kappa": weighted_kappa(w, people, judge, 3)}
 
-        kappa = estimates(measure_kappa, groups, "statement", why)
+        kappa = estimates(measure_kappa, sources, "statement", why)
         metrics["weighted_kappa"] = kappa["kappa"]
-    order = [v for v in Verdict if v in kinds]
-    same = np.array(
-        [_same(label, verdict) for label, verdict, _ in rows], dtype=np.float64
-    )
-    by_label = {
-        v.value: np.array([label is v for label, *_ in rows], dtype=np.float64)
-        for v in order
-    }
-    why = {v: f"no statement labelled {v} was scored" for v in by_label}
-    recall = ratios({v: (same * of, of) for v, of in by_label.items()})
-    return metrics | {"recall_by_verdict": estimates(recall, groups, "statement", why)}
+    is_same = np.array([_same(*pair) for pair in scored], dtype=np.float64)
+    recalls = {}
+    why = {}
+    for kind in Verdict:
+        if kind in kinds:
+            has_label = np.array([label is kind for label, _ in scored], np.float64)
+            recalls[kind.value] = (is_same * has_label, has_label)
+            why[kind.value] = f"no statement labelled {kind.value} was scored"
+    recall = estimates(ratios(recalls), sources, "statement", why)
+    metrics["recall_by_verdict"] = recall
+    return metrics
 
 
 def _same(label: Verdict, verdict: Verdict) -> bool:
     """Return whether two verdicts say the same, as far as both say it."""
-    return label is verdict or (
-        Verdict.NOT_SUPPORTED in (label, verdict)
-        and not _level(label)
-        and not _level(verdict)
-    )
+    if label is verdict:
+        return True
+    is_unsupported = _level(label) == _level(verdict) == 0
+    return is_unsupported and Verdict.NOT_SUPPORTED in (label, verdict)
 
 
 def evidence_counts(
@@ -377,17 +390,18 @@ def measure_evidence(
     import numpy as np
 
     n = 0
-    sets: list[tuple[int, int, int]] = []
+    scored: list[tuple[int, int, int]] = []
     groups = []
     for example, judgment in pairs:
         counts = evidence_counts(example, judgment)
         n += len(counts)
         if not judgment.unscored:
-            sets += counts
+            scored += counts
             groups += [example.group_key] * len(counts)
     if not n:
         return None
-    both, by_judge, by_people = np.array(sets, dtype=np.float64).reshape(-1, 3).T
+    columns = np.array(scored, dtype=np.float64).reshape(-1, 3).T
+    both, by_judge, by_people = columns
     metrics = ratios(
         {
             "precision": (both, by_judge),
@@ -401,4 +415,9 @@ def measure_evidence(
         "f1": "nobody named a supporting chunk",
     }
     measured = estimates(metrics, groups, "statement", why)
-    return EvidenceAgreement(n=n, scored=len(sets), coverage=len(sets) / n, **measured)
+    return EvidenceAgreement(
+        n=n,
+        scored=len(scored),
+        coverage=len(scored) / n,
+        **measured,
+    )

@@ -40,22 +40,25 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
     One right after a full stop belongs to the sentence before it; in an answer that begins with a citation, to the
     sentence behind it.
     """
-    leading = bool(sentences) and CITATION.match(sentences[0].text) is not None
-    markers: dict[int, list[str]] = {s.index: [] for s in sentences}
+    leads = bool(sentences) and CITATION.match(sentences[0].text) is not None
+    markers: dict[int, list[str]] = {}
     before: int | None = None
-    for s, following in zip_longest(sentences, sentences[1:]):
-        for match in CITATION.finditer(s.text):
-            said, left = s.text[: match.start()], s.text[match.end() :]
-            ends_a_sentence = leading and said.rstrip().endswith(_ENDS)
-            if not leading and before is not None and not _states(said):
-                markers[before].append(match[0])
-            elif ends_a_sentence and following and not _states(left):
-                markers[following.index].append(match[0])
-            else:
-                markers[s.index].append(match[0])
-        if _states(s.text):
-            before = s.index
-    return {index: cited for index, cited in markers.items() if cited}
+    for sentence, following in zip_longest(sentences, sentences[1:]):
+        text = sentence.text
+        for match in CITATION.finditer(text):
+            said = text[: match.start()]
+            left = text[match.end() :]
+            index = sentence.index
+            if leads:
+                ends_a_sentence = said.rstrip().endswith(_ENDS)
+                if ends_a_sentence and following and not _states(left):
+                    index = following.index
+            elif before is not None and not _states(said):
+                index = before
+            markers.setdefault(index, []).append(match[0])
+        if _states(text):
+            before = sentence.index
+    return dict(sorted(markers.items()))
 
 
 def _states(text: str) -> bool:
@@ -81,35 +84,39 @@ class CitationIndex:
         for chunk in context:
             for name in _names_of(chunk.source):
                 self.sources.setdefault(name, []).append(chunk.id)
-        numbers = [number for marker in markers for number in _numbers_in(marker)]
-        self.start = (0 if 0 in numbers else 1) if start is None else start
+        if start is None:
+            start = 1
+            if any(0 in _numbers_in(marker) for marker in markers):
+                start = 0
+        self.start = start
 
     def resolve(self, marker: str) -> tuple[list[int], list[str]]:
         """Return the ids of the chunks that a citation stands for, and what of it stands for none."""
-        named = self._by_source(marker)
-        if named:
-            return named, []
+        ids = self._by_source(marker)
+        if ids:
+            return ids, []
         numbers = _numbers_in(marker)
-        ids = [number - self.start for number in numbers]
-        unknown = [
-            str(number)
-            for number, i in zip(numbers, ids, strict=True)
-            if i not in self.ids
-        ]
-        return [i for i in ids if i in self.ids], unknown if numbers else [
-            _label(marker)
-        ]
+        if not numbers:
+            return [], [_label(marker)]
+        unknown = []
+        for number in numbers:
+            if number - self.start in self.ids:
+                ids.append(number - self.start)
+            else:
+                unknown.append(str(number))
+        return ids, unknown
 
     def _by_source(self, marker: str) -> list[int]:
-        named: dict[int, None] = {}
+        ids: dict[int, None] = {}
         for part in re.split(r"[,;|†]|\]\(", marker):
             label = _label(part)
-            forms = (label, _KIND.sub("", label, count=1), PurePath(label).name)
-            ids = next(
-                (self.sources[form] for form in forms if form in self.sources), []
-            )
-            named.update(dict.fromkeys(ids))
-        return [*named]
+            without_kind = _KIND.sub("", label, count=1)
+            file_name = PurePath(label).name
+            for form in (label, without_kind, file_name):
+                if form in self.sources:
+                    ids.update(dict.fromkeys(self.sources[form]))
+                    break
+        return list(ids)
 
 
 def _names_of(source: str | None) -> set[str]:
@@ -127,13 +134,15 @@ def _label(text: str) -> str:
 
 def _numbers_in(marker: str) -> list[int]:
     """Return the numbers that a citation names; ``1-3`` names three, ``EU Directive 3`` none."""
-    text = _KIND.sub(" ", tidy(_ASIDE.sub(" ", marker))).strip("[](){}【】<>: \n\t")
+    text = tidy(_ASIDE.sub(" ", marker))
+    text = _KIND.sub(" ", text).strip("[](){}【】<>: \n\t")
     if not _NUMBERS.fullmatch(text):
         return []
-    numbers = [int(n) for n in _NUMBER.findall(text)]
-    for first, last in _RANGE.findall(text):
-        numbers += range(int(first) + 1, min(int(last), int(first) + 20))
-    return list(dict.fromkeys(sorted(numbers)))
+    numbers = {int(number) for number in _NUMBER.findall(text)}
+    for pair in _RANGE.findall(text):
+        first, last = map(int, pair)
+        numbers.update(range(first, min(last, first + 20)))
+    return sorted(numbers)
 
 
 def cite(
@@ -147,19 +156,20 @@ def cite(
     A statement about the whole answer has all citations of it. None where the answer cites nothing.
     """
     by_sentence = citations_by_sentence(sentences)
-    markers = list(chain.from_iterable(by_sentence.values()))
-    if not markers:
+    if not by_sentence:
         return None
+    markers = list(chain.from_iterable(by_sentence.values()))
     index = CitationIndex(context, markers, start)
-    ids_by_sentence: dict[int | None, set[int]] = {None: set()}
+    whole_answer: set[int] = set()
+    ids_by_sentence: dict[int | None, set[int]] = {None: whole_answer}
     unknown: list[str] = []
     for sentence, cited in by_sentence.items():
         ids_by_sentence[sentence] = set()
         for marker in cited:
             chunk_ids, names = index.resolve(marker)
             ids_by_sentence[sentence].update(chunk_ids)
+            whole_answer.update(chunk_ids)
             unknown += names
-        ids_by_sentence[None] |= ids_by_sentence[sentence]
     citing = []
     for statement in statements:
         ids = tuple(sorted(ids_by_sentence.get(statement.sentence_index, ())))
@@ -169,13 +179,11 @@ def cite(
 
 def needs_verdict(statement: StatementVerdict) -> bool:
     """Tell whether only another verdict says if what a statement cites supports it: that is not what supports it."""
-    cited, supporting = (
-        set(statement.cited_chunk_ids),
-        set(statement.supporting_chunk_ids),
-    )
-    return bool(
-        statement.is_supported and cited and not (supporting and supporting <= cited)
-    )
+    cited = set(statement.cited_chunk_ids)
+    supporting = set(statement.supporting_chunk_ids)
+    if not statement.is_supported or not cited:
+        return False
+    return not supporting or not supporting <= cited
 
 
 def measure_citations(
@@ -186,22 +194,19 @@ def measure_citations(
 ) -> Citations:
     """Measure precision and recall (see above) of statements that know whether their citations support them."""
     chunks = {chunk.id: chunk for chunk in context}
-    good = 0
+    good = supported = 0
     total = len(unknown)
     for statement in statements:
         cited = statement.cited_chunk_ids
         total += len(cited)
         if not statement.citations_support:
             continue
-        supporting = set(statement.supporting_chunk_ids) & {*cited}
+        supported += 1
+        supporting = set(statement.supporting_chunk_ids).intersection(cited)
+        good += len(supporting)
         if not supporting:  # by the verdict on the cited chunks alone
-            supporting = set(
-                best_chunks(
-                    statement.text, index_context([chunks[i] for i in cited], question)
-                )
-            )
-        good += len(supporting) or 1
-    supported = sum(bool(statement.citations_support) for statement in statements)
+            indexed = index_context([chunks[i] for i in cited], question)
+            good += len(best_chunks(statement.text, indexed)) or 1
     return Citations(
         precision=good / total if total else None,
         recall=supported / len(statements) if statements else None,

@@ -30,13 +30,17 @@ None grows with the number of statements as such. A sum of log-probabilities wou
 def sign_constraint(name: str) -> int:
     """+1 for a feature that may only speak for support (``lm``, the LM's log-odds, and all aggregates), -1 if only
     against it, 0 if either."""
-    return 1 if name == "lm" or name in AGGREGATES else DIRECTIONS.get(name, 0)
+    if name == "lm" or name in AGGREGATES:
+        return 1
+    return DIRECTIONS.get(name, 0)
 
 
 def to_logit(probability: float) -> float:
     """Return log-odds, clipped at ±`LOGIT_LIMIT`."""
-    if probability <= 0 or probability >= 1:
-        return LOGIT_LIMIT if probability >= 1 else -LOGIT_LIMIT
+    if probability <= 0:
+        return -LOGIT_LIMIT
+    if probability >= 1:
+        return LOGIT_LIMIT
     return _clipped(math.log(probability / (1 - probability)))
 
 
@@ -46,11 +50,10 @@ def _clipped(logit: float) -> float:
 
 def to_probability(logit: float) -> float:
     """Return the inverse of log-odds, without overflow."""
-    return (
-        1 / (1 + math.exp(-logit))
-        if logit >= 0
-        else math.exp(logit) / (1 + math.exp(logit))
-    )
+    if logit >= 0:
+        return 1 / (1 + math.exp(-logit))
+    odds = math.exp(logit)
+    return odds / (1 + odds)
 
 
 class _Linear(BaseModel):
@@ -68,23 +71,18 @@ class _Linear(BaseModel):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        lengths = {
-            len(self.names),
-            len(self.means),
-            len(self.scales),
-            len(self.weights),
-        }
-        if len(lengths) > 1 or len(set(self.names)) != len(self.names):
+        n = len(set(self.names))
+        parts = (self.names, self.means, self.scales, self.weights)
+        if any(len(part) != n for part in parts):
             raise ValueError(
                 f"expected a mean, scale and weight for each name, each name once; got {self.names}"
             )
         if any(s <= 0 for s in self.scales):
             raise ValueError("every scale must be above 0")
-        wrong = [
-            n
-            for n, w in zip(self.names, self.weights, strict=True)
-            if w * sign_constraint(n) < 0
-        ]
+        wrong = []
+        for name, weight in zip(self.names, self.weights, strict=True):
+            if weight * sign_constraint(name) < 0:
+                wrong.append(name)
         if wrong:
             raise ValueError(
                 f"the weights of {wrong} have the wrong sign: novelty never speaks for a statement"
@@ -93,10 +91,12 @@ class _Linear(BaseModel):
 
     def logit(self, features: Mapping[str, float]) -> float:
         """Return log-odds of support, not clipped; a feature that is missing counts as its mean."""
+        terms = []
         parts = zip(self.names, self.means, self.scales, self.weights, strict=True)
-        return self.intercept + math.fsum(
-            w * (features[n] - m) / s for n, m, s, w in parts if n in features
-        )
+        for name, mean, scale, weight in parts:
+            if name in features:
+                terms.append(weight * (features[name] - mean) / scale)
+        return self.intercept + math.fsum(terms)
 
 
 class StatementClassifier(_Linear):
@@ -119,8 +119,10 @@ class AnswerClassifier(_Linear):
 
         ``unjudged`` is the probability that stands in for that of an unjudged statement.
         """
-        values = aggregates(statements, unjudged)
-        return to_probability(_clipped(self.logit(values))) if values else None
+        features = aggregates(statements, unjudged)
+        if not features:
+            return None
+        return to_probability(_clipped(self.logit(features)))
 
 
 def aggregates(
@@ -134,10 +136,11 @@ def aggregates(
         return {}
     logits = sorted(to_logit(unjudged if p is None else p) for p in statements)
     n = len(logits)
+    odds_against = math.fsum(math.exp(-logit) for logit in logits)
     return {
         "weakest": logits[0],
-        "second_weakest": logits[min(1, n - 1)],
-        "soft_weakest": -math.log(math.fsum(math.exp(-z) for z in logits) / n),
+        "second_weakest": logits[:2][-1],
+        "soft_weakest": -math.log(odds_against / n),
         "mean": math.fsum(logits) / n,
     }
 
@@ -168,27 +171,28 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
 
     def needs_review(self, probability: float) -> bool | None:
         """Return whether a person should look at an answer of that probability; None without a `review_range`."""
-        return (
-            None
-            if self.review_range is None
-            else self.review_range[0] <= probability < self.review_range[1]
-        )
+        if self.review_range is None:
+            return None
+        low, high = self.review_range
+        return low <= probability < high
 
     def statement_probabilities(
         self, statements: Sequence[Mapping[str, float] | None]
     ) -> list[float | None]:
         """Return one probability per statement; None for one without features."""
-        return [
-            None if s is None else self.statement.probability(s) for s in statements
-        ]
+        probabilities: list[float | None] = []
+        for features in statements:
+            probability = None
+            if features is not None:
+                probability = self.statement.probability(features)
+            probabilities.append(probability)
+        return probabilities
 
     def probability(
-        self, statements: Sequence[Mapping[str, float] | None], unjudged: float = 0.0
+        self, statements: Sequence[Mapping[str, float] | None]
     ) -> float | None:
         """Return probability of an answer from its statements' features, see `AnswerClassifier.probability`."""
-        return self.answer.probability(
-            self.statement_probabilities(statements), unjudged
-        )
+        return self.answer.probability(self.statement_probabilities(statements))
 
 
 DEFAULT_FILE = "default_classifier.json"
@@ -199,13 +203,9 @@ how each agreed with people on sets it had not seen."""
 @cache
 def default_classifiers() -> dict[str, Classifier]:
     """Return them by LM: ``none`` (lexical features alone), ``local`` (the embedded model)."""
-    text = (
-        files("faith_dspy.scoring").joinpath(DEFAULT_FILE).read_text(encoding="utf-8")
-    )
-    return {
-        name: Classifier.model_validate(numbers)
-        for name, numbers in json.loads(text).items()
-    }
+    file = files("faith_dspy.scoring") / DEFAULT_FILE
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    return {lm: Classifier.model_validate(fields) for lm, fields in stored.items()}
 
 
 def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
@@ -214,11 +214,9 @@ def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
     None for an LM it was not fitted to, and where the options ask for something else: another question than whether a
     statement is supported, verdicts on whole answers, or a threshold on the score. Such a judge is untuned.
     """
-    whole, other = (
-        config.granularity is Granularity.ANSWER,
-        config.instruction != "supported",
-    )
-    if whole or other or config.threshold is not None:
+    if config.granularity is Granularity.ANSWER or config.threshold is not None:
+        return None
+    if config.instruction != "supported":
         return None
     return default_classifiers().get(lm)
 
@@ -227,8 +225,6 @@ def describe_fit(classifier: Classifier | None) -> str:
     """Return what a judge with that classifier was fitted to, in words."""
     if classifier is None:
         return "untuned judge"
-    return (
-        "tuned judge"
-        if classifier.fitted_to == "labels"
-        else "default judge, not fitted to your labels"
-    )
+    if classifier.fitted_to == "default":
+        return "default judge, not fitted to your labels"
+    return "tuned judge"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from faith_dspy.schema import Chunk, QuoteSpan
@@ -15,12 +15,15 @@ def valid_chunk_ids(
     named: Iterable[int], context: Sequence[Chunk]
 ) -> tuple[tuple[int, ...], int]:
     """Return the ids that exist, ascending and once each; and how many different ids do not exist."""
-    named, existing = set(named), {c.id for c in context}
-    return tuple(sorted(named & existing)), len(named - existing)
+    ids = set(named)
+    existing = ids & {chunk.id for chunk in context}
+    return tuple(sorted(existing)), len(ids - existing)
 
 
 def find_quotes(
-    quotes: Iterable[str], context: Sequence[Chunk], named: Sequence[int] = ()
+    quotes: Iterable[str],
+    context: Sequence[Chunk],
+    named: Sequence[int] = (),
 ) -> tuple[tuple[QuoteSpan, ...], int]:
     """Return the span of each quote in the context, once each; and how many quotes the context does not have.
 
@@ -28,26 +31,21 @@ def find_quotes(
     compatibility forms, and marks and punctuation around a quote. A quote may not begin or end inside a word or a
     number. Where several chunks have it, one of ``named`` is taken first.
     """
-    plain_quotes = dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes)
-    chunks: list[tuple[int, _Plain]] = []
+    plain_quotes = {_plain(quote).text.strip(_EDGE): None for quote in quotes}
+    texts: dict[int, _Plain] = {}
     if plain_quotes:
-        for chunk in sorted(
-            context, key=lambda chunk: (chunk.id not in named, chunk.id)
-        ):
-            chunks.append((chunk.id, _plain(chunk.text)))
-    spans: list[QuoteSpan] = []
+        ordered = sorted(context, key=lambda chunk: (chunk.id not in named, chunk.id))
+        texts = {chunk.id: _plain(chunk.text) for chunk in ordered}
+    spans: dict[QuoteSpan, None] = {}
     dropped = 0
     for quote in plain_quotes:
-        if not quote or quote in _NOTHING:
+        if quote in _NOTHING:
             continue
-        for chunk_id, text in chunks:
-            if ends := _find(quote, text):
-                span = QuoteSpan(chunk_id=chunk_id, start=ends[0], end=ends[1])
-                if span not in spans:
-                    spans.append(span)
-                break
-        else:
+        span = _find(quote, texts)
+        if span is None:
             dropped += 1
+        else:
+            spans[span] = None
     return tuple(spans), dropped
 
 
@@ -57,31 +55,39 @@ class _Plain(NamedTuple):
     """For each character of ``text``, its offset in the original."""
 
 
-_NOTHING = frozenset(["none", "n/a", "no quote"])
+_NOTHING = ("", "none", "n/a", "no quote")
 _EDGE = " \"'`.,;:!?。，；：！？…()[]-*"
 
 
 def _plain(text: str) -> _Plain:
-    out: list[str] = []
+    plain = " "
     offsets: list[int] = []
     for i, character in enumerate(text):
-        for c in (
-            unicodedata.normalize("NFKD", tidy(character)).casefold().replace('"', "'")
-        ):
-            space = c.isspace()
-            if not (space or visible(c)) or (space and (not out or out[-1] in " <[")):
-                continue  # a prompt shows nothing invisible, and may have a space after a bracket
-            out.append(" " if space else c)
+        folded = unicodedata.normalize("NFKD", tidy(character)).casefold()
+        for c in folded.replace('"', "'"):
+            # A prompt shows nothing invisible, and may have a space after a bracket.
+            if c.isspace():
+                if plain[-1] in " <[":
+                    continue
+                c = " "
+            elif not visible(c):
+                continue
+            plain += c
             offsets.append(i)
-    return _Plain("".join(out), offsets)
+    return _Plain(plain[1:], offsets)
 
 
-def _find(quote: str, chunk: _Plain) -> tuple[int, int] | None:
-    """Return start and end in the original text."""
-    for match in re.finditer(re.escape(quote), chunk.text):
-        start, end = match.span()
-        if not _inside(chunk.text, start) and not _inside(chunk.text, end):
-            return chunk.offsets[start], chunk.offsets[end - 1] + 1
+def _find(quote: str, texts: Mapping[int, _Plain]) -> QuoteSpan | None:
+    """Return where the first chunk that has a quote has it, in the original text."""
+    for chunk_id, (text, offsets) in texts.items():
+        for match in re.finditer(re.escape(quote), text):
+            start, end = match.span()
+            if not _inside(text, start) and not _inside(text, end):
+                return QuoteSpan(
+                    chunk_id=chunk_id,
+                    start=offsets[start],
+                    end=offsets[end - 1] + 1,
+                )
     return None
 
 
@@ -92,5 +98,8 @@ def _inside(text: str, at: int) -> bool:
         return False
     if unicodedata.category(text[at]).startswith("M"):  # a mark on the letter before
         return True
-    pair = text[at - 1], text[at]
-    return all(c.isdigit() for c in pair) or all(c.lower() != c.upper() for c in pair)
+    before, after = text[at - 1], text[at]
+    if before.isdigit() and after.isdigit():
+        return True
+    has_case = before.lower() != before.upper()
+    return has_case and after.lower() != after.upper()

@@ -49,46 +49,57 @@ class _Answer(NamedTuple):
     text: str
     """The answer's sentences, typography brought to one form, with a space after each; offsets count in it."""
     language: str
-    words: dict[int, list[tuple[int, str]]]
-    """Of each sentence that has any, offset and key of its content words; of one without those, of all its words."""
+    words: dict[int, dict[int, str]]
+    """Of each sentence that has any, its content words' keys by offset; of one without those, all its words'."""
 
 
 def locate(
-    texts: Sequence[str], answer: str, named: Sequence[int | None] = ()
+    texts: Sequence[str],
+    answer: str,
+    named: Sequence[int | None] = (),
 ) -> list[Place]:
     """Return where each of these statements stands in the answer, in their order; ``named``: indices of their
     sentences."""
     within = _read(answer)
     places: list[Place] = []
-    before, start = -1, -1
-    for text, index in zip(texts, named or [None] * len(texts), strict=True):
-        index = index if index in within.words else None
-        if literal := _literally(text, within, index, start):
+    before = start = -1
+    indices = named or [None] * len(texts)
+    for text, index in zip(texts, indices, strict=True):
+        if index not in within.words:
+            index = None
+        literal = _literally(text, within, index, start)
+        if literal is not None:
             place, start = literal
         else:
             place = _by_words(text, within, index, before)
-        before = before if place.sentence is None else place.sentence
+        if place.sentence is not None:
+            before = place.sentence
         places.append(place)
     return places
 
 
 def match_statements(
-    labelled: Sequence[str], judged: Sequence[Statement], answer: str
+    labelled: Sequence[str],
+    judged: Sequence[Statement],
+    answer: str,
 ) -> list[tuple[int, ...]]:
     """Return for each labelled statement, the positions of the judged statements it matches, ascending; ``()`` if
     none."""
-    sentences_named = [statement.sentence_index for statement in judged]
-    places = locate([statement.text for statement in judged], answer, sentences_named)
-    rows, matches = [], []
-    for one in locate(labelled, answer):
-        row = [_share(one, other) for other in places]
-        rows.append(row)
-        matches.append(tuple(i for i, share in enumerate(row) if share > CONTAINED))
-    matched = set().union(*matches)
-    left = [i for i in range(len(judged)) if i not in matched]
-    for k, row in enumerate(rows):
-        if left and not matches[k]:
-            best = max(left, key=row.__getitem__)
+    texts = [statement.text for statement in judged]
+    indices = [statement.sentence_index for statement in judged]
+    places = locate(texts, answer, indices)
+    shares = []
+    matches = []
+    unmatched = set(range(len(judged)))
+    for labelled_place in locate(labelled, answer):
+        row = [_share(labelled_place, place) for place in places]
+        match = [i for i, share in enumerate(row) if share > CONTAINED]
+        unmatched.difference_update(match)
+        shares.append(row)
+        matches.append(tuple(match))
+    for k, row in enumerate(shares):
+        if unmatched and not matches[k]:
+            best = max(sorted(unmatched), key=row.__getitem__)
             if row[best] > 0.5:
                 matches[k] = (best,)
     return matches
@@ -96,8 +107,9 @@ def match_statements(
 
 def _share(one: Place, other: Place) -> float:
     """Return how much two places share, of the one with fewer words."""
+    shared = one.words & other.words
     fewer = min(len(one.words), len(other.words))
-    return len(one.words & other.words) / max(1, fewer)
+    return len(shared) / max(1, fewer)
 
 
 def statement_labels(
@@ -108,29 +120,33 @@ def statement_labels(
     A judged statement is supported when all labelled statements that match it are. A single judged statement that is
     the whole answer has the answer's label. No other has: those of faithful answers alone would be all of one kind.
     """
-    if (
-        len(judged) == 1
-        and judged[0].text.casefold().split() == example.answer.casefold().split()
-    ):
-        return [example.label]
-    labelled = [
-        (s.text, s.verdict) for s in example.statements if s.verdict is not None
-    ]
-    matched, _ = match_verdicts(judged, labelled, example.answer)
-    return [
-        all(v.is_supported for v in verdicts) if verdicts else None
-        for verdicts in matched
-    ]
+    if len(judged) == 1:
+        words = judged[0].text.casefold().split()
+        if words == example.answer.casefold().split():
+            return [example.label]
+    labels: list[bool | None] = []
+    for verdicts in match_verdicts(judged, example)[0]:
+        label = None
+        if verdicts:
+            label = all(verdict.is_supported for verdict in verdicts)
+        labels.append(label)
+    return labels
 
 
 def match_verdicts(
-    judged: Sequence[Statement], labelled: Sequence[tuple[str, Verdict]], answer: str
+    judged: Sequence[Statement], example: LabelledExample
 ) -> tuple[list[list[Verdict]], list[Verdict]]:
     """Return for each judged statement, the verdicts of the labelled ones that match it; and those that match none."""
+    texts = []
+    verdicts = []
+    for statement in example.statements:
+        if statement.verdict is not None:
+            texts.append(statement.text)
+            verdicts.append(statement.verdict)
     matched: list[list[Verdict]] = [[] for _ in judged]
     unmatched: list[Verdict] = []
-    matches = match_statements([text for text, _ in labelled], judged, answer)
-    for (_, verdict), match in zip(labelled, matches, strict=True):
+    matches = match_statements(texts, judged, example.answer)
+    for verdict, match in zip(verdicts, matches, strict=True):
         for i in match:
             matched[i].append(verdict)
         if not match:
@@ -140,69 +156,84 @@ def match_verdicts(
 
 @lru_cache(maxsize=256)
 def _read(answer: str) -> _Answer:
-    text, words, language = "", {}, language_of(answer)
-    for s in sentences(answer):
-        piece = tidy(s.text)
+    text = ""
+    words = {}
+    language = language_of(answer)
+    for sentence in sentences(answer):
+        piece = tidy(sentence.text)
         tokens = tokenize(piece, language)
+        tokens = content_tokens(tokens) or tokens
+        start = len(text)
         if tokens:
-            words[s.index] = [
-                (len(text) + t.start, t.key) for t in content_tokens(tokens) or tokens
-            ]
+            words[sentence.index] = {start + t.start: t.key for t in tokens}
         text += piece + " "
     return _Answer(text, language, words)
 
 
 def _literally(
-    text: str, within: _Answer, named: int | None, before: int
+    text: str,
+    within: _Answer,
+    named: int | None,
+    before: int,
 ) -> tuple[Place, int] | None:
     """Return where the answer has the text literally, and the offset; None where it does not."""
-    pieces = tidy(text).split()
+    pieces = [re.escape(piece) for piece in tidy(text).split()]
     if not pieces:
         return None
-    pattern = r"(?<!\w)" + r"\s+".join(map(re.escape, pieces)) + r"(?!\w)"
-    places = []
+    spaced = r"\s+".join(pieces)
+    pattern = rf"(?<!\w){spaced}(?!\w)"
+    places: dict[tuple[bool, bool, int], tuple[Place, int]] = {}
     for match in re.finditer(pattern, within.text, re.IGNORECASE):
         start, end = match.span()
-        inside, offsets = [], []
-        for sentence, words in within.words.items():
-            held = [at for at, _ in words if start <= at < end]
-            inside += [sentence] * len(held)
-            offsets += held
+        sentence = None
+        most = 0
+        offsets: list[int] = []
+        for index, words in within.words.items():
+            inside = [offset for offset in words if start <= offset < end]
+            offsets += inside
+            if len(inside) > most:
+                sentence = index
+                most = len(inside)
         if offsets:
-            sentence = max(inside, key=inside.count)
-            places.append((Place(sentence, frozenset(offsets)), start))
-    return min(
-        places,
-        key=lambda f: (
-            named not in (None, f[0].sentence),
-            f[1] <= before,
-            abs(f[1] - before),
-        ),
-        default=None,
-    )
+            order = (
+                named not in (None, sentence),
+                start <= before,
+                abs(start - before),
+            )
+            place = Place(sentence, frozenset(offsets))
+            places.setdefault(order, (place, start))
+    return places[min(places)] if places else None
 
 
-def _by_words(text: str, within: _Answer, named: int | None, before: int) -> Place:
+def _by_words(
+    text: str,
+    within: _Answer,
+    named: int | None,
+    before: int,
+) -> Place:
     """Return the statement's content words in its sentence, and in those that it merges with it."""
-    keys = {t.key for t in content_tokens(tokenize(tidy(text), within.language))}
-    mine: dict[int, list[tuple[int, str]]] = {}
+    tokens = content_tokens(tokenize(tidy(text), within.language))
+    keys = {token.key for token in tokens}
+    offsets: dict[int, list[int]] = {}
     shared: dict[int, set[str]] = {}
-    for s, words in within.words.items():
-        mine[s] = [(at, key) for at, key in words if key in keys]
-        shared[s] = {key for _, key in mine[s]}
+    for index, words in within.words.items():
+        offsets[index] = [offset for offset, key in words.items() if key in keys]
+        shared[index] = keys.intersection(words.values())
     if named is not None:
-        words = mine[named] or within.words[named]
-        return Place(named, frozenset(at for at, _ in words))
-    home = max(
-        shared,
-        key=lambda s: (len(shared[s]), s > before, -abs(s - before)),
-        default=None,
-    )
+        return Place(named, frozenset(offsets[named] or within.words[named]))
+
+    def order(index: int) -> tuple[int, bool, int]:
+        distance = abs(index - before)
+        return len(shared[index]), index > before, -distance
+
+    home = max(shared, key=order, default=None)
     if home is None or not keys or len(shared[home]) < MIN_FOUND * len(keys):
         return Place(None, frozenset())
-    covered, merged = set(shared[home]), list(mine[home])
-    for s, words in within.words.items():
-        if shared[s] - covered and len(mine[s]) > CONTAINED * len(words):
-            covered |= shared[s]
-            merged += mine[s]
-    return Place(home, frozenset(at for at, _ in merged))
+    covered = set(shared[home])
+    merged = set(offsets[home])
+    for index, words in within.words.items():
+        is_merged = len(offsets[index]) > CONTAINED * len(words)
+        if is_merged and not shared[index] <= covered:
+            covered |= shared[index]
+            merged.update(offsets[index])
+    return Place(home, frozenset(merged))

@@ -51,12 +51,16 @@ def raw_judgment_without_lm(answer: str) -> RawJudgment:
     """Return an answer's sentences as statements that no LM was asked about, for a classifier of lexical features
     alone."""
     parts = sentences(answer)
-    raw_verdicts = tuple(
-        RawVerdict(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
-        for p in parts
-        if carries_statement(p.text)
-    )
-    return RawJudgment(sentences=parts, raw_verdicts=raw_verdicts)
+    raw_verdicts = []
+    for sentence in parts:
+        if carries_statement(sentence.text):
+            raw = RawVerdict(
+                text=sentence.text,
+                sentence_index=sentence.index,
+                verdict=Verdict.NOT_SUPPORTED,
+            )
+            raw_verdicts.append(raw)
+    return RawJudgment(sentences=parts, raw_verdicts=tuple(raw_verdicts))
 
 
 def statement_features(
@@ -91,7 +95,8 @@ def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
     weights = [
         config.verdict_scores[verdict or Verdict.NOT_SUPPORTED] for verdict in verdicts
     ]
-    return min(1.0, max(0.0, sum(weights) / len(weights)))
+    mean = sum(weights) / len(weights)
+    return min(1.0, max(0.0, mean))
 
 
 def pass_by_score(
@@ -101,9 +106,12 @@ def pass_by_score(
 
     Without a threshold every statement has to be supported. ``level``: that of a five-level verdict.
     """
-    value, threshold = score(verdicts, config), config.threshold
+    value = score(verdicts, config)
+    threshold = config.threshold
     if config.verdicts == "five_level" and level is not None:
-        value, threshold = level, 0.5 if threshold is None else threshold
+        value = level
+        if threshold is None:
+            threshold = 0.5
     if threshold is None:
         return value, None, all(verdict.is_supported for verdict in verdicts)
     return value, threshold, value >= threshold
@@ -126,8 +134,9 @@ def score_answer(
         value = config.no_statements
         return policy_judgment(Unscored.NO_STATEMENTS, value, raw_judgment)
     indexed = index_context(context, question)
-    if classifier is not None and "lm" not in classifier.statement.names:
-        gap = language_gap(indexed.text, " ".join(v.text for v in verdicts))
+    if _needs_no_lm(classifier):
+        text = " ".join(raw.text for raw in verdicts)
+        gap = language_gap(indexed.text, text)
         if gap is not None:
             why = f"{gap}: name an LM to judge it"
             return unscored(Unscored.LANGUAGE, why, raw_judgment)
@@ -139,13 +148,12 @@ def score_answer(
         pairs = zip(verdicts, features, strict=True)
         judged = [values if raw.verdict else None for raw, values in pairs]
         confidences = classifier.statement_probabilities(judged)
-    statements: tuple[StatementVerdict, ...] = ()
+    statements = []
     dropped_ids = dropped_quotes = 0
     for raw, confidence, values in zip(verdicts, confidences, features, strict=True):
-        rounded = {name: round(value, 6) for name, value in values.items()}
-        about = (raw, confidence, classifier, rounded, context, indexed)
+        about = (raw, confidence, classifier, values, context, indexed)
         statement, ids, quotes = _statement(*about)
-        statements += (statement,)
+        statements.append(statement)
         dropped_ids += ids
         dropped_quotes += quotes
     statements, citations = _cited(
@@ -166,14 +174,17 @@ def score_answer(
             passes = probability >= threshold
         return value, probability, threshold, passes
 
-    detail, reason = None, unjudged_reason(raw_judgment)
+    detail = None
+    reason = unjudged_reason(raw_judgment)
     if reason is not None:
-        errors = [v.error for v in verdicts if v.verdict is None]
+        errors = [raw.error for raw in verdicts if raw.verdict is None]
         detail = f"{len(errors)} of {counted(len(verdicts), 'statement')} could not be judged; the first: {errors[0]}"
-        if len(errors) == len(verdicts) or outcome(Verdict.FULLY_SUPPORTED)[-1]:
+        *_, could_pass = outcome(Verdict.FULLY_SUPPORTED)
+        if could_pass or len(errors) == len(verdicts):
             return unscored(reason, detail, raw_judgment, statements)
     value, probability, threshold, passes = outcome(Verdict.NOT_SUPPORTED)
     faithful = passes and reason is None
+    on_scale = value if probability is None else probability
     fit: dict[str, Any] = {}
     if classifier is not None:
         fit["statement_threshold"] = classifier.statement_threshold
@@ -186,8 +197,8 @@ def score_answer(
         faithful=faithful,
         probability=probability,
         threshold=threshold,
-        level=level(value if probability is None else probability, threshold, faithful),
-        statements=statements,
+        level=level(on_scale, threshold, faithful),
+        statements=tuple(statements),
         citations=citations,
         dropped_chunk_ids=dropped_ids,
         dropped_quotes=dropped_quotes,
@@ -198,14 +209,18 @@ def score_answer(
     )
 
 
+def _needs_no_lm(classifier: Classifier | None) -> bool:
+    return classifier is not None and "lm" not in classifier.statement.names
+
+
 def _cited(
-    statements: tuple[StatementVerdict, ...],
+    statements: list[StatementVerdict],
     raw_judgment: RawJudgment,
     context: Sequence[Chunk],
     question: str | None,
     config: JudgeConfig,
     classifier: Classifier | None,
-) -> tuple[tuple[StatementVerdict, ...], Citations | None]:
+) -> tuple[list[StatementVerdict], Citations | None]:
     """Return the statements with what they cite and whether it supports them, and how good the citations are.
 
     Where cited and supporting chunks differ, the LM's verdict on the cited ones decides; without an LM the classifier.
@@ -213,23 +228,25 @@ def _cited(
     cited = cite(statements, raw_judgment.sentences, context, config.citations_from)
     if cited is None:
         return statements, None
+    citing, unknown = cited
     by_id = {chunk.id: chunk for chunk in context}
-    without_lm = classifier is not None and "lm" not in classifier.statement.names
     judged = []
-    for statement, raw in zip(cited[0], raw_judgment.raw_verdicts, strict=True):
+    for statement, raw in zip(citing, raw_judgment.raw_verdicts, strict=True):
         supports = None
         if statement.cited_chunk_ids:
-            supports = bool(statement.is_supported and not needs_verdict(statement))
+            is_open = needs_verdict(statement)
+            supports = bool(statement.is_supported) and not is_open
             if statement.is_supported and raw.cited_support is not None:
                 supports = raw.cited_support
-            elif classifier is not None and without_lm and needs_verdict(statement):
+            elif classifier is not None and is_open and _needs_no_lm(classifier):
                 chunks = [by_id[i] for i in statement.cited_chunk_ids]
-                alone, fitted = index_context(chunks, question), classifier.statement
-                features = lexical_features(statement.text, alone, fitted.names)
-                probability = fitted.probability(features)
+                cited_alone = index_context(chunks, question)
+                names = classifier.statement.names
+                features = lexical_features(statement.text, cited_alone, names)
+                probability = classifier.statement.probability(features)
                 supports = probability >= classifier.statement_threshold
         judged.append(statement.model_copy(update={"citations_support": supports}))
-    return tuple(judged), measure_citations(judged, cited[1], context, question)
+    return judged, measure_citations(judged, unknown, context, question)
 
 
 def _statement(
@@ -253,29 +270,37 @@ def _statement(
             verdict = Verdict.NOT_SUPPORTED
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
-    evidence: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(
-        ids, "cited"
-    )
-    evidence |= {q.chunk_id: "quoted" for q in spans}
     closest = best_chunks(raw.text, indexed)
-    if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
-        evidence = evidence or dict.fromkeys(closest, "shared_words")
-    elif verdict is not Verdict.CONTRADICTORY:
-        evidence, spans = {}, ()
-    texts = {c.id: c.text for c in context} if spans else {}
+    evidence: dict[int, Literal["cited", "quoted", "shared_words"]] = {}
+    if verdict in (
+        Verdict.FULLY_SUPPORTED,
+        Verdict.PARTIALLY_SUPPORTED,
+        Verdict.CONTRADICTORY,
+    ):
+        evidence |= dict.fromkeys(ids, "cited")
+        evidence |= {span.chunk_id: "quoted" for span in spans}
+        if not evidence and verdict is not Verdict.CONTRADICTORY:
+            evidence |= dict.fromkeys(closest, "shared_words")
+    else:
+        spans = ()
+    supporting_chunk_ids = tuple(sorted(evidence))
+    missing = None
+    if verdict and not evidence:
+        missing = missing_words(raw.text, indexed)
+    texts = {chunk.id: chunk.text for chunk in context}
     statement = StatementVerdict(
         text=raw.text,
         sentence_index=raw.sentence_index,
         verdict=verdict,
-        supporting_chunk_ids=tuple(sorted(evidence)),
-        found_by=tuple(evidence[i] for i in sorted(evidence)),
+        supporting_chunk_ids=supporting_chunk_ids,
+        found_by=tuple(evidence[i] for i in supporting_chunk_ids),
         closest_chunk_ids=closest,
         quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
         quote_spans=spans,
         reason=raw.reason if verdict is raw.verdict else None,
         confidence=confidence,
-        missing=missing_words(raw.text, indexed) if verdict and not evidence else None,
-        features=features,
+        missing=missing,
+        features={name: round(value, 6) for name, value in features.items()},
         error=raw.error,
     )
     return statement, dropped_ids, dropped_quotes
@@ -288,20 +313,26 @@ def level(value: float, threshold: float | None, faithful: bool) -> str:
     No threshold: every statement had to be fully supported, which is the top of the scale.
     """
     top = 1.0 if threshold is None else threshold
-    if faithful:
-        return LEVELS[2 + round(2 * (value - top) / (1 - top)) if top < 1 else 4]
-    return LEVELS[min(1, round(2 * value / top)) if top > 0 else 0]
+    if not faithful:
+        return LEVELS[min(1, round(2 * value / top)) if top > 0 else 0]
+    if top == 1:
+        return LEVELS[4]
+    return LEVELS[2 + round(2 * (value - top) / (1 - top))]
 
 
 def unscored(
     reason: Unscored,
     detail: str,
     raw_judgment: RawJudgment,
-    statements: tuple[StatementVerdict, ...] = (),
+    statements: Sequence[StatementVerdict] = (),
 ) -> Judgment:
     """Return a judgment without a score; ``statements`` keep the verdicts they have."""
-    fields = {"unscored": reason, "detail": detail, "statements": statements}
-    return _judgment(raw_judgment, **fields)
+    return _judgment(
+        raw_judgment,
+        unscored=reason,
+        detail=detail,
+        statements=tuple(statements),
+    )
 
 
 def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
