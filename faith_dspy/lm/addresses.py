@@ -130,7 +130,8 @@ def unavailable(lm: Any, exc: Exception) -> LMUnavailableError:
 
 
 def _advice(lm: Any, exc: Exception, base: str | None) -> str:
-    kind, status = type(exc).__name__, getattr(exc, "status", None)
+    kind = type(exc).__name__
+    status = getattr(exc, "status", None)
     variable = f"{provider_of(lm.model).upper()}_API_KEY"
     if kind == "LMAuthError" and base and lm.kwargs.get("api_key") == "none":
         return (

@@ -27,18 +27,21 @@ class DecisionLM(MeteredLM):
         self, state: Any, questions: Mapping[str, Any], **kwargs: Any
     ) -> dict[str, Any]:
         """Return each question's probabilities, as `dspy.experimental.TypeSafe` does. All questions are choices."""
-        choices = {
-            name: choice(q["instructions"], q["criteria"])
-            for name, q in questions.items()
-        }
-        config = Config(response_format=judgments(**choices))
-        message = Message.user(data(state))
-        request = Request(model=self.model, messages=(message,), config=config)
-        (reply,) = super().__call__(request, **kwargs).message.parts
-        return {
-            name: {"probabilities": shares, "confidence": max(shares.values())}
-            for name, shares in reply.probabilities.items()
-        }
+        choices = {}
+        for name, question in questions.items():
+            choices[name] = choice(question["instructions"], question["criteria"])
+        request = Request(
+            model=self.model,
+            messages=(Message.user(data(state)),),
+            config=Config(response_format=judgments(**choices)),
+        )
+        response = super().__call__(request, **kwargs)
+        (reply,) = response.message.parts
+        decisions = {}
+        for name, shares in reply.probabilities.items():
+            confidence = max(shares.values())
+            decisions[name] = {"probabilities": shares, "confidence": confidence}
+        return decisions
 
     def decide(
         self,
@@ -56,32 +59,42 @@ class DecisionLM(MeteredLM):
             inputs: ``context``, ``question``, and a ``statement`` or ``statements`` by number.
         """
         top, ask = instructions
-        about, shown, names = dict(inputs), "statement", {"verdict": ask}
-        changes: dict[str, Any] = {}
-        kind = Choice[tuple((label, "") for label in labels)]
+        about = dict(inputs)
+        shown = "statement"
+        questions = {"verdict": ask}
         if "statements" in about:
-            numbers = about["statements"]
             about["context"] = list(about["context"].values())
-            about["statements"] = {str(i): text for i, text in numbers.items()}
+            about["statements"] = {}
             shown = "statements: dict[str, str]"
-            names = {f"verdict_{i}": f"About statement {i}: {ask}" for i in numbers}
-            changes["statements"] = (None, "by their numbers")
-        changes |= {name: (kind, desc) for name, desc in names.items()}
-        fields = f"context: list[str], question, {shown} -> {', '.join(names)}"
-        signature = dspy.Signature(fields, top)
-        for name, (type_, desc) in changes.items():
-            signature = signature.with_updated_fields(name, type_=type_, desc=desc)
+            questions = {}
+            for i, text in inputs["statements"].items():
+                about["statements"][str(i)] = text
+                questions[f"verdict_{i}"] = f"About statement {i}: {ask}"
+        signature = dspy.Signature(
+            f"context: list[str], question, {shown} -> {', '.join(questions)}", top
+        )
+        if "statements" in about:
+            signature = signature.with_updated_fields(
+                "statements", desc="by their numbers"
+            )
+        kind = Choice[tuple((label, "") for label in labels)]
+        for name, question in questions.items():
+            signature = signature.with_updated_fields(name, type_=kind, desc=question)
         decisions = predict(signature=signature, lm=self, **about)
         verdicts: list[Any] = []
         tokens: list[Any] = []
-        for i, name in enumerate(names, 1):
+        for i, name in enumerate(questions, 1):
             decision = decisions[name]
             verdicts.append({"statement": i, "verdict": decision.value})
-            shares = [pair for pair in decision.probabilities.items() if pair[1]]
-            likely = [{"token": label, "logprob": math.log(p)} for label, p in shares]
+            likely = []
+            for label, share in decision.probabilities.items():
+                if share:
+                    likely.append({"token": label, "logprob": math.log(share)})
             # Each label stands where a reply in JSON would have it.
             tokens.append({"token": '"verdict": "'})
             tokens.append({"token": decision.value, "top_logprobs": likely})
         return dspy.Prediction(
-            verdict=decision.value, verdicts=verdicts, logprobs={"content": tokens}
+            verdict=decision.value,
+            verdicts=verdicts,
+            logprobs={"content": tokens},
         )

@@ -74,7 +74,8 @@ class Engine:
         config = request.config
         prompt = self._encode(request)
         limit = config.max_tokens or WINDOW
-        if len(prompt) + (limit if limit < WINDOW else 1) > WINDOW:
+        room = limit if limit < WINDOW else 1
+        if len(prompt) + room > WINDOW:
             raise lm15.ContextLengthError(
                 f"the context window is {WINDOW} tokens, with the reply; the prompt is longer"
             )
@@ -93,7 +94,9 @@ class Engine:
                     logprobs.append(self._logprob(token, scores, config.logprobs))
         text = self._tokenizer.decode(reply) if reply else ""
         usage = lm15.Usage(
-            input_tokens=len(prompt), output_tokens=len(reply), cache_read_tokens=cached
+            input_tokens=len(prompt),
+            output_tokens=len(reply),
+            cache_read_tokens=cached,
         )
         return lm15.Response(
             id=None,
@@ -105,9 +108,11 @@ class Engine:
         )
 
     def _encode(self, request: lm15.Request) -> list[int]:
-        messages = [{"role": one.role, "content": one.text} for one in request.messages]
+        messages = []
         if request.system:
-            messages.insert(0, {"role": "system", "content": request.system})
+            messages.append({"role": "system", "content": request.system})
+        for message in request.messages:
+            messages.append({"role": message.role, "content": message.text})
         text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         tokens: list[int] = encoded.input_ids.data[0].tolist()
@@ -132,23 +137,27 @@ class Engine:
                     "position_ids": np.arange(start, end)[None],
                     "beam_idx": np.zeros(1, np.int32),
                 }
-                scores = self._request.infer(inputs)[0][0, -1].astype(np.float64)
+                logits = self._request.infer(inputs)[0]
+                scores = logits[0, -1].astype(np.float64)
         except BaseException:  # Ctrl-C, too: what the state holds is not known
             self._prompt = []
             raise
         self._prompt = list(tokens)
         scores -= scores.max()
-        return scores - np.log(np.exp(scores).sum())
+        total = np.exp(scores).sum()
+        return scores - np.log(total)
 
     def _logprob(self, token: int, scores: Any, n: int) -> lm15.TokenLogprob:
         """Return a token with its log-probability and the ``n`` likeliest in its place."""
         best = np.argpartition(-scores, n)[:n]
         best = best[np.argsort(-scores[best])]
-        ids = [[token], *([int(i)] for i in best)]
+        ids = [[token]]
+        ids += [[int(i)] for i in best]
         text, *others = self._tokenizer.decode(ids, skip_special_tokens=False)
-        pairs = zip(others, scores[best], strict=True)
-        top = tuple(lm15.TopLogprob(other, float(score)) for other, score in pairs)
-        return lm15.TokenLogprob(text, float(scores[token]), top=top)
+        top = []
+        for other, score in zip(others, scores[best], strict=True):
+            top.append(lm15.TopLogprob(other, float(score)))
+        return lm15.TokenLogprob(text, float(scores[token]), top=tuple(top))
 
 
 def _count_shared(some: Sequence[int], others: Sequence[int]) -> int:
@@ -161,8 +170,14 @@ def _count_shared(some: Sequence[int], others: Sequence[int]) -> int:
     return shared
 
 
-def _sample(scores: Any, config: lm15.Config, random: np.random.Generator) -> int:
+def _sample(
+    scores: Any,
+    config: lm15.Config,
+    random: np.random.Generator,
+) -> int:
     if not config.temperature:
         return int(scores.argmax())
-    weights = np.exp((scores - scores.max()) / config.temperature)
-    return int(random.choice(len(scores), p=weights / weights.sum()))
+    scaled = (scores - scores.max()) / config.temperature
+    weights = np.exp(scaled)
+    probabilities = weights / weights.sum()
+    return int(random.choice(len(scores), p=probabilities))

@@ -143,16 +143,16 @@ class Meter:
         Raises:
             ConfigError: The limit is in dollars, and the LM has no price.
         """
-        if not self.limits:
-            return None
         paid = self.paid
         if "dollars" in self.limits and paid.calls and paid.dollars is None:
             raise ConfigError(
                 "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
             )
         spent = self.spent
-        over = (name for name, most in self.limits.items() if spent[name] >= most)
-        return next(over, None)
+        for name, most in self.limits.items():
+            if spent[name] >= most:
+                return name
+        return None
 
     def stop(self) -> None:
         """Let no further call begin: each raises `LimitReachedError` from now on."""
@@ -393,7 +393,8 @@ class MeteredLM(dspy.LM):
         call = last_call(self)
         if call:
             counts = _token_counts(entry)
-            seconds, dollars = time.perf_counter() - call.started, entry.get("cost")
+            seconds = time.perf_counter() - call.started
+            dollars = entry.get("cost")
             if call.replayed:
                 seconds = dollars = 0.0
                 counts = counts if any(counts) else _estimated_counts(entry)

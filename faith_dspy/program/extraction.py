@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from faith_dspy.schema import Chunk, Sentence, Statement
 from faith_dspy.text.features import Comparison, IndexedContext
@@ -15,11 +15,22 @@ from faith_dspy.text.languages import light_stems, stem, word_lists
 
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
 _NUMBERS = ("sentence_index", "sentence", "index", "number")
-_TEXTS = ("simpler_statements", "statements", "statement", "claims", "claim", "text")
+_TEXTS = (
+    "simpler_statements",
+    "statements",
+    "statement",
+    "claims",
+    "claim",
+    "text",
+)
 
 
 _NONE = re.compile(r"\W*none\W*", re.IGNORECASE)
 _NUMBER_OR_NAME = re.compile(r"\d|\b[A-Z]\w+\s+[A-Z]")
+
+
+_Numbered: TypeAlias = tuple[int | None, str]
+"""A statement in a reply, behind the number of its sentence where the reply gives one."""
 
 
 class Extracted(NamedTuple):
@@ -32,35 +43,45 @@ class Extracted(NamedTuple):
     that leave a part of them out."""
 
 
-def read_statements(lines: Sequence[str]) -> list[tuple[int | None, str]]:
+def read_statements(lines: Sequence[str]) -> list[_Numbered]:
     """Return each statement in an LM's reply: the sentence's number, from 1 or None where it gives none, and its text.
 
     Reads lines with and without numbers, and JSON: lists of texts or of objects, objects by number, one of them or one
     a line, in fences or not. Numbers may begin at 0. “None” is a statement's text here.
     """
-    text = re.sub(r"^\s*```\w*\s*$", "", "\n".join(lines), flags=re.MULTILINE).strip()
-    rows = text.splitlines()
-    statements: list[tuple[int | None, str]] = []
-    if text.startswith(("[", "{")):
-        as_list = f"[{','.join(row.rstrip(',') for row in rows)}]"
-        statements = _from_json(text) or _from_json(as_list)
+    reply = "\n".join(lines)
+    reply = re.sub(r"^\s*```\w*\s*$", "", reply, flags=re.MULTILINE).strip()
+    rows = reply.splitlines()
+    statements: list[_Numbered] = []
+    if reply.startswith(("[", "{")):
+        items = ",".join(row.rstrip(",") for row in rows)
+        statements = _from_json(reply) or _from_json(f"[{items}]")
     if not statements:
         statements = list(_texts(rows, None))
-    first = min((n for n, _ in statements if n is not None), default=1)
-    shift = 1 if first == 0 else 0
-    return [(None if n is None else n + shift, text) for n, text in statements if text]
+    numbers = [number for number, _ in statements if number is not None]
+    shift = min(numbers, default=1) == 0
+    numbered = []
+    for number, text in statements:
+        if number is not None:
+            number += shift
+        if text:
+            numbered.append((number, text))
+    return numbered
 
 
-def _from_json(reply: str) -> list[tuple[int | None, str]]:
+def _from_json(reply: str) -> list[_Numbered]:
     try:
         return list(_texts(json.loads(reply), None))
     except (ValueError, RecursionError):
         return []
 
 
-def _texts(value: Any, number: int | None) -> Iterator[tuple[int | None, str]]:
+def _texts(value: Any, number: int | None) -> Iterator[_Numbered]:
     """Yield the statements in a value of JSON, each with the number nearest to it."""
-    if isinstance(value, str) and (match := _LINE.match(value.strip())):
+    if isinstance(value, str):
+        match = _LINE.match(value.strip())
+        if match is None:
+            return
         if match[1] and number is None:
             number = int(match[1])
         yield number, match[2].strip()
@@ -68,15 +89,19 @@ def _texts(value: Any, number: int | None) -> Iterator[tuple[int | None, str]]:
         for item in value:
             yield from _texts(item, number)
     elif isinstance(value, Mapping):
-        numbers = [value[key] for key in _NUMBERS if type(value.get(key)) is int]
-        number = numbers[0] if numbers else number
-        texts = [value[key] for key in _TEXTS if key in value]
-        if texts:
-            yield from _texts(texts[0], number)
-            return
+        for key in _NUMBERS:
+            if type(value.get(key)) is int:
+                number = value[key]
+                break
+        for key in _TEXTS:
+            if key in value:
+                yield from _texts(value[key], number)
+                return
         for key, item in value.items():
-            is_number = re.fullmatch(r"\d{1,3}", str(key))
-            yield from _texts(item, int(key) if is_number else number)
+            own_number = number
+            if re.fullmatch(r"\d{1,3}", key):
+                own_number = int(key)
+            yield from _texts(item, own_number)
 
 
 def assign_statements(
@@ -102,9 +127,10 @@ def assign_statements(
         question: The question that the answer answers.
         check: If False, statements stand as the LM wrote them, whatever they add or leave out.
     """
-    whole = " ".join([question, *(sentence.text for sentence in carrying)])
+    texts = [sentence.text for sentence in carrying]
+    whole = " ".join([question, *texts])
     indexed = IndexedContext([Chunk(id=0, text=whole)])
-    compared = [Comparison(sentence.text, indexed) for sentence in carrying]
+    compared = [Comparison(text, indexed) for text in texts]
     by_number: dict[int, list[str]] = {}
     for number, text in read_statements(lines):
         if number is None:
@@ -117,12 +143,11 @@ def assign_statements(
     stand_ins = 0
     for number, sentence in enumerate(carrying, 1):
         texts = by_number.get(number, [])
-        nones = [text for text in texts if _NONE.fullmatch(text)]
-        if texts and texts == nones:
+        usable = [text for text in texts if not _NONE.fullmatch(text)]
+        if texts and not usable:
             if not _NUMBER_OR_NAME.search(sentence.text):
                 continue
             texts = []
-        usable = [text for text in texts if text not in nones]
         if check:
             candidates = {text: Comparison(text, indexed) for text in texts}
             usable = _usable_statements(candidates, compared[number - 1], allowed)
@@ -135,32 +160,34 @@ def assign_statements(
 
 
 def _usable_statements(
-    candidates: Mapping[str, Comparison], sentence: Comparison, allowed: Counter[str]
+    candidates: Mapping[str, Comparison],
+    sentence: Comparison,
+    allowed: Counter[str],
 ) -> list[str]:
     """Return the texts of those that say what the sentence says; none if they leave a part of it out."""
     droppable = _droppable_stems(sentence.context.language)
     qualifiers = _qualifiers(sentence)
+    known_qualifiers = qualifiers.keys() | allowed.keys()
     left_out = sentence.keys - _keys(candidates.values()) - droppable
     room = sum(not key.startswith("#") for key in left_out)
     usable: dict[str, Comparison] = {}
     replaced = 0
     for text, candidate in candidates.items():
         new = len(candidate.novel)
-        added = _qualifiers(candidate).keys() - qualifiers.keys() - allowed.keys()
-        invents = added or _names(candidate) - sentence.context.keys
-        if (
-            not invents
-            and new <= room - replaced
-            and 3 * new <= 2 * len(candidate.keys)
-        ):
+        added = _qualifiers(candidate).keys() - known_qualifiers
+        if added or _names(candidate) - sentence.context.keys:
+            continue
+        is_mostly_kept = 3 * new <= 2 * len(candidate.keys)
+        if is_mostly_kept and replaced + new <= room:
             usable[text] = candidate
             replaced += new
     keys = _keys(usable.values())
-    # No synonym stands for a name, a number or a qualifier that is left out.
-    lost = _names(sentence) - keys
     for candidate in usable.values():
         qualifiers = qualifiers - _qualifiers(candidate)
-    if lost or qualifiers or len(sentence.keys - keys - droppable) > replaced:
+    # No synonym stands for a name, a number or a qualifier that is left out.
+    if qualifiers or _names(sentence) - keys:
+        return []
+    if len(sentence.keys - keys - droppable) > replaced:
         return []
     return list(usable)
 
@@ -169,7 +196,8 @@ def _usable_statements(
 def _droppable_stems(language: str) -> frozenset[str]:
     """Return the stems of words that a statement may leave out and lose no fact."""
     intensifiers = word_lists(language).intensifiers
-    return light_stems(language) | {stem(word, language) for word in intensifiers}
+    stems = {stem(word, language) for word in intensifiers}
+    return light_stems(language) | stems
 
 
 def _keys(texts: Iterable[Comparison]) -> set[str]:
@@ -183,17 +211,24 @@ def _names(text: Comparison) -> set[str]:
 def _qualifiers(text: Comparison) -> Counter[str]:
     """Return how often a text has each qualifier; a negation is one, whatever its word."""
     qualifiers = {"not", *word_lists(text.context.language).qualifiers}
-    words = ["not" if token.negates else token.raw.lower() for token in text.tokens]
-    return Counter(word for word in words if word in qualifiers)
+    counts: Counter[str] = Counter()
+    for token in text.tokens:
+        word = "not" if token.negates else token.raw.lower()
+        if word in qualifiers:
+            counts[word] += 1
+    return counts
 
 
 def _closest(text: Comparison, sentences: Sequence[Comparison]) -> int:
     """Return the number of the sentence that shares most content words, of several most words; 0 if none does."""
     words = {token.key for token in text.tokens}
-    best, closest = (0, 0), 0
+    most = (0, 0)
+    closest = 0
     for number, sentence in enumerate(sentences, 1):
-        shared = words & {token.key for token in sentence.tokens}
-        overlap = (len(text.keys & sentence.keys), len(shared))
-        if overlap[0] and overlap > best:
-            best, closest = overlap, number
+        shared_keys = text.keys & sentence.keys
+        shared_words = words.intersection(token.key for token in sentence.tokens)
+        shared = (len(shared_keys), len(shared_words))
+        if shared_keys and shared > most:
+            most = shared
+            closest = number
     return closest

@@ -62,13 +62,11 @@ class FaithfulnessProgram(dspy.Module):
         self.joint: dspy.Predict | None = None
         self.extract: dspy.Predict | None = None
         if config.verification == "joint":
-            self.joint = BoundPredict(
-                build_verification_signature(config, joint=True), JointAdapter()
-            )
+            signature = build_verification_signature(config, joint=True)
+            self.joint = BoundPredict(signature, JointAdapter())
         if config.granularity is Granularity.STATEMENT:
-            self.extract = BoundPredict(
-                build_extraction_signature(config), CompactAdapter()
-            )
+            signature = build_extraction_signature(config)
+            self.extract = BoundPredict(signature, CompactAdapter())
 
     def forward(
         self,
@@ -91,12 +89,10 @@ class FaithfulnessProgram(dspy.Module):
             ``sentences``, ``raw_verdicts``, ``fallbacks`` and ``stand_ins`` as in a `RawJudgment`.
         """
         chunks = context
-        is_numbered = type(context) is tuple and {type(one) for one in context} == {
-            Chunk
-        }
-        if not is_numbered:
+        if type(context) is not tuple or {type(chunk) for chunk in context} != {Chunk}:
             chunks = as_chunks(context)
-        parts, question = sentences(answer), question or ""
+        parts = sentences(answer)
+        question = question or ""
         lm = dspy.settings.lm
         if type(lm) is dspy.LM:  # which does not find out what it can do
             lm = to_metered_lm(lm)
@@ -108,7 +104,7 @@ class FaithfulnessProgram(dspy.Module):
             verdicts, fallbacks = verify(statements, question, chunks)
         labels = [verdict.verdict for verdict in verdicts]
         judged = [label for label in labels if label is not None]
-        score, faithful = None, None
+        score = faithful = None
         if judged and len(judged) == len(labels):
             score, _, faithful = pass_by_score(judged, verdicts[0].level, self.config)
         return dspy.Prediction(
@@ -126,12 +122,12 @@ class FaithfulnessProgram(dspy.Module):
     @property
     def prompts(self) -> dict[str, dspy.Predict]:
         """Its predictors by name: those, too, that an optimizer has marked as compiled."""
-        named = {
-            "verify.predict": self.verify.predict,
-            "joint": self.joint,
-            "extract": self.extract,
-        }
-        return {name: predict for name, predict in named.items() if predict is not None}
+        prompts: dict[str, dspy.Predict] = {"verify.predict": self.verify.predict}
+        if self.joint is not None:
+            prompts["joint"] = self.joint
+        if self.extract is not None:
+            prompts["extract"] = self.extract
+        return prompts
 
     @property
     def shown_prompts(self) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -153,12 +149,15 @@ class FaithfulnessProgram(dspy.Module):
     ) -> Extracted:
         """Return the statements to verify. Every sentence that can assert something ends in at least one."""
         carrying = [part for part in parts if carries_statement(part.text)]
+        if not carrying:
+            return Extracted([], 0)
         if self.config.granularity is Granularity.ANSWER:
-            return Extracted([Statement(text=answer.strip())] if carrying else [], 0)
-        if self.extract is None or not carrying:
+            return Extracted([Statement(text=answer.strip())], 0)
+        if self.extract is None:
             return Extracted([as_statement(part) for part in carrying], 0)
         texts = [part.text for part in carrying]
-        config = {"max_tokens": min(40 + 2 * sum(map(len, texts)) // 3, 2000)}
+        characters = sum(map(len, texts))
+        config = {"max_tokens": min(40 + 2 * characters // 3, 2000)}
         lines: list[str] = []
         try:
             extracted = self.extract(question=question, sentences=texts, config=config)
@@ -178,23 +177,24 @@ class FaithfulnessProgram(dspy.Module):
         self, statements: Sequence[Statement], question: str, chunks: Sequence[Chunk]
     ) -> tuple[list[RawVerdict], int]:
         """Return the LM's verdicts, and how many of a joint reply had to be asked for one by one."""
-        lm, demos = dspy.settings.lm, self.verify.predict.shown_demos
+        lm = dspy.settings.lm
+        demos = self.verify.predict.shown_demos
         for _ in range(MAX_CUTS):
             room = context_bytes(lm, demos)
             if self.window is not None:
                 room = room_beside(self.window, demos)
             replies: list[list[RawVerdict]] = [[] for _ in statements]
-            unread, fallbacks = list(range(len(statements))), 0
+            unread = list(range(len(statements)))
+            fallbacks = 0
             try:
                 # All statements by one window before the next: the server reads each window's text once.
                 for window in cut_into_windows(chunks, room):
                     joint_samples: Sequence[Samples] = [()] * len(unread)
                     if self.joint is not None and len(unread) > 1:
-                        ask, several = (
-                            self.verify.ask_jointly,
-                            [statements[i] for i in unread],
+                        several = [statements[i] for i in unread]
+                        joint_samples = self.verify.ask_jointly(
+                            self.joint, several, question, window
                         )
-                        joint_samples = ask(self.joint, several, question, window)
                         fallbacks += sum(None in samples for samples in joint_samples)
                     for i, samples in zip(unread, joint_samples, strict=True):
                         about = (statements[i], question, window)
@@ -216,18 +216,23 @@ class FaithfulnessProgram(dspy.Module):
         could not judge it, nothing can be presumed of them: they become unjudged, too.
         """
         indexed = index_context(chunks, question)
-        verdicts, uncovered = [], []
+        verdicts = []
+        uncovered = []
         for i, statement in enumerate(statements):
-            is_known = is_covered(statement.text, indexed)
-            probability = 1.0 if is_known else None
-            if not is_known:
+            probability = None
+            if is_covered(statement.text, indexed):
+                probability = 1.0
+            else:
                 uncovered.append(i)
-            about = {**statement.model_dump(), "probability": probability}
-            verdicts.append(RawVerdict(**about, verdict=Verdict.FULLY_SUPPORTED))
+            verdict = RawVerdict(
+                **statement.model_dump(),
+                probability=probability,
+                verdict=Verdict.FULLY_SUPPORTED,
+            )
+            verdicts.append(verdict)
         if not uncovered:
             return verdicts, 0
-        novelties = [novelty(statements[i].text, indexed) for i in uncovered]
-        weakest = uncovered[novelties.index(max(novelties))]
+        weakest = max(uncovered, key=lambda i: novelty(statements[i].text, indexed))
         (verdict,), fallbacks = self._verify([statements[weakest]], question, chunks)
         if verdict.error:
             fault = verdict.model_dump(include={"verdict", "error", "lm_failed"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import dspy
 from dspy import Signature
@@ -21,6 +21,9 @@ from faith_dspy.lm.capabilities import without_thoughts
 from faith_dspy.program.reply import VERDICT_FIELDS, find_label, read_fields
 from faith_dspy.program.signatures import JOINT, labels_of
 from faith_dspy.text.words import visible
+
+_Values: TypeAlias = dict[str, Any]
+"""By name, the values of a message, of a demo, or of what is asked or replied."""
 
 
 class BoundPredict(dspy.Predict):
@@ -43,7 +46,8 @@ class BoundPredict(dspy.Predict):
         demos: list[Any] = self.demos
         if self.nearest is None:
             return demos
-        return sorted(demos, key=lambda demo: len(str(demo)))[-self.nearest.k :]
+        by_length = sorted(demos, key=lambda demo: len(str(demo)))
+        return by_length[-self.nearest.k :]
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         """Ask as `dspy.Predict` does; a decision model answers without a text."""
@@ -51,9 +55,12 @@ class BoundPredict(dspy.Predict):
         if not getattr(lm, "writes_text", True):
             kwargs.pop("config", None)
             top, ask = split_instructions(self.signature)
-            parts = (top, ask.removesuffix(f" {JOINT}"))
-            labels = labels_of(self.signature)
-            return lm.decide(super().forward, parts, labels, _as_data(kwargs))
+            return lm.decide(
+                super().forward,
+                (top, ask.removesuffix(f" {JOINT}")),
+                labels_of(self.signature),
+                _as_data(kwargs),
+            )
         if self.nearest is not None and len(self.demos) > self.nearest.k:
             kwargs["demos"] = self.nearest(self.demos, kwargs["statement"])
         with dspy.context(adapter=self.adapter):
@@ -69,15 +76,19 @@ class NearestDemos:
     def __init__(self, k: int, embedder: str | None) -> None:
         self.k = k
         self.embedder = embedder
-        self._index: tuple[list[Any], dspy.KNN] | None = None
+        self._demos: list[Any] | None = None
+        self._index: Any = None
+        """A `dspy.KNN` of these demos."""
 
     def __call__(self, demos: list[Any], statement: str) -> list[Any]:
         """Return the ``k`` nearest, the nearest last, where an LM heeds it best."""
-        if self._index is None or self._index[0] is not demos:
+        if self._demos is not demos:
             rows = [dspy.Example(**demo).with_inputs("statement") for demo in demos]
-            self._index = demos, dspy.KNN(self.k, rows, self._vectorizer(rows))
-        found: list[Any] = self._index[1](statement=statement)
-        return found[::-1]
+            vectorizer = self._vectorizer(rows)
+            self._index = dspy.KNN(self.k, rows, vectorizer)
+            self._demos = demos
+        nearest: list[Any] = self._index(statement=statement)
+        return nearest[::-1]
 
     def __deepcopy__(self, memo: Any) -> NearestDemos:
         return NearestDemos(self.k, self.embedder)
@@ -88,9 +99,11 @@ class NearestDemos:
         text = need("sklearn.feature_extraction.text", "Showing the nearest examples")
         tfidf = text.TfidfVectorizer(sublinear_tf=True)
         tfidf.fit([f"statement: {row.statement}" for row in rows])
-        return dspy.Embedder(
-            lambda texts: tfidf.transform(texts).toarray(), caching=False
-        )
+
+        def vectors(texts: Sequence[str]) -> Any:
+            return tfidf.transform(texts).toarray()
+
+        return dspy.Embedder(vectors, caching=False)
 
 
 class CompactAdapter(ChatAdapter):
@@ -102,36 +115,41 @@ class CompactAdapter(ChatAdapter):
     def format(
         self,
         signature: type[Signature],
-        demos: list[dict[str, Any]],
-        inputs: dict[str, Any],
-    ) -> list[dict[str, Any]]:
+        demos: list[_Values],
+        inputs: _Values,
+    ) -> list[_Values]:
         """Return the messages: system, one user/assistant pair per complete demo, the request."""
         top, ask = split_instructions(signature)
-        messages = [{"role": "system", "content": top}] if top else []
+        turns = []
+        if top:
+            turns.append(("system", top))
         for demo in complete_demos(signature, demos):
             outputs = {name: _as_data(demo[name]) for name in signature.output_fields}
-            request = _request(signature, demo, ask)
-            messages.append({"role": "user", "content": request})
-            messages.append({"role": "assistant", "content": write_reply(outputs)})
-        request = _request(signature, inputs, ask)
-        return [*messages, {"role": "user", "content": request}]
+            turns.append(("user", _request(signature, demo, ask)))
+            turns.append(("assistant", write_reply(outputs)))
+        turns.append(("user", _request(signature, inputs, ask)))
+        return [{"role": role, "content": content} for role, content in turns]
 
-    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
+    def parse(
+        self,
+        signature: type[Signature],
+        completion: str,
+    ) -> _Values:
         """Return the fields of a reply. A label that is not there is None, for the program to count as unjudged."""
-        fields = signature.output_fields.items()
-        types = {name: field.annotation for name, field in fields}
+        types = {}
+        for name, field in signature.output_fields.items():
+            types[name] = field.annotation
         return read_fields(types, completion)
 
 
-def complete_demos(
-    signature: type[Signature], demos: Sequence[Any]
-) -> list[dict[str, Any]]:
+def complete_demos(signature: type[Signature], demos: Sequence[Any]) -> list[_Values]:
     """Return the demos that a prompt shows: those with all fields of the signature, and with a verdict."""
     complete = []
     for demo in demos:
         fields = {name: demo[name] for name in signature.fields if name in demo}
-        has_verdict = fields.get("verdict", "") is not None
-        if has_verdict and len(fields) == len(signature.fields):
+        if len(fields) < len(signature.fields):
+            continue
+        if fields.get("verdict", "") is not None:
             complete.append(fields)
     return complete
 
@@ -142,13 +160,12 @@ class JointAdapter(dspy.JSONAdapter):
     def format(
         self,
         signature: type[Signature],
-        demos: list[dict[str, Any]],
-        inputs: dict[str, Any],
-    ) -> list[dict[str, Any]]:
+        demos: list[_Values],
+        inputs: _Values,
+    ) -> list[_Values]:
         """Return the messages of DSPy's adapter, the inputs as data."""
-        messages: list[dict[str, Any]] = super().format(
-            signature, demos, _as_data(inputs)
-        )
+        shown = _as_data(inputs)
+        messages: list[_Values] = super().format(signature, demos, shown)
         return messages
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
@@ -184,33 +201,46 @@ def split_instructions(signature: type[Signature]) -> tuple[str, str]:
     """
     top, _, ask = signature.instructions.strip().rpartition("\n\n")
     labels = labels_of(signature)
-    if not all(re.search(rf"\b{re.escape(label)}\b", ask) for label in labels):
-        ask += f"\nAnswer {', '.join(labels[:-1])} or {labels[-1]}."
+    for label in labels:
+        if not re.search(rf"\b{re.escape(label)}\b", ask):
+            *others, last = labels
+            ask += f"\nAnswer {', '.join(others)} or {last}."
+            break
     return top, ask
 
 
-def _request(signature: type[Signature], inputs: Mapping[str, Any], ask: str) -> str:
+def _request(
+    signature: type[Signature],
+    inputs: Mapping[str, Any],
+    ask: str,
+) -> str:
     parts = []
     for name in signature.input_fields:
         value = inputs.get(name)
+        if not value:
+            continue
         title = name.replace("_", " ").capitalize()
-        if value and isinstance(value, list | tuple):
+        if isinstance(value, list | tuple):
+            lines = [f"{title}:"]
             first = 0 if name == "context" else 1
-            lines = [f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first)]
-            parts.append("\n".join([f"{title}:", *lines]))
-        elif value:
+            for i, text in enumerate(value, first):
+                lines.append(f"[{i}] {as_data(str(text))}")
+            parts.append("\n".join(lines))
+        else:
             parts.append(f"{title}: {as_data(str(value))}")
+    parts.append(ask)
+    names = signature.output_fields
     # It takes more than a line to say how to reply.
-    if signature.output_fields.keys() & {"quotes", "reason"}:
+    if "quotes" in names or "reason" in names:
         blank = {
             "verdict": "/".join(labels_of(signature)),
             "supporting_chunk_ids": ["ids"],
             "quotes": ["…"],
             "reason": "…",
         }
-        form = write_reply({name: blank[name] for name in signature.output_fields})
-        ask += f"\nReply in this form:\n{form}"
-    return "\n\n".join([*parts, ask])
+        form = write_reply({name: blank[name] for name in names})
+        parts[-1] += f"\nReply in this form:\n{form}"
+    return "\n\n".join(parts)
 
 
 def _as_data(value: Any) -> Any:
@@ -219,7 +249,9 @@ def _as_data(value: Any) -> Any:
         return {key: _as_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_as_data(item) for item in value]
-    return as_data(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return as_data(value)
+    return value
 
 
 @lru_cache(maxsize=64)  # for all statements about a document
@@ -238,8 +270,9 @@ def as_data(text: str) -> str:
     Ordinary text of one line stays as it is, and all words stay, to be judged. Not promised is that the LM does not do
     what the words say. Offsets and quotes refer to the text as given.
     """
-    lines = [line for line in map(visible, text.splitlines()) if line.strip()]
-    return _TEMPLATE_TOKEN.sub(r"\g<0> ", "\n ".join(lines)).strip()
+    lines = [visible(line) for line in text.splitlines()]
+    indented = "\n ".join(line for line in lines if line.strip())
+    return _TEMPLATE_TOKEN.sub(r"\g<0> ", indented).strip()
 
 
 _TEMPLATE_TOKEN = re.compile(
@@ -255,13 +288,16 @@ def write_reply(outputs: Mapping[str, Any]) -> str:
         if value is None:  # a demo's label without a reason
             continue
         if name == "quotes":
-            text += "".join(f'\nQuote: "{quote}"' for quote in value)
+            for quote in value:
+                text += f'\nQuote: "{quote}"'
         elif name == "reason":
             text += f"\nWhy: {value}"
         elif name == "statements":
             text += "\n".join(value)
         elif isinstance(value, list | tuple):
             text += f" [{', '.join(map(str, value))}]"
+        elif reason_first:
+            text += f"\nVerdict: {value}"
         else:
-            text += ("\nVerdict: " if reason_first else " ") + str(value)
+            text += f" {value}"
     return text.strip()

@@ -109,33 +109,34 @@ _MEANINGS = {
 @cache
 def _vocabulary(labels: tuple[str, ...]) -> dict[str, str]:
     """Return phrase → label, for the labels of a signature; "" for a phrase that is none of them."""
-    meanings = _MEANINGS.get(labels, {})
-    vocabulary = {}
-    for meaning, phrases in _PHRASES.items() if meanings else ():
-        names = [
-            label
-            for label, meant_by_label in meanings.items()
-            if meaning in meant_by_label.split()
-        ]
-        for phrase in _expand(phrases):
-            vocabulary[phrase] = names[0] if names else ""
-    own = {" ".join(_words(label)): label for label in labels}
-    return vocabulary | own
+    vocabulary: dict[str, str] = {}
+    if labels in _MEANINGS:
+        label_of: dict[str, str] = {}
+        for label, meanings in _MEANINGS[labels].items():
+            label_of |= dict.fromkeys(meanings.split(), label)
+        for meaning, phrases in _PHRASES.items():
+            label = label_of.get(meaning, "")
+            vocabulary |= dict.fromkeys(_expand(phrases), label)
+    for label in labels:
+        vocabulary[" ".join(_words(label))] = label
+    return vocabulary
 
 
 def _expand(phrases: str) -> Iterator[str]:
     """Yield the phrases of a row of `_PHRASES`, each word of a class in turn."""
     for phrase in phrases.split("|"):
-        name = next((name for name in _CLASSES if name in phrase), None)
-        if name is None:
+        for name, words in _CLASSES.items():
+            if name in phrase:
+                for word in words.split("|"):
+                    yield from _expand(phrase.replace(name, word))
+                break
+        else:
             yield phrase
-            continue
-        for word in _CLASSES[name].split("|"):
-            yield from _expand(phrase.replace(name, word))
 
 
 def _words(text: str) -> list[str]:
-    return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
+    text = text.lower().replace("’", "'")
+    return _WORD.findall(text)
 
 
 # --- a label ------------------------------------------------------------------------------------------------------
@@ -200,12 +201,16 @@ def read_label(reply: str, labels: Sequence[str], at: int = 0) -> Label | None:
     for n in range(len(words), 0, -1):
         name = vocabulary.get(" ".join(words[:n]))
         if name is not None:
-            is_label = name and _GOES_ON.match(reply, ends[n - 1])
-            return Label(name, start, ends[n - 1]) if is_label else None
+            end = ends[n - 1]
+            if name and _GOES_ON.match(reply, end):
+                return Label(name, start, end)
+            return None
     if len(words) > 1 or _WORD.search(reply, phrase.end()):
         return None
-    cut_labels = [label for label in labels if label.lower().startswith(words[0])]
-    if len(cut_labels) != 1 or any(p.startswith(f"{words[0]} ") for p in vocabulary):
+    (word,) = words
+    cut_labels = [label for label in labels if label.lower().startswith(word)]
+    begins_a_phrase = any(known.startswith(f"{word} ") for known in vocabulary)
+    if begins_a_phrase or len(cut_labels) != 1:
         return None
     return Label(cut_labels[0], start, phrase.end())
 
@@ -220,18 +225,19 @@ def find_label(
         labels: The labels that were asked for.
         reasons_first: Whether it begins with reasons, so that its start is no place for a label.
     """
-    candidates = [
-        _read_place(reply, labels, heading.end())
-        for heading in _HEADING.finditer(reply)
-    ]
+    candidates = []
+    for heading in _HEADING.finditer(reply):
+        candidates.append(_read_place(reply, labels, heading.end()))
     if candidates and candidates[-1] is None:
         return None
     flag = _FLAG.search(reply)
     if flag:
-        is_true = flag[1].lower() in ("true", "yes")
-        phrase = "supported" if is_true else "not supported"
+        phrase = "not supported"
+        if flag[1].lower() in ("true", "yes"):
+            phrase = "supported"
         name = _vocabulary(tuple(labels)).get(phrase)
-        candidates.append(Label(name, *flag.span(1)) if name else None)
+        if name:
+            candidates.append(Label(name, *flag.span(1)))
     is_json = reply.lstrip("`json \n").startswith("{")
     if not is_json and (not reasons_first or "\n" not in reply.strip()):
         candidates.append(_read_place(reply, labels, 0))
@@ -240,15 +246,18 @@ def find_label(
     if last_line and not any(candidates):
         candidates.append(read_label(text, labels, last_line))
     places = [label for label in candidates if label]
-    if len({label.name for label in places}) != 1:
+    names = {label.name for label in places}
+    if len(names) != 1 or _is_contradicted(reply, places[0], labels):
         return None
-    return None if _is_contradicted(reply, places[0], labels) else places[0]
+    return places[0]
 
 
 def _read_place(reply: str, labels: Sequence[str], at: int) -> Label | None:
     """Return the label at a place, as such or in a sentence like “The statement is …”."""
     subject = _SUBJECT.match(reply, at)
-    return read_label(reply, labels, subject.end() if subject else at)
+    if subject:
+        at = subject.end()
+    return read_label(reply, labels, at)
 
 
 def _is_contradicted(reply: str, label: Label, labels: Sequence[str]) -> bool:
@@ -294,33 +303,46 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     Returns:
         The value of each field. A verdict that is not there is None, for the program to count as unjudged.
     """
-    reply = without_thoughts(completion) if len(completion) <= MAX_REPLY else ""
+    reply = ""
+    if len(completion) <= MAX_REPLY:
+        reply = without_thoughts(completion)
     if "verdict" not in fields:
-        lines = [line.strip() for line in reply.splitlines() if line.strip()]
+        lines = [line.strip() for line in reply.splitlines()]
+        lines = [line for line in lines if line]
         return dict.fromkeys(fields, lines)
     reasons_first = next(iter(fields)) == "reason"
     head = reply
     if not reasons_first and fields.keys() & {"quotes", "reason"}:
         evidence = _EVIDENCE.search(reply)
-        head = reply[: evidence.start()] if evidence else reply
-    label = find_label(head, get_args(fields["verdict"]), reasons_first=reasons_first)
-    values: dict[str, Any] = {"verdict": label.name if label else None}
-    before, after = (reply[: label.start], reply[label.end :]) if label else ("", "")
+        if evidence:
+            head = reply[: evidence.start()]
+    labels = get_args(fields["verdict"])
+    label = find_label(head, labels, reasons_first=reasons_first)
+    values: dict[str, Any] = {"verdict": None}
+    before = after = ""
+    after_label = head
+    if label:
+        values["verdict"] = label.name
+        before = reply[: label.start]
+        after = reply[label.end :]
+        after_label = head[label.end :]
     if "supporting_chunk_ids" in fields:
         bracket = _IDS.search(head)
-        line = (head[label.end :] if label else head).partition("\n")[0]
-        ids = bracket[1] if bracket else line
-        if bracket is None and len(line) > _MAX_IDS:
+        ids, _, _ = after_label.partition("\n")
+        if bracket:
+            ids = bracket[1]
+        elif len(ids) > _MAX_IDS:
             ids = ""  # numbers in some explanation
         numbers = re.findall(r"\d{1,4}", ids)
         values["supporting_chunk_ids"] = [int(number) for number in numbers]
     if "quotes" in fields:
         values["quotes"] = [quote.strip() for quote in _QUOTED.findall(reply)]
     if "reason" in fields:
-        lead = _MARKS_AND_IDS if "supporting_chunk_ids" in fields else _MARKS
-        reason = lead.sub("", _QUOTED.sub("", after), count=1)
         if reasons_first:
             reason = _HEADING_TAIL.sub("", before)
+        else:
+            lead = _MARKS_AND_IDS if "supporting_chunk_ids" in fields else _MARKS
+            reason = lead.sub("", _QUOTED.sub("", after), count=1)
         values["reason"] = _WHY.sub("", reason, count=1).strip() or None
     return values
 
@@ -340,10 +362,11 @@ def tokens_of(prediction: Mapping[str, Any]) -> list[Token]:
     logprobs = prediction.get("logprobs") or {}
     if not isinstance(logprobs, Mapping):  # LiteLLM's own object
         logprobs = logprobs.model_dump()
-    return [
-        Token(str(token["token"]), token.get("top_logprobs") or ())
-        for token in logprobs.get("content") or ()
-    ]
+    tokens = []
+    for token in logprobs.get("content") or ():
+        alternatives = token.get("top_logprobs") or ()
+        tokens.append(Token(str(token["token"]), alternatives))
+    return tokens
 
 
 def text_of(tokens: Sequence[Token]) -> str:
@@ -353,12 +376,11 @@ def text_of(tokens: Sequence[Token]) -> str:
 
 def token_at(tokens: Sequence[Token], offset: int) -> Token | None:
     """Return the token that has the first letter from an offset of the reply on; None if there is none."""
-    end = 0
     for token in tokens:
-        start, end = end, end + len(token.text)
-        rest = token.text[max(0, offset - start) :]
-        if end > offset and re.search(r"[^\W_]", rest):
+        rest = token.text[max(0, offset) :]
+        if re.search(r"[^\W_]", rest):
             return token
+        offset -= len(token.text)
     return None
 
 
@@ -406,11 +428,13 @@ def label_probabilities(
     total = sum(mass.values())
     is_about_labels = total >= MIN_GUESS
     if label:
-        is_about_labels = mass[label] > 0 and _begun_label(token.text, labels) == label
+        begins_it = _begun_label(token.text, labels) == label
+        is_about_labels = begins_it and mass[label] > 0
     if not is_about_labels:
         return label, None  # these are the alternatives to something else
     counts = max(mass, key=lambda name: (mass[name], name == label))
-    return counts, {name: share / total for name, share in mass.items()}
+    shares = {name: share / total for name, share in mass.items()}
+    return counts, shares
 
 
 @lru_cache(maxsize=4096)
@@ -424,7 +448,8 @@ def _is_distribution(logprobs: Sequence[Any]) -> bool:
         is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
         if not (is_number and logprob <= MAX_LOGPROB):  # NaN is not
             return False
-    return bool(logprobs) and sum(map(math.exp, logprobs)) <= MAX_MASS
+    mass = sum(map(math.exp, logprobs))
+    return bool(logprobs) and mass <= MAX_MASS
 
 
 # --- a verdict ----------------------------------------------------------------------------------------------------
@@ -450,16 +475,18 @@ def read_verdict(
         sampled: Whether tokens were drawn by chance, so that another one than the likeliest may be written.
     """
     about = statement.model_dump(include={"text", "sentence_index"})
-    label, shares = label_probabilities(
-        fields.get("verdict"), token, tuple(instruction.labels), sampled=sampled
-    )
+    label = fields.get("verdict")
+    labels = tuple(instruction.labels)
+    label, shares = label_probabilities(label, token, labels, sampled=sampled)
     if label is None:
         error = "the LM's reply has no label that was asked for"
         return RawVerdict(**about, error=error)
     level = instruction.labels[label]
-    support: dict[str, Any] = {"logit": LABEL_LOGIT if level == 1 else -LABEL_LOGIT}
+    support: dict[str, Any] = {"logit": -LABEL_LOGIT}
     if shares:
         support = expected_support(shares, instruction)
+    elif level == 1:
+        support["logit"] = LABEL_LOGIT
     # An id that the prompt does not have stays unknown: -1 is no chunk's id.
     ids_by_number = dict(enumerate(chunk_ids))
     numbers = fields.get("supporting_chunk_ids") or ()

@@ -14,11 +14,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
-from faith_dspy.lm.capabilities import (
-    LABEL_TOKENS,
-    Capabilities,
-    capabilities_of,
-)
+from faith_dspy.lm.capabilities import LABEL_TOKENS, Capabilities, capabilities_of
 from faith_dspy.lm.metered import Call, last_call
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter, NearestDemos
 from faith_dspy.program.reply import (
@@ -79,9 +75,8 @@ class Verifier(dspy.Module):
         nearest = None
         if config.nearest_demos:
             nearest = NearestDemos(config.nearest_demos, config.embedder)
-        self.predict = BoundPredict(
-            build_verification_signature(config), CompactAdapter(), nearest
-        )
+        signature = build_verification_signature(config)
+        self.predict = BoundPredict(signature, CompactAdapter(), nearest)
 
     def forward(
         self, context: list[str], question: str, statement: str
@@ -119,8 +114,9 @@ class Verifier(dspy.Module):
             "statement": statement.text,
         }
         verdicts = [verdict for verdict in answered if verdict]
-        answers = zip_longest(self.samples, answered)
-        for sample in [sample for sample, verdict in answers if verdict is None]:
+        for sample, answer in zip_longest(self.samples, answered):
+            if answer is not None:
+                continue
             config = self._config(capabilities, sample, self.tokens)
             while config:
                 try:
@@ -132,7 +128,8 @@ class Verifier(dspy.Module):
                     verdict = failed_verdict(statement, exc, lm)
                     # An empty reply raises the parser's error.
                     is_complete = not isinstance(exc, AdapterParseError)
-                call, has_label = last_call(lm), verdict.label is not None
+                call = last_call(lm)
+                has_label = verdict.label is not None
                 if call and not verdict.lm_failed:
                     capabilities.note_label(read=has_label, cut=call.cut)
                 if is_complete or call is None:
@@ -227,18 +224,21 @@ class Verifier(dspy.Module):
         self, prediction: Any, statements: Sequence[Statement], window: Window, lm: Any
     ) -> list[RawVerdict | None]:
         """Return the verdict of each statement that a joint reply has one for."""
-        tokens, entries = tokens_of(prediction), prediction.verdicts
-        offsets = [match.end() for match in _JSON_VERDICT.finditer(text_of(tokens))]
+        entries = prediction.verdicts
+        tokens = tokens_of(prediction)
+        starts = list(_JSON_VERDICT.finditer(text_of(tokens)))
         label_tokens: list[Token | None] = [None] * len(entries)
-        if len(offsets) == len(entries):  # else nothing says which token is whose
-            label_tokens = [token_at(tokens, offset) for offset in offsets]
-        places = _places([entry["statement"] for entry in entries], len(statements))
+        if len(starts) == len(entries):  # else nothing says which token is whose
+            label_tokens = [token_at(tokens, start.end()) for start in starts]
+        numbers = [entry["statement"] for entry in entries]
+        places = _places(numbers, len(statements))
         verdicts: list[RawVerdict | None] = [None] * len(statements)
         for place, entry, token in zip(places, entries, label_tokens, strict=True):
             if place is not None and entry["verdict"]:
                 about = (statements[place], self.instruction, window.ids, token)
                 verdict = read_verdict(entry, *about, sampled=is_sampled(lm))
-                verdicts[place] = verdict if verdict.label else None
+                if verdict.label:
+                    verdicts[place] = verdict
         return verdicts
 
 
@@ -282,17 +282,20 @@ def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
     Statements are numbered from 1. A reply that numbers all of them from 0 is read so; one that could be either, as the
     last number is missing, and one that has the same number twice, is not.
     """
+    places: list[int | None] = [None] * len(numbers)
     times = Counter(number for number in numbers if type(number) is int)
     first = 1
     if 0 in times:
         first = 0
+        if sorted(times.elements()) != list(range(n)):
+            return places
     last = first + n - 1
-    if last not in times or (first == 0 and sorted(times.elements()) != list(range(n))):
-        return [None] * len(numbers)
-    return [
-        number - first if times[number] == 1 and first <= number <= last else None
-        for number in numbers
-    ]
+    if last not in times:
+        return places
+    for i, number in enumerate(numbers):
+        if times[number] == 1 and first <= number <= last:
+            places[i] = number - first
+    return places
 
 
 def is_sampled(lm: Any) -> bool:

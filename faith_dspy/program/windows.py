@@ -36,18 +36,23 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
         return None
     capabilities = capabilities_of(lm)
     thoughts = capabilities.thinking_tokens if capabilities.needs_room else 0
-    room = max(int((window * CONTEXT_SHARE - thoughts) * BYTES_PER_TOKEN), window // 4)
+    tokens = window * CONTEXT_SHARE - thoughts
+    room = max(int(tokens * BYTES_PER_TOKEN), window // 4)
     return room_beside(room, demos)
 
 
 def room_beside(room: int, demos: Sequence[Any]) -> int:
     """Return what demos leave of a room in bytes, a quarter of it at least."""
-    shown = utf8_size(str([dict(demo) for demo in demos])) if demos else 0
-    return max(room - shown, room // 4)
+    if not demos:
+        return room
+    shown = str([dict(demo) for demo in demos])
+    return max(room - utf8_size(shown), room // 4)
 
 
 def cut_into_windows(
-    context: Sequence[Chunk], limit: int | None, overhead: int = NUMBER_BYTES
+    context: Sequence[Chunk],
+    limit: int | None,
+    overhead: int = NUMBER_BYTES,
 ) -> list[Window]:
     """Return the chunks in order, in as few windows as possible; long chunks are cut between sentences.
 
@@ -58,19 +63,21 @@ def cut_into_windows(
         overhead: Bytes that each chunk takes beside its text.
     """
     if limit is None:
-        return [
-            Window([chunk.id for chunk in context], [chunk.text for chunk in context])
-        ]
-    windows, used = [Window([], [])], 0
+        ids = [chunk.id for chunk in context]
+        return [Window(ids, [chunk.text for chunk in context])]
+    window = Window([], [])
+    windows = [window]
+    used = 0
     for chunk in context:
         for text in _pieces(chunk.text, limit - overhead):
             size = utf8_size(text) + overhead
-            if windows[-1].texts and used + size > limit:
-                windows.append(Window([], []))
+            if window.texts and used + size > limit:
+                window = Window([], [])
+                windows.append(window)
                 used = 0
             used += size
-            windows[-1].ids.append(chunk.id)
-            windows[-1].texts.append(text)
+            window.ids.append(chunk.id)
+            window.texts.append(text)
     return windows
 
 
@@ -83,27 +90,34 @@ def _pieces(text: str, limit: int) -> Iterator[str]:
     if utf8_size(text) <= limit:
         yield text
         return
-    piece, used = "", 0
+    piece = ""
+    used = 0
     for _, sentence in sentence_texts(text):
         for part in _parts(sentence, limit):
-            size = utf8_size(part.strip())
+            part = part.strip()
+            size = utf8_size(part)
             if piece and used + size > limit:
                 yield piece.strip()
-                piece, used = "", 0
-            piece += f"{part.strip()} "
+                piece = ""
+                used = 0
+            piece += f"{part} "
             used += size + 1
     yield piece.strip()
 
 
 def _parts(text: str, limit: int) -> Iterator[str]:
     """Cut a text into parts of at most ``limit`` bytes, but at least one character each."""
-    start = size = 0
-    for i, character in enumerate(text):
-        size += utf8_size(character)
-        if size > limit and i > start:
-            yield text[start:i]
-            start, size = i, utf8_size(character)
-    yield text[start:]
+    part = ""
+    size = 0
+    for character in text:
+        character_size = utf8_size(character)
+        if part and size + character_size > limit:
+            yield part
+            part = ""
+            size = 0
+        part += character
+        size += character_size
+    yield part
 
 
 def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
@@ -119,27 +133,23 @@ def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
     if unread:
         return unread[0]
     best = max(verdicts, key=lambda verdict: (_logit(verdict), verdict.level or 0.0))
-    against = [
-        verdict for verdict in verdicts if verdict.verdict is Verdict.CONTRADICTORY
-    ]
-    if against and best.verdict is not Verdict.FULLY_SUPPORTED:
-        best = min(against, key=_logit)
+    against = [raw for raw in verdicts if raw.verdict is Verdict.CONTRADICTORY]
     changes: dict[str, Any] = {}
+    if against:
+        if best.verdict is Verdict.FULLY_SUPPORTED:
+            reasons = (best.reason, "Another part of the context contradicts it.")
+            changes["reason"] = " ".join(filter(None, reasons))
+        else:
+            best = min(against, key=_logit)
     if best.verdict in _EVIDENT:
-        others = [
-            verdict
-            for verdict in verdicts
-            if verdict is not best and verdict.verdict is best.verdict
-        ]
-        for name in ("chunk_ids", "quotes"):
-            changes[name] = tuple(
-                dict.fromkeys(
-                    item for v in (best, *others) for item in getattr(v, name)
-                )
-            )
-    if against and best.verdict is Verdict.FULLY_SUPPORTED:
-        reasons = (best.reason, "Another part of the context contradicts it.")
-        changes["reason"] = " ".join(filter(None, reasons))
+        chunk_ids = list(best.chunk_ids)
+        quotes = list(best.quotes)
+        for other in verdicts:
+            if other.verdict is best.verdict:
+                chunk_ids += other.chunk_ids
+                quotes += other.quotes
+        changes["chunk_ids"] = tuple(dict.fromkeys(chunk_ids))
+        changes["quotes"] = tuple(dict.fromkeys(quotes))
     return best.model_copy(update=changes)
 
 
