@@ -59,32 +59,40 @@ def verdict_line(judgment: Judgment) -> str:
     """Return ``not faithful: probability 0.38 (threshold 0.48)``, or ``unscored: abstained``."""
     if judgment.unscored is not None:
         return f"unscored: {judgment.unscored.value}"
+    line = "faithful" if judgment.faithful else "not faithful"
     by = decided_by(judgment)
-    return f"{'faithful' if judgment.faithful else 'not faithful'}{f': {by}' if by else ''}"
+    if by:
+        line += f": {by}"
+    return line
 
 
 def decided_by(judgment: Judgment) -> str:
     """Return what decided the verdict: the probability beside its threshold, else the score beside its threshold, else
     how many statements are supported."""
-    name, value = (
-        ("score", judgment.score)
-        if judgment.probability is None
-        else ("probability", judgment.probability)
-    )
+    name = "probability"
+    value = judgment.probability
+    if value is None:
+        name = "score"
+        value = judgment.score
     if value is None:
         return ""
-    if (t := judgment.threshold) is None:
+    threshold = judgment.threshold
+    if threshold is None:
         return supported(judgment)
-    digits = next(
-        (d for d in (2, 3) if value == t or f"{value:.{d}f}" != f"{t:.{d}f}"), 4
-    )  # tells them apart
-    return f"{name} {value:.{digits}f} (threshold {t:.{digits}f})"
+    for digits in (2, 3, 4):  # the fewest that tell them apart
+        shown_value = f"{value:.{digits}f}"
+        shown_threshold = f"{threshold:.{digits}f}"
+        if value == threshold or shown_value != shown_threshold:
+            break
+    return f"{name} {shown_value} (threshold {shown_threshold})"
 
 
 def supported(judgment: Judgment) -> str:
     """Return ``1 of 2 statements supported``; nothing without statements."""
     n = len(judgment.statements)
-    return f"{judgment.supported} of {counted(n, 'statement')} supported" if n else ""
+    if not n:
+        return ""
+    return f"{judgment.supported} of {counted(n, 'statement')} supported"
 
 
 def display_verdicts(judgment: Judgment) -> list[str]:
@@ -94,22 +102,19 @@ def display_verdicts(judgment: Judgment) -> list[str]:
     is in doubt: in a faithful answer a statement below its threshold, in any other whose statements all reach theirs
     the weakest.
     """
-    verdicts = [s.verdict.value if s.verdict else UNJUDGED for s in judgment.statements]
+    statements = judgment.statements
+    verdicts = [s.verdict.value if s.verdict else UNJUDGED for s in statements]
     if judgment.probability is None:
         return verdicts
     if judgment.faithful:
-        return [
-            IN_DOUBT if s.is_supported is False else t
-            for s, t in zip(judgment.statements, verdicts, strict=True)
-        ]
-    if set(verdicts) == {"fully_supported"}:
-        chances = [
-            1.0 if s.confidence is None else s.confidence for s in judgment.statements
-        ]
-        return [
-            IN_DOUBT if chance == min(chances) else t
-            for chance, t in zip(chances, verdicts, strict=True)
-        ]
+        for i, statement in enumerate(statements):
+            if statement.is_supported is False:
+                verdicts[i] = IN_DOUBT
+    elif set(verdicts) == {"fully_supported"}:
+        chances = [1.0 if s.confidence is None else s.confidence for s in statements]
+        for i, chance in enumerate(chances):
+            if chance == min(chances):
+                verdicts[i] = IN_DOUBT
     return verdicts
 
 
@@ -121,21 +126,16 @@ def explanation(statement: StatementVerdict) -> str | None:
     """
     if statement.is_supported and statement.citations_support is False:
         cited = ", ".join(map(str, statement.cited_chunk_ids))
-        return "; ".join(
-            filter(
-                None,
-                (statement.reason, f"cites [{cited}], which does not support it alone"),
-            )
-        )
-    if why := statement.reason or statement.error:
+        fault = f"cites [{cited}], which does not support it alone"
+        return f"{statement.reason}; {fault}" if statement.reason else fault
+    why = statement.reason or statement.error
+    if why:
         return why
     if statement.missing is None:
         return None
-    words = (
-        f"not in the context: {', '.join(statement.missing)}"
-        if statement.missing
-        else ""
-    )
+    words = ""
+    if statement.missing:
+        words = f"not in the context: {', '.join(statement.missing)}"
     if statement.is_supported:
         return f"supported in other words; {words}" if words else None
     return words or "all its words occur in the context, but not this claim"
@@ -144,16 +144,18 @@ def explanation(statement: StatementVerdict) -> str | None:
 def notes_on(judgment: Judgment) -> list[str]:
     """Return where a reply of the LM could not be used as it is, a sentence each."""
     notes = []
-    if n := judgment.stand_ins:
+    if judgment.stand_ins:
         notes.append(
-            f"{counted(n, 'sentence')} judged as written: the LM's statements were missing or left something out."
+            f"{counted(judgment.stand_ins, 'sentence')} judged as written: the LM's statements were missing or left "
+            "something out."
         )
     if judgment.citations is not None:
         notes.append(_citations_line(judgment.citations))
-    for n, what in (
-        (judgment.dropped_chunk_ids, "chunk id"),
-        (judgment.dropped_quotes, "quote"),
-    ):
+    dropped = {
+        "chunk id": judgment.dropped_chunk_ids,
+        "quote": judgment.dropped_quotes,
+    }
+    for what, n in dropped.items():
         if n:
             notes.append(
                 f"{counted(n, what)} the LM named: not in the context, so not shown."
@@ -163,10 +165,12 @@ def notes_on(judgment: Judgment) -> list[str]:
 
 def _citations_line(citations: Citations) -> str:
     """Return ``citations: precision 0.50, recall 1.00; [7] is not in the context``."""
-    values = (("precision", citations.precision), ("recall", citations.recall))
-    line = "citations: " + ", ".join(
-        f"{name} {value:.2f}" for name, value in values if value is not None
-    )
+    figures = []
+    if citations.precision is not None:
+        figures.append(f"precision {citations.precision:.2f}")
+    if citations.recall is not None:
+        figures.append(f"recall {citations.recall:.2f}")
+    line = f"citations: {', '.join(figures)}"
     if not citations.unknown:
         return f"{line}."
     verb = "is" if len(citations.unknown) == 1 else "are"
@@ -195,18 +199,17 @@ def citation_faults(judgment: Judgment) -> list[str]:
 
 def judge_summary(judge: Judge) -> str:
     """Return a judge in one line: where it comes from, its LMs, and the beginning of its fingerprint."""
-    manifest, fitted = judge.manifest, judge.classifier
-    # A study's champion may be the untuned or the default judge, to which labels did nothing.
-    how = "tuned" if fitted is not None and fitted.fitted_to == "labels" else "chosen"
-    trained = (
-        f"{manifest['variant']}, {how} on {manifest['labels_file']}"
-        if "variant" in manifest
-        else None
-    )
-    lms = ", then ".join(
-        j.lm_name if j.asks_lm else "lexical features" for j in judge.cascade
-    )
-    return f"{trained or describe_fit(judge.classifier)} · {lms} · fingerprint {judge.fingerprint[:8]}"
+    origin = describe_fit(judge.classifier)
+    variant = judge.manifest.get("variant")
+    if variant:
+        # A study's champion may be the untuned or the default judge, to which labels did nothing.
+        fitted = judge.classifier
+        how = "chosen"
+        if fitted is not None and fitted.fitted_to == "labels":
+            how = "tuned"
+        origin = f"{variant}, {how} on {judge.manifest['labels_file']}"
+    lms = [j.lm_name if j.asks_lm else "lexical features" for j in judge.cascade]
+    return f"{origin} · {', then '.join(lms)} · fingerprint {judge.fingerprint[:8]}"
 
 
 # In the terminal and in notebooks
@@ -215,36 +218,37 @@ def judge_summary(judge: Judge) -> str:
 def judgment_view(judgment: Judgment) -> RenderableType:
     """Return one judgment: the result on top, a line per statement below."""
     verdict, _, by = verdict_line(judgment).partition(": ")
-    style = "yellow" if judgment.unscored else "green" if judgment.faithful else "red"
-    head = Text.assemble(
-        (verdict, f"bold {style}"),
-        (": " if judgment.unscored else "   ") * bool(by),
-        by,
-    )
+    style, gap = "red", "   "
+    if judgment.unscored:
+        style, gap = "yellow", ": "
+    elif judgment.faithful:
+        style = "green"
+    head = Text.assemble((verdict, f"bold {style}"), gap if by else "", by)
     if judgment.detail:
         head.append_text(shown(f" – {judgment.detail}", "dim"))
     if judgment.fitted_to == "default":
         head.append("\nnot fitted to your labels", style="dim")
-    table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
+    table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(width=1)
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
     verdicts = display_verdicts(judgment)
-    for s, key in zip(judgment.statements, verdicts, strict=True):
+    for statement, key in zip(judgment.statements, verdicts, strict=True):
         mark, words, style = WORDING[key]
-        evidence = _where(s)
-        words = "" if key in _PLAIN else words
-        table.add_row(
-            Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip())
-        )
-        if why := explanation(s):
+        beside = _where(statement)
+        if key not in _PLAIN:
+            beside = f"{words} {beside}".strip()
+        table.add_row(Text(mark, style), shown(statement.text), Text(beside))
+        why = explanation(statement)
+        if why:
             table.add_row("", shown(why, "italic dim"), "")
-    last = [
-        shown(line, "dim") for line in (*notes_on(judgment), _cost(judgment)) if line
-    ]
-    return Panel(
-        Group(head, *([table] if judgment.statements else []), *last), expand=False
-    )
+    parts: list[RenderableType] = [head]
+    if judgment.statements:
+        parts.append(table)
+    for line in (*notes_on(judgment), _cost(judgment)):
+        if line:
+            parts.append(shown(line, "dim"))
+    return Panel(Group(*parts), expand=False)
 
 
 def _where(statement: StatementVerdict) -> str:
@@ -260,22 +264,20 @@ def _where(statement: StatementVerdict) -> str:
 
 def _cost(judgment: Judgment) -> str:
     """Return what was paid for and what was not; nothing where no LM was asked."""
-    u, again = judgment.usage, judgment.replayed.calls
-    read, written = (
-        counted(u.prompt_tokens, "prompt token"),
-        counted(u.output_tokens, "completion token"),
-    )
-    paid = [
-        counted(u.calls, "call"),
-        f"{read} ({u.cached_tokens:,} cached), {written}",
-        f"{u.seconds:.1f} s",
-    ]
-    return " · ".join(
-        [
-            *(paid if u.calls else []),
-            *([f"{counted(again, 'reply')} from the cache"] if again else []),
+    usage = judgment.usage
+    parts = []
+    if usage.calls:
+        read = counted(usage.prompt_tokens, "prompt token")
+        written = counted(usage.output_tokens, "completion token")
+        parts = [
+            counted(usage.calls, "call"),
+            f"{read} ({usage.cached_tokens:,} cached), {written}",
+            f"{usage.seconds:.1f} s",
         ]
-    )
+    again = judgment.replayed.calls
+    if again:
+        parts.append(f"{counted(again, 'reply')} from the cache")
+    return " · ".join(parts)
 
 
 def print_judgment(judgment: Judgment, **how: Any) -> None:
@@ -296,7 +298,12 @@ def render(judgment: Judgment) -> str:
 
 def render_html(judgment: Judgment) -> str:
     """Return `judgment_view` as HTML for a notebook, in the same colours."""
-    console = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
+    console = Console(
+        file=io.StringIO(),
+        width=100,
+        record=True,
+        force_jupyter=False,
+    )
     console.print(judgment_view(judgment))
     return console.export_html(
         inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>"
@@ -325,13 +332,13 @@ def write_html(
     `Judge.stream` takes it; ``faithful`` is people's label. ``total``: number of all judgments, where the items are
     only the first of them. ``judge``: who judged, for the last line.
     """
-    rows = [
-        _item(*((None, item) if isinstance(item, Judgment) else item)) for item in items
-    ]
-    verdicts = {
-        verdict: [mark, words.capitalize()]
-        for verdict, (mark, words, _) in WORDING.items()
-    }
+    rows = []
+    for item in items:
+        pair = (None, item) if isinstance(item, Judgment) else item
+        rows.append(_item(*pair))
+    verdicts = {}
+    for verdict, (mark, words, _) in WORDING.items():
+        verdicts[verdict] = [mark, words.capitalize()]
     reasons = Counter(row["unscored"] for row in rows if row["unscored"])
     summary = {
         "n": len(rows),
@@ -343,10 +350,9 @@ def write_html(
     }
     data = {"items": rows, "summary": summary, "verdicts": verdicts}
     here = files("faith_dspy.report")
-    page, style, script = (
-        here.joinpath(f"page.{kind}").read_text(encoding="utf-8")
-        for kind in ("html", "css", "js")
-    )
+    page = (here / "page.html").read_text(encoding="utf-8")
+    style = (here / "page.css").read_text(encoding="utf-8")
+    script = (here / "page.js").read_text(encoding="utf-8")
     slots = {
         "title": html.escape(title),
         "style": style,
@@ -356,25 +362,36 @@ def write_html(
         "data": script_json(data),
         "signed": html.escape(report_footer(judge)),
     }
-    write_file(Path(path), _SLOT.sub(lambda slot: slots[slot[1]], page))
+    filled = _SLOT.sub(lambda slot: slots[slot[1]], page)
+    write_file(Path(path), filled)
 
 
 def script_json(value: Any) -> str:
     """JSON that is safe in a script element: nothing in it can end the element or start a comment."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        value,
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
     text = _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)  # as long: offsets hold
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def csp_hash(text: str) -> str:
     """Return the source expression by which a content security policy allows one inline style or script."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
+def _item(
+    record: Mapping[str, Any] | None,
+    judgment: Judgment,
+) -> dict[str, Any]:
     """Return the judgment's public fields and the texts it is about."""
     input = AnswerInput.of(record or {})
-    answer, notes = input.answer, notes_on(judgment)
+    answer = input.answer
+    notes = notes_on(judgment)
     if any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if record is not None:
             notes.insert(
@@ -382,7 +399,16 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
                 "The record’s answer is not the one that was judged; these are the judged sentences.",
             )
         answer = _answer_of(judgment)
-    fields, verdicts = judgment.to_dict(), display_verdicts(judgment)
+    fields = judgment.to_dict()
+    verdicts = display_verdicts(judgment)
+    for i, statement in enumerate(judgment.statements):
+        fields["statements"][i]["told"] = verdicts[i]
+        fields["statements"][i]["grounds"] = explanation(statement)
+    chunks = []
+    for chunk in input.chunks:
+        if chunk.text.strip():
+            parts = _quoted(chunk, judgment.statements)
+            chunks.append({"id": chunk.id, "source": chunk.source, "parts": parts})
     return fields | {
         "id": None if input.id is None else str(input.id),
         "question": (input.question or "").strip() or None,
@@ -391,17 +417,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         "decided_by": decided_by(judgment),
         "people": vote((record or {}).get("faithful")),
         "parts": _parts(answer, judgment, verdicts),
-        "statements": [
-            dump | {"told": t, "grounds": explanation(s)}
-            for dump, t, s in zip(
-                fields["statements"], verdicts, judgment.statements, strict=True
-            )
-        ],
-        "chunks": [
-            {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)}
-            for c in input.chunks
-            if c.text.strip()
-        ],
+        "chunks": chunks,
     }
 
 
@@ -413,7 +429,11 @@ def _answer_of(judgment: Judgment) -> str:
     return text
 
 
-def _parts(answer: str, judgment: Judgment, verdicts: Sequence[str]) -> list[list[Any]]:
+def _parts(
+    answer: str,
+    judgment: Judgment,
+    verdicts: Sequence[str],
+) -> list[list[Any]]:
     """Return the answer in pieces, ``[text]`` or ``[text, worst verdict, statements]``; joined they are the answer.
 
     Statements without a sentence are about the whole answer: they count for each sentence. Where all are, the answer is
@@ -427,23 +447,26 @@ def _parts(answer: str, judgment: Judgment, verdicts: Sequence[str]) -> list[lis
         about = [
             i for i, s in enumerate(statements) if s.sentence_index == sentence.index
         ]
-        spans.append((sentence.start, sentence.end, sorted({*whole, *about})))
+        spans.append((sentence.start, sentence.end, sorted(whole + about)))
     if spans and len(whole) == len(statements):
         spans = [(spans[0][0], spans[-1][1], whole)]
     parts: list[list[Any]] = []
     position = 0
     for start, end, about in spans:
-        worst = min((verdicts[i] for i in about), key=list(WORDING).index, default=None)
         piece: list[Any] = [answer[start:end]]
         if about:
+            worst = min([verdicts[i] for i in about], key=list(WORDING).index)
             piece += [worst, about]
         parts += [[answer[position:start]], piece]
         position = end
     parts.append([answer[position:]])
-    return [p for p in parts if p[0]]
+    return [piece for piece in parts if piece[0]]
 
 
-def _quoted(chunk: Chunk, statements: Sequence[StatementVerdict]) -> list[list[Any]]:
+def _quoted(
+    chunk: Chunk,
+    statements: Sequence[StatementVerdict],
+) -> list[list[Any]]:
     """Return the chunk in pieces, ``[text]`` or ``[text, statements that quote it]``; joined they are the chunk."""
     spans = []
     cuts = {0, len(chunk.text)}

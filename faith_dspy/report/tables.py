@@ -36,6 +36,8 @@ MARK = "★ "
 """Rows whose first cell begins with it stand out."""
 FEW = 100
 """With fewer answers the interval of balanced accuracy is mostly wider than twenty points."""
+WORST = 10
+"""Disagreements that a table shows."""
 _WORD = 36
 """Columns of the longest word that is not broken: a UUID."""
 _NUMBER = re.compile(r"[-+.–]?(\d|$)|[-+–]?\.\d|–$")
@@ -62,18 +64,15 @@ def table_of(
     **texts: Any,
 ) -> Table:
     """Return a table from things: each column is a function from a thing to its cell."""
-    return Table(
-        title,
-        tuple(columns),
-        tuple(tuple(cell(row) for cell in columns.values()) for row in rows),
-        **texts,
-    )
+    cells = [tuple(cell(row) for cell in columns.values()) for row in rows]
+    return Table(title, tuple(columns), tuple(cells), **texts)
 
 
 def terminal(tables: Iterable[Table]) -> RenderableType:
     """Return for a terminal of 80 columns or more: numbers to the right, no word broken. What cannot be seen, a
     terminal's commands too, is left out."""
     from rich.console import Group
+    from rich.table import Table as Grid
 
     parts: list[RenderableType] = []
     for table in tables:
@@ -82,7 +81,10 @@ def terminal(tables: Iterable[Table]) -> RenderableType:
             parts.append(_grid(table))
         if table.caption:
             parts.append(shown(table.caption, "dim"))
-        parts += [_bullet(note) for note in table.notes]
+        for note in table.notes:
+            bullet = Grid.grid(padding=(0, 1, 0, 0))
+            bullet.add_row("•", shown(note))
+            parts.append(bullet)
     return Group(*parts)
 
 
@@ -93,7 +95,8 @@ def _grid(table: Table) -> RenderableType:
     columns, widths = [], []
     for texts in zip(table.columns, *table.rows, strict=True):
         columns.append([shown(text) for text in texts])
-        widths.append(max(map(cell_len, "\n".join(texts).split("\n"))))
+        lines = "\n".join(texts).split("\n")
+        widths.append(max(map(cell_len, lines)))
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
     grid = Grid(
         box=None,
@@ -107,10 +110,12 @@ def _grid(table: Table) -> RenderableType:
         how: dict[str, Any] = {"justify": "right", "no_wrap": True}
         are_numbers = widths[i] <= _WORD and all(map(_NUMBER.match, plain[1:]))
         if i == 0 or not are_numbers:
-            longest = max(map(cell_len, " ".join(plain).split()), default=0)
+            words = " ".join(plain).split()
+            longest = max(map(cell_len, words), default=0)
             how = {"min_width": min(longest, _WORD)}
         grid.add_column(column[0], overflow="fold", **how)
-    for cells in zip(*(column[1:] for column in columns), strict=True):
+    _, *rows = zip(*columns, strict=True)
+    for cells in rows:
         for cell in cells[1:]:
             cell.highlight_regex(r"\[.*\]", "not bold dim")
         is_marked = cells[0].plain.startswith(MARK)
@@ -118,19 +123,12 @@ def _grid(table: Table) -> RenderableType:
     return grid
 
 
-def _bullet(note: str) -> RenderableType:
-    from rich.table import Table as Grid
-
-    grid = Grid.grid(padding=(0, 1, 0, 0))
-    grid.add_row("•", shown(note))
-    return grid
-
-
 def shown(text: str, style: str = "") -> Text:
     """Return text for a terminal, without what would steer it: answers and contexts are data."""
     from rich.text import Text
 
-    return Text("\n".join(map(visible, text.split("\n"))), style)
+    lines = map(visible, text.split("\n"))
+    return Text("\n".join(lines), style)
 
 
 def markdown(tables: Iterable[Table], level: int = 2) -> str:
@@ -140,23 +138,19 @@ def markdown(tables: Iterable[Table], level: int = 2) -> str:
         parts = [f"{'#' * level} {table.title}"]
         if table.columns:
             rule = "|---" * len(table.columns) + "|"
-            parts.append(
-                "\n".join(
-                    [_row(table.columns), rule, *(_row(row) for row in table.rows)]
-                )
-            )
-        parts += [table.caption] if table.caption else []
-        parts += ["\n".join(f"- {note}" for note in table.notes)] if table.notes else []
+            lines = [_row(table.columns), rule, *map(_row, table.rows)]
+            parts.append("\n".join(lines))
+        if table.caption:
+            parts.append(table.caption)
+        if table.notes:
+            parts.append("\n".join(f"- {note}" for note in table.notes))
         sections.append("\n\n".join(parts))
     return "\n\n".join(sections) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:
-    return (
-        "| "
-        + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells)
-        + " |"
-    )
+    texts = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(texts)} |"
 
 
 def csv_text(table: Table) -> str:
@@ -189,7 +183,9 @@ def _cell(value: Any) -> Any:
 
 
 def _no_formula(text: str) -> str:
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    if text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{text}"
+    return text
 
 
 NONE = "–"
@@ -204,11 +200,9 @@ def with_interval(e: Estimate | None) -> str:
     """Return a value with its 95 % interval: ``.75 [.67, .82]``."""
     if e is None:
         return NONE
-    return number(e.value) + (
-        ""
-        if e.low is None or e.high is None
-        else f" [{number(e.low)}, {number(e.high)}]"
-    )
+    if e.low is None:
+        return number(e.value)
+    return f"{number(e.value)} [{number(e.low)}, {number(e.high)}]"
 
 
 def points(d: Estimate) -> str:
@@ -220,11 +214,10 @@ def points(d: Estimate) -> str:
 
 def roughly(n: int) -> str:
     """Return a number of labels that nobody should take literally: ``about 120``, ``a few``."""
-    return (
-        "a few"
-        if n < 10
-        else f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
-    )
+    if n < 10:
+        return "a few"
+    digits = 1 if n < 100 else 2
+    return f"about {int(float(f'{n:.{digits}g}')):,}"
 
 
 def few(n: int) -> str:
@@ -236,7 +229,8 @@ def each(total: float, n: int) -> str:
     """Return a total for each of n answers, such as seconds: three digits at least; a dash where there are none."""
     if not n:
         return NONE
-    return f"{total / n:.0f}" if total / n >= 100 else f"{total / n:.1f}"
+    share = total / n
+    return f"{share:.0f}" if share >= 100 else f"{share:.1f}"
 
 
 _METRICS = {
@@ -274,33 +268,39 @@ def agreement_tables(
     usage: Usage,
     replayed: Usage,
     answers: int,
-    judge: str | None = None,
+    judge: str | None,
 ) -> list[Table]:
     """Return agreement on all levels that the labels tell, what judging so many answers cost, and who judged."""
     rows = []
-    if (a := agreement.answers) is not None:
-        rows = [
-            (name, with_interval(getattr(a, field))) for name, field in _METRICS.items()
-        ]
+    a = agreement.answers
+    if a is not None:
+        for name, field in _METRICS.items():
+            value = with_interval(getattr(a, field))
+            if value != NONE:
+                rows.append((name, value))
         rows.append(("scored", f"{a.scored} of {a.n} ({a.coverage:.0%})"))
     whole = usage + replayed
     cost = (
         f"{each(whole.computed_tokens, answers)} prompt tokens that were not cached, "
         f"{each(whole.output_tokens, answers)} completion tokens, {each(whole.seconds, answers)} seconds."
     )
-    again = f"{replayed.calls:,} of {counted(whole.calls, 'call')} from the cache: no seconds, and not paid again."
+    notes = [cost]
+    if replayed.calls:
+        notes.append(
+            f"{replayed.calls:,} of {counted(whole.calls, 'call')} from the cache: no seconds, and not paid again."
+        )
     return [
         Table(
             "Agreement on answers",
             ("", "the judge"),
-            tuple(row for row in rows if row[1] != NONE),
+            tuple(rows),
             caption=f"{_INTERVALS}, over sources.",
             notes=(agreement.measured,),
         ),
         *level_tables({"the judge": agreement}),
         Table(
             "Cost of an answer",
-            notes=(cost, *([again] if replayed.calls else [])),
+            notes=tuple(notes),
             caption=report_footer(judge),
         ),
     ]
@@ -311,24 +311,20 @@ def disagreements(
 ) -> list[tuple[LabelledExample, Judgment]]:
     """Return the answers that people and judge call differently, worst first: the farther from its threshold the judge
     is."""
-    pairs = zip(examples, judgments, strict=True)
-    wrong = [
-        (e, j)
-        for e, j in pairs
-        if None not in (e.label, j.faithful) and e.label != j.faithful
-    ]
+    wrong = []
+    for example, judgment in zip(examples, judgments, strict=True):
+        if {example.label, judgment.faithful} == {True, False}:
+            wrong.append((example, judgment))
     return sorted(wrong, key=lambda pair: _distance(pair[1]), reverse=True)
 
 
 def _distance(judgment: Judgment) -> float:
-    return abs(
-        (judgment.ranking or 0.0)
-        - (0.5 if judgment.threshold is None else judgment.threshold)
-    )
+    threshold = 0.5 if judgment.threshold is None else judgment.threshold
+    return abs((judgment.ranking or 0.0) - threshold)
 
 
 def disagreements_table(
-    pairs: Sequence[tuple[LabelledExample, Judgment]], most: int = 10
+    pairs: Sequence[tuple[LabelledExample, Judgment]],
 ) -> Table:
     """Return the worst of them, in a line or two each."""
     columns = {
@@ -337,11 +333,11 @@ def disagreements_table(
         "answer": lambda d: textwrap.shorten(d[0].answer, 120, placeholder=" …"),
         "id": lambda d: d[0].id,
     }
-    title = counted(len(pairs), "disagreement") + (
-        f", the {most} worst" if len(pairs) > most else ""
-    )
+    title = counted(len(pairs), "disagreement")
+    if len(pairs) > WORST:
+        title += f", the {WORST} worst"
     caption = "people: their label; judge: its probability that the answer is faithful, across its threshold."
-    return table_of(title, columns, pairs[:most], caption=caption if pairs else "")
+    return table_of(title, columns, pairs[:WORST], caption=caption if pairs else "")
 
 
 def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
@@ -355,8 +351,8 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
                 cells = [with_interval(getattr(agreement, f)) for f in fields.values()]
                 rows.append((name, f"{agreement.scored}/{agreement.n}", *cells))
         if rows:
-            columns, caption = ("judge", "scored", *fields), f"{_INTERVALS}."
-            tables.append(Table(title, columns, tuple(rows), caption=caption))
+            columns = ("judge", "scored", *fields)
+            tables.append(Table(title, columns, tuple(rows), caption=f"{_INTERVALS}."))
     graded: dict[str, dict[str, Any]] = {}
     for name, judge in judges.items():
         statements = judge.statements
@@ -381,7 +377,7 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
     return tables
 
 
-def report_footer(judge: str | None = None) -> str:
+def report_footer(judge: str | None) -> str:
     """Return the line under every report: judge, version and date."""
     who = f"Judge: {judge} · " if judge else ""
     return f"{who}faith_dspy {metadata.version('faith_dspy')} · {date.today():%Y-%m-%d}"
