@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, KeysView, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise, product
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from faith_dspy.schema import Chunk
@@ -42,7 +42,7 @@ class IndexedSentence(NamedTuple):
     """Position of its chunk."""
     tokens: list[Token]
     content: list[str]
-    keys: frozenset[str]
+    keys: set[str]
     """With what its tokens may stand for, too."""
 
 
@@ -64,10 +64,12 @@ class IndexedContext:
     def _add(self, chunk: int, sentence: str) -> None:
         tokens = tokenize(sentence, self.language)
         content = [token.key for token in content_tokens(tokens)]
-        further = chain.from_iterable(token.also for token in tokens)
-        keys = frozenset([*content, *further])
+        keys = set(content)
+        for token in tokens:
+            keys.update(token.also)
+        position = len(self.sentences)
         for key in keys:
-            self.places.setdefault(key, []).append(len(self.sentences))
+            self.places.setdefault(key, []).append(position)
         self.sentences.append(IndexedSentence(chunk, tokens, content, keys))
 
     @property
@@ -125,14 +127,22 @@ _REACH = 4
 
 def neighbours(tokens: Sequence[Token], i: int) -> set[str]:
     """Return the keys of the words and units near a token."""
-    around = tokens[max(0, i - _REACH) : i + _REACH + 1]
-    return {token.key for token in around if token.kind == "word" or token.is_unit}
+    keys = set()
+    for token in tokens[max(0, i - _REACH) : i + _REACH + 1]:
+        if token.kind == "word" or token.is_unit:
+            keys.add(token.key)
+    return keys
 
 
 CLASSIFIER_FEATURES = (
-    "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "contradictions",
+    "novel_run",
+    "novel_in_window",
+    "novel_pairs",
+    "novel_name_count",
+    "novel_number_count",
+    "contradictions",
     "admits_gap",
-)  # fmt: skip
+)
 """What a study fits a classifier on. More features separated no better on any of our sets (optimize/LOG.md); the others
 serve `is_covered`, the matching of statements and the default classifier without an LM."""
 
@@ -153,18 +163,19 @@ class Comparison:
     @cached_property
     def novel(self) -> set[str]:
         """Content keys that the context lacks, light words aside."""
-        return self.keys - self.context.keys - light_stems(self.context.language)
+        light = light_stems(self.context.language)
+        return self.keys - self.context.keys - light
 
     @cached_property
     def names(self) -> set[str]:
         """Capitalised words that do not begin a sentence, and words with two capitals anywhere."""
         names = set()
         for token in self.tokens:
-            capitals = sum(map(str.isupper, token.raw))
             if token.kind != "word" or not token.raw[0].isupper():
                 continue
-            before = self.text[: token.start].rstrip(" \"'(*-")[-1:]
-            is_first = token is self.tokens[0] or before in ("", *".!?:\n")
+            capitals = sum(map(str.isupper, token.raw))
+            before = self.text[: token.start].rstrip(" \"'(*-")
+            is_first = token is self.tokens[0] or before[-1:] in ".!?:\n"
             if capitals >= 2 or not is_first:
                 names.add(token.key)
         return names
@@ -172,8 +183,11 @@ class Comparison:
     @cached_property
     def numbers(self) -> list[tuple[int, str]]:
         """Place and key of each number."""
-        tokens = enumerate(self.tokens)
-        return [(i, token.key) for i, token in tokens if token.kind == "number"]
+        numbers = []
+        for i, token in enumerate(self.tokens):
+            if token.kind == "number":
+                numbers.append((i, token.key))
+        return numbers
 
     @cached_property
     def shared(self) -> Counter[int]:
@@ -212,13 +226,16 @@ def novel_run(c: Comparison) -> float:
 
 def novel_in_window(c: Comparison) -> float:
     """Share of the content words that are not in the two neighbouring sentences that have most of them."""
-    best = 0
-    for first in chain.from_iterable((i - 1, i) for i in c.shared):
-        if c.shared[first] + c.shared[first + 1] > best:
-            window = c.context.sentences[max(first, 0) : first + 2]
-            keys = frozenset().union(*(sentence.keys for sentence in window))
-            best = max(best, len(c.keys & keys))
-    return 1 - best / len(c.keys)
+    most = 0
+    for i in c.shared:
+        for first in (i - 1, i):
+            if c.shared[first] + c.shared[first + 1] <= most:
+                continue
+            shared: set[str] = set()
+            for sentence in c.context.sentences[max(first, 0) : first + 2]:
+                shared |= c.keys & sentence.keys
+            most = max(most, len(shared))
+    return 1 - most / len(c.keys)
 
 
 def novel_pairs(c: Comparison) -> float:
@@ -230,13 +247,15 @@ def novel_pairs(c: Comparison) -> float:
 
 def novel_name_count(c: Comparison) -> float:
     """log(1 + how many capitalised words and acronyms the context lacks)."""
-    return math.log1p(len(c.names - c.context.keys))
+    novel = c.names - c.context.keys
+    return math.log1p(len(novel))
 
 
 def novel_number_count(c: Comparison) -> float:
     """log(1 + how many numbers the context lacks, however written)."""
     numbers = {key for _, key in c.numbers}
-    return math.log1p(len(numbers - c.context.keys))
+    novel = numbers - c.context.keys
+    return math.log1p(len(novel))
 
 
 def moved_numbers(c: Comparison) -> float:
@@ -244,17 +263,22 @@ def moved_numbers(c: Comparison) -> float:
     moved = 0
     for i, key in c.numbers:
         words = neighbours(c.tokens, i)
+        others = c.context.number_neighbours.get(key, ())
         if key in c.context.keys and words:
-            moved += words.isdisjoint(c.context.number_neighbours.get(key, ()))
+            moved += words.isdisjoint(others)
     return moved / max(1, len(c.numbers))
 
 
 def negation_mismatch(c: Comparison) -> float:
     """Share of the content words in the most similar sentence, where one of the two negates and the other does not."""
-    sentences = c.context.sentences
     if not c.shared:
         return 0.0
-    best = min(c.shared, key=lambda i: (-c.shared[i], len(sentences[i].keys), i))
+    sentences = c.context.sentences
+
+    def likeness(i: int) -> tuple[int, int]:
+        return c.shared[i], -len(sentences[i].keys)
+
+    best = max(sorted(c.shared), key=likeness)
     if _negates(c.tokens) == _negates(sentences[best].tokens):
         return 0.0
     return c.shared[best] / len(c.keys)
@@ -273,8 +297,10 @@ def contradictions(c: Comparison) -> float:
     alike = [c.context.sentences[i] for i in closest_sentences(c)]
     if not alike:
         return 0.0
-    swapped = any(_swapped(c, sentence) for sentence in alike)
-    return math.log1p(_negated_otherwise(c, alike) + _opposites(c, alike) + swapped)
+    count = _negated_otherwise(c, alike)
+    count += _opposites(c, alike)
+    count += any(_swapped(c, sentence) for sentence in alike)
+    return math.log1p(count)
 
 
 _ALIKE = 0.5
@@ -288,31 +314,40 @@ def closest_sentences(c: Comparison) -> list[int]:
     most = max(c.shared.values(), default=0)
     if most < _ALIKE * len(c.keys):
         return []
-    return [i for i in sorted(c.shared) if c.shared[i] >= _CLOSE * most]
+    closest = []
+    for i, shared in sorted(c.shared.items()):
+        if shared >= _CLOSE * most:
+            closest.append(i)
+    return closest
 
 
 def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
     """Count words of the statement that are negated here and not there, or there and not here."""
     negated = set(_negations(c.tokens))
-    states: dict[str, set[bool]] = {}
+    shared: set[str] = set()
+    agreed: set[str] = set()
     for sentence in alike:
-        negations = _negations(sentence.tokens)
-        for key in c.keys & sentence.keys:
-            states.setdefault(key, set()).add(key in negations)
-    return sum((key in negated) not in said for key, said in states.items())
+        keys = c.keys & sentence.keys
+        shared |= keys
+        agreed |= keys - negated.symmetric_difference(_negations(sentence.tokens))
+    return len(shared - agreed)
 
 
 def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
     """Count words of the statement that no similar sentence has, and whose antonym or negated form one has."""
     language = c.context.language
-    theirs = _forms(chain.from_iterable(sentence.tokens for sentence in alike))
+    theirs: set[str] = set()
+    for sentence in alike:
+        theirs |= _forms(sentence.tokens)
     others = theirs - _forms(c.tokens)
     count = 0
     for token in c.tokens:
         forms = _forms([token])
         if token.kind == "number" or token.negates or forms & theirs:
             continue
-        against = {o for form in forms for o in antonyms(language).get(form, ())}
+        against: set[str] = set()
+        for form in forms:
+            against.update(antonyms(language).get(form, ()))
         if language == "english" and token.kind == "word":
             against |= _negated_forms(token.raw.lower())
         count += not against.isdisjoint(others)
@@ -321,17 +356,22 @@ def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
 
 def _forms(tokens: Iterable[Token]) -> set[str]:
     """Return the tokens' keys, and the words as written."""
-    return {form for token in tokens for form in (token.key, token.raw.lower())}
+    forms = set()
+    for token in tokens:
+        forms.add(token.key)
+        forms.add(token.raw.lower())
+    return forms
 
 
 def _negated_forms(word: str) -> set[str]:
     """Return the stems of an English word with a negating prefix, and without it."""
-    forms = [prefix + word for prefix in _NEGATING]
+    stems = set()
     for prefix in _NEGATING:
+        stems.add(stem(prefix + word, "english"))
         bare = word.removeprefix(prefix)
         if 3 < len(bare) < len(word):
-            forms.append(bare)
-    return {stem(form, "english") for form in forms}
+            stems.add(stem(bare, "english"))
+    return stems
 
 
 _NEGATING = ("un", "in", "im", "ir", "il", "non", "dis")
@@ -341,20 +381,23 @@ def _swapped(c: Comparison, sentence: IndexedSentence) -> bool:
     """Tell whether the statement is the sentence with two phrases exchanged around what stands between them."""
     mine = [key for key in c.content if key in sentence.keys]
     theirs = [key for key in sentence.content if key in c.keys]
-    if sorted(mine) != sorted(theirs) or len(mine) < _ALIKE * len(c.content):
+    is_half = len(mine) >= _ALIKE * len(c.content)
+    if not is_half or sorted(mine) != sorted(theirs):
         return False
     agents = word_lists(c.context.language).agents
     is_active = agents.isdisjoint(_forms(c.tokens))
-    if is_active != agents.isdisjoint(_forms(sentence.tokens)):
+    other_is_active = agents.isdisjoint(_forms(sentence.tokens))
+    if is_active != other_is_active:
         return False
-    while mine and mine[0] == theirs[0]:
-        mine, theirs = mine[1:], theirs[1:]
-    while mine and mine[-1] == theirs[-1]:
-        mine, theirs = mine[:-1], theirs[:-1]
-    for i, j in product(range(1, _PHRASE), repeat=2):
-        exchanged = mine[-j:] + mine[i:-j] + mine[:i]
-        if i + j < len(mine) and exchanged == theirs:
-            return True
+    for end in (0, -1):
+        while mine and mine[end] == theirs[end]:
+            mine.pop(end)
+            theirs.pop(end)
+    for i in range(1, _PHRASE):
+        for j in range(1, _PHRASE):
+            exchanged = mine[-j:] + mine[i:-j] + mine[:i]
+            if i + j < len(mine) and exchanged == theirs:
+                return True
     return False
 
 
@@ -380,11 +423,10 @@ def says_opposite(c: Comparison) -> float:
 
 def _relation(c: Comparison, sentence: IndexedSentence) -> str:
     """Return whether a sentence says the same as the statement, the opposite, or neither."""
-    words, others = _stated(c.tokens), _stated(sentence.tokens)
-    negations, others_negations = (
-        _negations(c.tokens, c.text),
-        _negations(sentence.tokens),
-    )
+    words = _stated(c.tokens)
+    others = _stated(sentence.tokens)
+    negations = _negations(c.tokens, c.text)
+    others_negations = _negations(sentence.tokens)
     common = words & others
     antonym_count = _opposites(c, [sentence])
     same_count = len(common) + antonym_count
@@ -411,24 +453,32 @@ _SAME = 0.8
 
 def _stated(tokens: Sequence[Token]) -> set[str]:
     """Return the keys of content tokens that do not negate."""
-    return {token.key for token in content_tokens(tokens) if not token.negates}
+    keys = set()
+    for token in content_tokens(tokens):
+        if not token.negates:
+            keys.add(token.key)
+    return keys
 
 
 def _negations(tokens: Sequence[Token], text: str = "") -> list[str]:
     """Return the key of the word that each negation is about; a “No,” that answers a question does not count."""
-    first = int(bool(tokens) and text[tokens[0].end :].startswith(","))
-    places = range(first, len(tokens))
-    return [_negated_key(tokens, i) for i in places if tokens[i].negates]
+    keys = []
+    for i, token in enumerate(tokens):
+        is_answer = i == 0 and text.startswith(",", token.end)
+        if token.negates and not is_answer:
+            keys.append(_negated_key(tokens, i))
+    return keys
 
 
 def _negated_key(tokens: Sequence[Token], i: int) -> str:
     """Return the key of the content word behind a negation, or of the one before; empty in scripts without spaces."""
     if tokens[i].kind == "word":
         return ""
-    following = content_tokens(tokens[i + 1 : i + 6])
-    before = content_tokens(tokens[:i])
-    nearest = following[:1] or before[-1:]
-    return nearest[0].key if nearest else ""
+    nearest_first = chain(tokens[i + 1 : i + 6], reversed(tokens[:i]))
+    for token in nearest_first:
+        if token.kind != "function":
+            return token.key
+    return ""
 
 
 def _is_in_order(c: Comparison, sentence: IndexedSentence) -> bool:
@@ -446,7 +496,9 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
 
 def admits_gap(c: Comparison) -> float:
     """Return 1 if the statement says that the context does not tell something (English phrases), else 0."""
-    return float(bool(_NOT_TOLD.search(c.text) and _SOURCE.search(c.text)))
+    if _NOT_TOLD.search(c.text) and _SOURCE.search(c.text):
+        return 1.0
+    return 0.0
 
 
 _SOURCE = re.compile(
@@ -460,16 +512,30 @@ _NOT_TOLD = re.compile(
     r"|n['’]t\b",
     re.IGNORECASE,
 )
-_FEATURES = {f.__name__: f for f in (
-    novel_words, novel_run, novel_in_window, novel_pairs, novel_name_count, novel_number_count, moved_numbers,
-    negation_mismatch, contradictions, says_opposite, admits_gap,
-)}  # fmt: skip
-DIRECTIONS = {name: 1 if name == "admits_gap" else -1 for name in _FEATURES}
+_FEATURES = {
+    feature.__name__: feature
+    for feature in (
+        novel_words,
+        novel_run,
+        novel_in_window,
+        novel_pairs,
+        novel_name_count,
+        novel_number_count,
+        moved_numbers,
+        negation_mismatch,
+        contradictions,
+        says_opposite,
+        admits_gap,
+    )
+}
+DIRECTIONS = dict.fromkeys(_FEATURES, -1) | {"admits_gap": 1}
 """The direction of each feature, by its name: -1 for novelty, which never speaks for a statement; +1 for support."""
 
 
 def lexical_features(
-    statement: str, indexed: IndexedContext, names: Collection[str] = DIRECTIONS.keys()
+    statement: str,
+    indexed: IndexedContext,
+    names: Collection[str] = DIRECTIONS.keys(),
 ) -> dict[str, float]:
     """Features of one statement against a context: those of ``names``, all by default.
 
@@ -489,8 +555,13 @@ _STEP = re.compile(
 
 
 _UNCOVERED = (
-    novel_words, novel_name_count, novel_number_count, moved_numbers, negation_mismatch, contradictions,
-)  # fmt: skip
+    novel_words,
+    novel_name_count,
+    novel_number_count,
+    moved_numbers,
+    negation_mismatch,
+    contradictions,
+)
 
 
 def is_covered(statement: str, indexed: IndexedContext) -> bool:
@@ -502,22 +573,24 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
     """
     parts = [text for _, text in sentence_texts(statement) if carries_statement(text)]
     if len(parts) > 1:
-        return all(is_covered(p, indexed) for p in parts)
+        return all(is_covered(part, indexed) for part in parts)
     compared = Comparison(statement, indexed)
-    if not compared.content or not symbols(tidy(statement)) <= symbols(indexed.text):
+    as_written = tidy(statement)
+    has_symbols = symbols(as_written) <= symbols(indexed.text)
+    if not compared.content or not has_symbols:
         return False
     if any(feature(compared) for feature in _UNCOVERED):
         return False
     quotations = re.findall(r'"([^"]*)"', compared.text)
-    steps = _STEP.findall(tidy(statement))
-    literal = (plain_words(text) for text in [*quotations, *steps])
-    context = plain_words(indexed.text)
-    return all(f" {words} " in f" {context} " for words in literal)
+    literal = [*quotations, *_STEP.findall(as_written)]
+    context = f" {plain_words(indexed.text)} "
+    return all(f" {plain_words(text)} " in context for text in literal)
 
 
 def novelty(statement: str, indexed: IndexedContext) -> float:
     """Return how much of a statement is new to the context, from 0: the sum of five features."""
-    return math.fsum(lexical_features(statement, indexed, _NOVELTY).values())
+    features = lexical_features(statement, indexed, _NOVELTY)
+    return math.fsum(features.values())
 
 
 def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
@@ -541,6 +614,8 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
 def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
     """Return the words, names and numbers of a statement that the context does not contain, as written, each once."""
     compared = Comparison(statement, indexed)
-    tokens = content_tokens(compared.tokens)
-    words = [token.raw for token in tokens if token.key in compared.novel]
+    words = []
+    for token in content_tokens(compared.tokens):
+        if token.key in compared.novel:
+            words.append(token.raw)
     return tuple(dict.fromkeys(words))

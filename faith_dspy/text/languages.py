@@ -35,25 +35,27 @@ import regex
 import snowballstemmer
 from pydantic import BaseModel
 
-_EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})
+_EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
+Words = frozenset[str]
+Phrases = tuple[str, ...]
 
 
 class WordLists(BaseModel, extra="forbid", frozen=True):
     """One language's file; the module says what each list is for."""
 
-    function_words: frozenset[str] = frozenset()
-    light_words: frozenset[str] = frozenset()
-    intensifiers: frozenset[str] = frozenset()
-    qualifiers: frozenset[str] = frozenset()
-    negations: frozenset[str] = frozenset()
-    antonyms: tuple[str, ...] = ()
-    agents: frozenset[str] = frozenset()
+    function_words: Words = Words()
+    light_words: Words = Words()
+    intensifiers: Words = Words()
+    qualifiers: Words = Words()
+    negations: Words = Words()
+    antonyms: Phrases = ()
+    agents: Words = Words()
     number_words: dict[str, int] = {}
-    stating_verbs: frozenset[str] = frozenset()
-    apology: tuple[str, ...] = ()
-    greeting: tuple[str, ...] = ()
-    refusal: tuple[str, ...] = ()
-    clause_break: tuple[str, ...] = ()
+    stating_verbs: Words = Words()
+    apology: Phrases = ()
+    greeting: Phrases = ()
+    refusal: Phrases = ()
+    clause_break: Phrases = ()
 
 
 class Values(BaseModel, extra="forbid", frozen=True):
@@ -63,13 +65,13 @@ class Values(BaseModel, extra="forbid", frozen=True):
     """Languages with a file of word lists; of two that fit a text equally well the first is taken."""
     languages_by_script: dict[str, str]
     """By Unicode's name of a script, the Snowball stemmers' name of its language."""
-    decimal_comma: frozenset[str]
+    decimal_comma: Words
     """Languages that write 1.5 as “1,5”."""
     units: dict[str, str]
     """By each form of a unit or currency its name: ``kilometres`` → ``km``."""
     ambiguous_units: dict[str, tuple[str, ...]]
     """By unit, the forms that may be another one, too."""
-    durations: frozenset[str]
+    durations: Words
     """Forms of units that are one only behind a number (“5 days”, not “day 5”)."""
     conversions: dict[str, tuple[float, str]]
     """By unit, how many of which smaller unit it is."""
@@ -108,7 +110,10 @@ def word_lists(language: str) -> WordLists:
 @cache
 def unit_stems(unit: str, language: str) -> tuple[str, ...]:
     """Return the stems of a unit's forms, by which it is known where no number stands beside it."""
-    forms = [form for form, name in values().units.items() if name == unit]
+    forms = []
+    for form, name in values().units.items():
+        if name == unit:
+            forms.append(form)
     forms += values().ambiguous_units.get(unit, ())
     stems = [stem(form, language) for form in forms]
     return tuple(dict.fromkeys(stems))
@@ -117,32 +122,40 @@ def unit_stems(unit: str, language: str) -> tuple[str, ...]:
 @cache
 def light_stems(language: str) -> frozenset[str]:
     """Return stems of the light words, whose absence from a context is no novelty."""
-    words = word_lists(language).light_words
-    return frozenset(stem(word, language) for word in words)
+    return _stems(word_lists(language).light_words, language)
 
 
 @cache
-def antonyms(language: str) -> dict[str, frozenset[str]]:
+def antonyms(language: str) -> dict[str, set[str]]:
     """Return by word or stem the words and stems that say the opposite."""
-    opposites: dict[str, frozenset[str]] = {}
+    opposites: dict[str, set[str]] = {}
     for pair in word_lists(language).antonyms:
-        first, second = (_forms(side.split(), language) for side in pair.split("|"))
-        for forms, others in ((first, second), (second, first)):
-            for form in forms:
-                opposites[form] = opposites.get(form, frozenset()) | others
+        first, second = pair.split("|")
+        forms = _forms(first, language)
+        others = _forms(second, language)
+        for form in forms:
+            opposites.setdefault(form, set()).update(others)
+        for form in others:
+            opposites.setdefault(form, set()).update(forms)
     return opposites
 
 
-def _forms(words: Iterable[str], language: str) -> frozenset[str]:
+def _forms(phrase: str, language: str) -> set[str]:
     """Return words and their stems."""
-    return frozenset(form for word in words for form in (word, stem(word, language)))
+    words = phrase.split()
+    return {*words, *_stems(words, language)}
+
+
+def _stems(words: Iterable[str], language: str) -> frozenset[str]:
+    return frozenset(stem(word, language) for word in words)
 
 
 @lru_cache(maxsize=100_000)  # a stem takes a hundred times as long as looking it up
 def stem(word: str, language: str) -> str:
     """Stem a word; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
     if language not in snowballstemmer.algorithms():
-        return word[: max(4, round(len(word) * 2 / 3))]
+        length = max(4, round(len(word) * 2 / 3))
+        return word[:length]
     stemmer = snowballstemmer.stemmer(language)  # a new one: it keeps its word
     stemmed: str = stemmer.stemWord(word)
     return stemmed
@@ -150,39 +163,47 @@ def stem(word: str, language: str) -> str:
 
 _WORDS = regex.compile(r"[\p{L}\p{M}]+(?:(?<=n)['’]t\b)?")
 """“Aren't” is one word: its “t” alone is a word of French."""
+_START = 20_000
+"""Characters at the start of a text that tell its script and its language."""
 
 
 def language_of(text: str) -> str:
-    """Guess the language whose word lists and stemmer are used from at most the first 20,000 characters.
+    """Guess the language whose word lists and stemmer are used.
 
     The one whose function words occur most; by the commonest letters for other scripts than Latin. ``other`` where
     neither decides, and English for less than 20 words of which none is listed.
     """
-    text = text[:20_000]
     script = script_of(text)
     if script in values().languages_by_script:
         return values().languages_by_script[script]
+    if script != "LATIN":
+        return "other"
     hits, count = function_words_in(text)
     language = max(LANGUAGES, key=hits.__getitem__)
-    is_foreign = count >= 20 and hits[language] < 0.15 * count
-    return "other" if is_foreign or script != "LATIN" else language
+    if count >= 20 and hits[language] < 0.15 * count:
+        return "other"
+    return language
 
 
 def script_of(text: str) -> str:
-    """Return the script that most letters of a text are of, by Unicode's name of it."""
-    sample = text[:: max(1, len(text) // 200)]
+    """Return the script that most letters of a text's start are of, by Unicode's name of it."""
+    start = text[:_START]
+    step = max(1, len(start) // 200)
+    sample = start[::step]
     if not any(map(str.isalpha, sample)):
-        sample = text
+        sample = start
     letters = filter(str.isalpha, sample)
     scripts = Counter(map(_script, letters))
     return max(sorted(scripts), key=scripts.__getitem__, default="LATIN")
 
 
 def function_words_in(text: str) -> tuple[Counter[str], int]:
-    """Count the function words of each language in a text, and all words."""
-    words = _WORDS.findall(text.lower())
-    languages = (_languages().get(word, ()) for word in words)
-    return Counter(chain.from_iterable(languages)), len(words)
+    """Count the function words of each language in a text's start, and all words there."""
+    words = _WORDS.findall(text[:_START].lower())
+    listed = _languages()
+    languages = (listed.get(word, ()) for word in words)
+    hits = Counter(chain.from_iterable(languages))
+    return hits, len(words)
 
 
 _SAYS_LANGUAGE = 8
@@ -198,31 +219,43 @@ def language_gap(context: str, answer: str) -> str | None:
     """
     if not has_word_breaks(answer):
         return "its script has no spaces between words"
-    theirs, ours = script_of(context[:20_000]), script_of(answer[:20_000])
+    theirs = script_of(context)
+    ours = script_of(answer)
     if theirs != ours and not {theirs, ours} <= _EAST_ASIAN:
         shared = [c for c in context if c.isalpha() and _script(c) == ours]
         if len(shared) >= len(answer) / 2:
             return None
-        names = [_script_name(script) for script in (ours, theirs)]
-        return "the answer is written in {} letters, the context in {}".format(*names)
-    hits_context, _ = function_words_in(context[:20_000])
-    hits, count = function_words_in(answer[:20_000])
-    theirs = max(LANGUAGES, key=hits_context.__getitem__)
+        return f"the answer is written in {_script_name(ours)} letters, the context in {_script_name(theirs)}"
+    context_hits, _ = function_words_in(context)
+    hits, count = function_words_in(answer)
+    theirs = max(LANGUAGES, key=context_hits.__getitem__)
     ours = max(LANGUAGES, key=hits.__getitem__)
-    is_clear = hits_context[theirs] >= max(3, 2 * hits_context[ours])
-    if ours != theirs and is_clear and hits[ours] >= max(3, 2 * hits[theirs]):
+    if _prevails(theirs, ours, context_hits) and _prevails(ours, theirs, hits):
         return f"the answer is in {ours.title()}, the context in {theirs.title()}"
+    if count < _SAYS_LANGUAGE or context_hits[theirs] < _LEAST_HITS:
+        return None
     words = {*_WORDS.findall(answer.lower())}
     shared_words = words.intersection(_WORDS.findall(context.lower()))
     function_words = words & word_lists(theirs).function_words
-    has_none = count >= _SAYS_LANGUAGE and max(map(len, function_words), default=0) < 2
-    if has_none and hits_context[theirs] >= 3 and 2 * len(shared_words) < len(words):
+    longest = max(map(len, function_words), default=0)
+    if longest < 2 and 2 * len(shared_words) < len(words):
         return f"the answer has no function words of {theirs.title()}, the context's language"
     return None
 
 
+_LEAST_HITS = 3
+"""Function words of a language that a text in it has at least."""
+
+
+def _prevails(language: str, other: str, hits: Counter[str]) -> bool:
+    least = max(_LEAST_HITS, 2 * hits[other])
+    return hits[language] >= least
+
+
 def _script_name(script: str) -> str:
-    return "East Asian" if script in _EAST_ASIAN else script.title()
+    if script in _EAST_ASIAN:
+        return "East Asian"
+    return script.title()
 
 
 @cache
@@ -237,7 +270,8 @@ def _languages() -> dict[str, list[str]]:
 
 @lru_cache(maxsize=1024)
 def _script(letter: str) -> str:
-    return unicodedata.name(letter, "LATIN").split()[0]
+    name = unicodedata.name(letter, "LATIN")
+    return name.split()[0]
 
 
 _UNDIVIDED = regex.compile(
@@ -249,5 +283,6 @@ Unicode's line-breaking classes (UAX 14)."""
 
 def has_word_breaks(text: str) -> bool:
     """Tell whether words can be told apart: most letters are of a script that has spaces, or Han or kana."""
+    letters = regex.findall(r"\p{L}", text)
     undivided = _UNDIVIDED.findall(text)
-    return 2 * len(undivided) <= len(regex.findall(r"\p{L}", text))
+    return 2 * len(undivided) <= len(letters)

@@ -39,29 +39,29 @@ _RULES = {"german": "de"}
 @cache
 def _courtesies() -> list[re.Pattern[str]]:
     """Return patterns of apologies, and of greetings and pleasantries, of all languages (`WordLists`)."""
-    lists = [word_lists(language) for language in LANGUAGES]
-    apology = "|".join(phrase for words in lists for phrase in words.apology)
-    greeting = "|".join(phrase for words in lists for phrase in words.greeting)
+    apologies: list[str] = []
+    greetings: list[str] = []
+    for lists in map(word_lists, LANGUAGES):
+        apologies += lists.apology
+        greetings += lists.greeting
+    apology = rf"^\W*(?:{'|'.join(apologies)})\W*$"
     end = rf"(?:(?<=[{_UNSPACED}])|[\W_]+|$)"
-    forms = (
-        rf"^\W*(?:{apology})\W*$",
-        rf"^[\W_]*(?:(?:{greeting}){end}){{1,4}}$",
-    )
-    return [re.compile(form, _FLAGS) for form in forms]
+    greeting = rf"^[\W_]*(?:(?:{'|'.join(greetings)}){end}){{1,4}}$"
+    return [re.compile(form, _FLAGS) for form in (apology, greeting)]
 
 
 @cache
 def _refusals() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
     """Return by language how a refusal begins, and where another clause does."""
     patterns = []
-    for words in map(word_lists, LANGUAGES):
-        if not words.refusal:
+    for lists in map(word_lists, LANGUAGES):
+        if not lists.refusal:
             continue
-        sorry, refusal = "|".join(words.apology), "\n".join(words.refusal)
-        begins = (
-            rf"^\W*(?:(?:{sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{refusal})"
-        )
-        clause = "\n".join(words.clause_break)
+        apology = "|".join(lists.apology)
+        sorry = rf"(?:{apology})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?"
+        refusal = "\n".join(lists.refusal)
+        begins = rf"^\W*(?:{sorry})?(?:{refusal})"
+        clause = "\n".join(lists.clause_break)
         patterns.append((re.compile(begins, _FLAGS), re.compile(clause, _FLAGS)))
     return patterns
 
@@ -78,10 +78,12 @@ def _verbs() -> frozenset[str]:
 @lru_cache(maxsize=128)  # an answer is split up to three times
 def sentences(text: str) -> tuple[Sentence, ...]:
     """Return the sentences, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
-    return tuple(
-        Sentence(index=i, start=start, end=start + len(piece), text=piece)
-        for i, (start, piece) in enumerate(sentence_texts(text))
-    )
+    divided = []
+    for i, (start, piece) in enumerate(sentence_texts(text)):
+        end = start + len(piece)
+        sentence = Sentence(index=i, start=start, end=end, text=piece)
+        divided.append(sentence)
+    return tuple(divided)
 
 
 @lru_cache(maxsize=128)  # a document is split once per answer
@@ -91,9 +93,9 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
     for start, piece in _pieces(text):
         for match in _LINE.finditer(piece):
             line = match[0].lstrip()
-            indent = len(match[0]) - len(line)
+            offset = start + match.end() - len(line)
             if line:
-                lines.append((start + match.start() + indent, line.rstrip()))
+                lines.append((offset, line.rstrip()))
     return tuple(_with_notes(text, lines))
 
 
@@ -107,7 +109,8 @@ def _with_notes(text: str, pieces: list[tuple[int, str]]) -> list[tuple[int, str
         note = _NOTE.match(piece)
         if out and note and not text[start - 1].isspace():
             first, _ = out.pop()
-            out.append((first, text[first : start + note.end()]))
+            end = start + note.end()
+            out.append((first, text[first:end]))
             rest = piece[note.end() :].lstrip()
             start += len(piece) - len(rest)
             piece = rest
@@ -149,11 +152,14 @@ def carries_statement(sentence: str) -> bool:
     seen cannot.
     """
     text = without_citations(sentence).strip()
-    if _FENCE.fullmatch(sentence) or not has_words(text) or _is_source(sentence, text):
+    if _FENCE.fullmatch(sentence) or not has_words(text):
+        return False
+    if _is_source(sentence, text):
         return False
     if any(map(str.isalpha, text)):
         return not (_is_question(text) or _is_heading(text) or _is_courtesy(text))
-    return bool(re.search(r"\d", text)) and not _MARKER.fullmatch(text)
+    has_digit = re.search(r"\d", text) is not None
+    return has_digit and not _MARKER.fullmatch(text)
 
 
 _SOURCES = (
@@ -195,7 +201,8 @@ def _is_courtesy(sentence: str) -> bool:
 
 
 def _is_question(sentence: str) -> bool:
-    return sentence.rstrip("\"'”’»)] ").endswith(("?", "？", "؟"))
+    text = sentence.rstrip("\"'”’»)] ")
+    return text.endswith(("?", "？", "؟"))
 
 
 def _is_heading(sentence: str) -> bool:
@@ -218,7 +225,7 @@ def declines(answer: str) -> bool:
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    texts = [s.text for s in sentences(answer) if not _is_courtesy(s.text)]
+    texts = [text for _, text in sentence_texts(answer) if not _is_courtesy(text)]
     for refusal, clause_break in _refusals():
         if texts and all(_declines(text, refusal, clause_break) for text in texts):
             return True

@@ -155,7 +155,9 @@ _MARKUP = regex.compile(
 
 def without_markers(text: str) -> str:
     """Strip list markers, citations and references (“Passage 1 and 3”, “Step 4”), which assert nothing."""
-    return _REFERENCE.sub(" ", _MARKER.sub("", without_citations(text)))
+    text = without_citations(text)
+    text = _MARKER.sub("", text)
+    return _REFERENCE.sub(" ", text)
 
 
 def without_citations(text: str) -> str:
@@ -166,14 +168,15 @@ def without_citations(text: str) -> str:
 
 def without_markup(text: str) -> str:
     """Return what a reader sees of HTML and Markdown: no entities, tags, emphasis, links, bars of tables."""
-
     visible_text: str = _MARKUP.sub(_shown, html.unescape(text))
     return visible_text
 
 
 def _shown(match: regex.Match[str]) -> str:
-    if match["block"] is not None:
-        return " " if match[0] == "|" else "\n"
+    if match[0] == "|":
+        return " "
+    if match["block"]:
+        return "\n"
     return match["text"] or ""
 
 
@@ -193,10 +196,11 @@ def tidy(text: str) -> str:
 _VULGAR_FRACTION = re.compile(r"(?<=\d)[¼½¾⅐-⅞]")
 
 
-_TIDY = str.maketrans({
-    "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-", "−": "-",
-    "‐": "-", "⁄": "/", "\u200d": None, "\u00ad": None, "\u200b": None, "\u2060": None, "\ufeff": None,
-})  # fmt: skip
+_TIDY = str.maketrans(
+    "’‘“”„«»–—−‐⁄",
+    '\'\'"""""----/',
+    "\u200d\u00ad\u200b\u2060\ufeff",
+)
 """A joiner (U+200D) only says how the letters beside it are drawn; a soft hyphen, where a line may end."""
 
 
@@ -204,7 +208,8 @@ def tokenize(text: str, language: str) -> list[Token]:
     """Return the tokens of a `comparable` text in order, by the word lists and the stemmer of ``language``."""
     tokens: list[Token] = []
     for match in _tokens(language).finditer(text):
-        raw, start = match[0], match.start()
+        raw = match[0]
+        start = match.start()
         match match.lastgroup:
             case "date":
                 tokens += _date(raw, start, language)
@@ -223,12 +228,7 @@ def tokenize(text: str, language: str) -> list[Token]:
                 unit = values().units.get(raw.lower(), "%")
                 tokens.append(_unit(unit, raw, start, language))
             case "fraction":
-                words = re.findall(r"\w+", raw.lower())
-                stems = tuple(stem(word, language) for word in words)
-                share = values().fractions[raw.lower()]
-                is_plural = words[-1].endswith("s")  # “three quarters” is no quarter
-                tokens.append(_value(share, raw, start, () if is_plural else stems))
-                tokens.append(_unit("%", raw, start, language))
+                tokens += _fraction(raw, start, language)
             case "paired":
                 tokens += _pairs(raw, start)
             case _:
@@ -247,7 +247,7 @@ def _value(value: object, raw: str, start: int, also: tuple[str, ...] = ()) -> T
 
 def _date(raw: str, start: int, language: str) -> list[Token]:
     """Return day, month and year. Where day and month cannot be told apart, each may be the other."""
-    numbers = [int(part) for part in re.findall(r"\d+", raw)]
+    numbers = list(map(int, re.findall(r"\d+", raw)))
     is_either = "/" in raw and max(numbers[:2]) <= 12
     if numbers[0] > 31:
         numbers.reverse()
@@ -265,7 +265,8 @@ def _date(raw: str, start: int, language: str) -> list[Token]:
 
 def _time(raw: str, start: int) -> Token:
     """Return a time of day; without “am” or “pm” it may be either."""
-    hour, minute, *_ = [int(part) for part in re.findall(r"\d+", raw)] + [0]
+    numbers = map(int, re.findall(r"\d+", raw))
+    hour, minute, *_ = [*numbers, 0]
     half = re.search(r"[AaPp](?=\.?[Mm])", raw)
     also: tuple[str, ...] = ()
     if half:
@@ -277,8 +278,8 @@ def _time(raw: str, start: int) -> Token:
 
 def _ratio(raw: str) -> str:
     """Return the value of a fraction, with a whole number before it or not: ``1 1/2`` is ``1.5``."""
-    *whole, fraction = raw.split()
-    return _plain(float(sum(map(Fraction, (*whole, fraction)))))
+    value = sum(map(Fraction, raw.split()))
+    return _plain(float(value))
 
 
 def _spelled(raw: str, language: str) -> int:
@@ -299,15 +300,31 @@ def _spelled(raw: str, language: str) -> int:
 
 def _number(match: regex.Match[str], language: str) -> Token:
     """Return a number, times its scale (“2bn”, “3 million”); “m” and “b” may be metres and bytes, too."""
-    value, scale = number_value(match["number"], language), match["scale"]
+    scale = match["scale"]
+    value = number_value(match["number"], language)
     if match["minus"] is not None:
         value = f"-{value}"
     if scale is None:
         return _value(value, match[0], match.start())
     factors = values().scales | values().magnitudes
     scaled = float(value) * factors[scale.strip(" -").lower()]
-    also = (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()
+    also: tuple[str, ...] = ()
+    if scale in ("m", "b") and float(value) < 1000:
+        also = (f"#{value}",)
     return _value(_plain(scaled), match[0], match.start(), also)
+
+
+def _fraction(raw: str, start: int, language: str) -> list[Token]:
+    """Return a fraction in words as percent; in the singular it may be a word, too (“three quarters” is no quarter)."""
+    words = re.findall(r"\w+", raw.lower())
+    stems: tuple[str, ...] = ()
+    if not words[-1].endswith("s"):
+        stems = tuple(stem(word, language) for word in words)
+    share = values().fractions[raw.lower()]
+    return [
+        _value(share, raw, start, stems),
+        _unit("%", raw, start, language),
+    ]
 
 
 def _unit(unit: str, raw: str, start: int, language: str) -> Token:
@@ -355,7 +372,8 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
 def _named_value(token: Token, follows: bool, leads: bool, language: str) -> Token:
     """Return a unit or a month as a value if it follows or leads a number; other words with what they stand for."""
     low = token.raw.lower()
-    unit, month = values().units.get(low), values().months.get(low)
+    unit = values().units.get(low)
+    month = values().months.get(low)
     if token.kind != "number" and (follows or leads):
         if unit and (follows or low not in values().durations):
             return _unit(unit, token.raw, token.start, language)
@@ -364,14 +382,16 @@ def _named_value(token: Token, follows: bool, leads: bool, language: str) -> Tok
             return _value(f"m{month}", token.raw, token.start, stems)
     if token.kind == "word" and month:
         return token._replace(also=(f"#m{month}",))
-    if token.raw in values().aliases:
-        return token._replace(also=(values().aliases[token.raw],))
+    alias = values().aliases.get(token.raw)
+    if alias:
+        return token._replace(also=(alias,))
     return token
 
 
 def _converted(tokens: Sequence[Token]) -> list[Token]:
     """Return a number and its unit with the same in the smallest unit: ``2 h`` is ``7200 s``, too."""
-    number, unit = tokens[0], tokens[-1]
+    number = tokens[0]
+    unit = tokens[-1]
     conversion = values().conversions.get(unit.key[1:])
     if conversion is None or not number.is_value or ":" in number.key:
         return [*tokens]
@@ -394,13 +414,16 @@ def _parts(raw: str, language: str) -> list[str]:
     if "'" not in raw or raw.lower().endswith("n't"):
         return [raw]
     parts = raw.split("'")
-    return parts[:1] if language == "english" and len(parts[-1]) <= 2 else parts
+    if language == "english" and len(parts[-1]) <= 2:
+        return parts[:1]
+    return parts
 
 
 @lru_cache(maxsize=100_000)
 def _word(raw: str, language: str) -> tuple[str, str, bool]:
     """Return key and kind of a word that is not a number, and whether it negates."""
-    low, lists = raw.lower(), word_lists(language)
+    low = raw.lower()
+    lists = word_lists(language)
     negates = low in lists.negations or low.endswith("n't")
     is_letter = len(low) == 1 and not raw.isupper()
     if negates or is_letter or low in lists.function_words:
@@ -418,15 +441,12 @@ def number_value(raw: str, language: str) -> str:
     digits = re.sub(r"[ \u00a0\u202f'’]", "", raw)
     group = "." if language in values().decimal_comma else ","
     marks = re.sub(r"\d", "", digits)
-    decimal = (
-        bool(marks) and marks.count(marks[-1]) == 1
-    )  # of both kinds the last one is
-    if marks == group and re.search(r"\D\d{3}$", digits):
-        decimal = False
-    whole, mark, fraction = (
-        digits.rpartition(marks[-1]) if decimal else (digits, "", "")
-    )
-    digits = re.sub(r"\D", "", whole) + mark.replace(",", ".") + fraction
+    groups = marks == group and re.search(r"\D\d{3}$", digits)
+    fraction = ""
+    if marks and marks.count(marks[-1]) == 1 and not groups:
+        digits, _, fraction = digits.rpartition(marks[-1])
+        fraction = f".{fraction}"
+    digits = re.sub(r"\D", "", digits) + fraction
     try:
         return _plain(float(digits))
     except ValueError:
@@ -434,13 +454,16 @@ def number_value(raw: str, language: str) -> str:
 
 
 def _plain(value: float) -> str:
-    return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(value)
+    if abs(value) < 1e15 and value == int(value):
+        return str(int(value))
+    return repr(value)
 
 
 @lru_cache(maxsize=64)  # of a context, asked about with each statement
 def plain_words(text: str) -> str:
     """Return lower-case words with one space between, nothing else."""
-    return " ".join(regex.findall(r"[\p{L}\p{M}\p{N}_]+", text.lower()))
+    words = regex.findall(r"[\p{L}\p{M}\p{N}_]+", text.lower())
+    return " ".join(words)
 
 
 @lru_cache(maxsize=64)
@@ -460,7 +483,10 @@ _SEEN = regex.compile(r"[[\p{L}\p{N}]--\p{DI}]", regex.VERSION1)
 
 def visible(line: str) -> str:
     """Strip what shows nothing: zero-width, bidirectional, tag and control characters, fillers, selectors."""
-    return line if line.isascii() and line.isprintable() else _INVISIBLE.sub("", line)
+    if line.isascii() and line.isprintable():
+        return line
+    shown: str = _INVISIBLE.sub("", line)
+    return shown
 
 
 def has_words(text: str) -> bool:
