@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, KeysView, Sequence
+from collections.abc import Collection, KeysView, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -70,7 +70,8 @@ class IndexedContext:
         position = len(self.sentences)
         for key in keys:
             self.places.setdefault(key, []).append(position)
-        self.sentences.append(IndexedSentence(chunk, tokens, content, keys))
+        indexed = IndexedSentence(chunk, tokens, content, keys)
+        self.sentences.append(indexed)
 
     @property
     def keys(self) -> KeysView[str]:
@@ -116,7 +117,8 @@ def index_context(
 def _language(context: tuple[Chunk, ...], question: str | None) -> str:
     texts = [comparable(chunk.text) for chunk in context]
     texts.append(question or "")
-    return language_of(" ".join(texts))
+    whole = " ".join(texts)
+    return language_of(whole)
 
 
 _indexed = lru_cache(maxsize=16)(IndexedContext)
@@ -128,7 +130,8 @@ _REACH = 4
 def neighbours(tokens: Sequence[Token], i: int) -> set[str]:
     """Return the keys of the words and units near a token."""
     keys = set()
-    for token in tokens[max(0, i - _REACH) : i + _REACH + 1]:
+    first = max(0, i - _REACH)
+    for token in tokens[first : i + _REACH + 1]:
         if token.kind == "word" or token.is_unit:
             keys.add(token.key)
     return keys
@@ -206,7 +209,8 @@ def _resolved(token: Token, known: KeysView[str]) -> Token:
 
 @lru_cache(maxsize=256)  # its features are computed before its chunks are chosen
 def _tokenized(statement: str, language: str) -> tuple[str, list[Token]]:
-    text = without_markers(comparable(statement))
+    text = comparable(statement)
+    text = without_markers(text)
     return text, tokenize(text, language)
 
 
@@ -231,8 +235,9 @@ def novel_in_window(c: Comparison) -> float:
         for first in (i - 1, i):
             if c.shared[first] + c.shared[first + 1] <= most:
                 continue
+            window = c.context.sentences[max(first, 0) : first + 2]
             shared: set[str] = set()
-            for sentence in c.context.sentences[max(first, 0) : first + 2]:
+            for sentence in window:
                 shared |= c.keys & sentence.keys
             most = max(most, len(shared))
     return 1 - most / len(c.keys)
@@ -241,8 +246,10 @@ def novel_in_window(c: Comparison) -> float:
 def novel_pairs(c: Comparison) -> float:
     """Share of neighbouring content words that are neighbours nowhere in the context."""
     pairs = list(pairwise(c.content))
+    if not pairs:
+        return 0.0
     novel = [pair for pair in pairs if pair not in c.context.pairs]
-    return len(novel) / max(1, len(pairs))
+    return len(novel) / len(pairs)
 
 
 def novel_name_count(c: Comparison) -> float:
@@ -260,13 +267,15 @@ def novel_number_count(c: Comparison) -> float:
 
 def moved_numbers(c: Comparison) -> float:
     """Share of numbers that the context has, but near none of the same words."""
+    if not c.numbers:
+        return 0.0
     moved = 0
     for i, key in c.numbers:
         words = neighbours(c.tokens, i)
         others = c.context.number_neighbours.get(key, ())
         if key in c.context.keys and words:
             moved += words.isdisjoint(others)
-    return moved / max(1, len(c.numbers))
+    return moved / len(c.numbers)
 
 
 def negation_mismatch(c: Comparison) -> float:
@@ -328,8 +337,10 @@ def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
     agreed: set[str] = set()
     for sentence in alike:
         keys = c.keys & sentence.keys
+        negations = _negations(sentence.tokens)
+        differing = negated.symmetric_difference(negations)
         shared |= keys
-        agreed |= keys - negated.symmetric_difference(_negations(sentence.tokens))
+        agreed |= keys - differing
     return len(shared - agreed)
 
 
@@ -354,7 +365,7 @@ def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
     return count
 
 
-def _forms(tokens: Iterable[Token]) -> set[str]:
+def _forms(tokens: Sequence[Token]) -> set[str]:
     """Return the tokens' keys, and the words as written."""
     forms = set()
     for token in tokens:
@@ -395,7 +406,10 @@ def _swapped(c: Comparison, sentence: IndexedSentence) -> bool:
             theirs.pop(end)
     for i in range(1, _PHRASE):
         for j in range(1, _PHRASE):
-            exchanged = mine[-j:] + mine[i:-j] + mine[:i]
+            first = mine[:i]
+            between = mine[i:-j]
+            last = mine[-j:]
+            exchanged = last + between + first
             if i + j < len(mine) and exchanged == theirs:
                 return True
     return False
@@ -417,7 +431,8 @@ def says_opposite(c: Comparison) -> float:
     relations = set()
     for i, shared in c.shared.items():
         if shared >= _ALIKE * len(c.keys):
-            relations.add(_relation(c, c.context.sentences[i]))
+            relation = _relation(c, c.context.sentences[i])
+            relations.add(relation)
     return float("opposite" in relations and "same" not in relations)
 
 
@@ -571,7 +586,10 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
     the same, and the context has every symbol (``$``, ``<``, ✗). A statement without content words is not covered.
     Not caught: words of the context rearranged to say something else, and other small words (“after” for “before”).
     """
-    parts = [text for _, text in sentence_texts(statement) if carries_statement(text)]
+    parts = []
+    for _, text in sentence_texts(statement):
+        if carries_statement(text):
+            parts.append(text)
     if len(parts) > 1:
         return all(is_covered(part, indexed) for part in parts)
     compared = Comparison(statement, indexed)

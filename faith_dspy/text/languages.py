@@ -88,14 +88,10 @@ class Values(BaseModel, extra="forbid", frozen=True):
     """In percent."""
 
 
-@cache
-def values() -> Values:
-    """Load ``values.json``."""
-    content = (files(__package__) / "values.json").read_bytes()
-    return Values.model_validate_json(content)
-
-
-LANGUAGES = values().languages
+_FOLDER = files(__package__)
+_CONTENT = (_FOLDER / "values.json").read_bytes()
+VALUES = Values.model_validate_json(_CONTENT)
+LANGUAGES = VALUES.languages
 
 
 @cache
@@ -103,7 +99,7 @@ def word_lists(language: str) -> WordLists:
     """Load the word lists of a language; all empty where it has no file."""
     if language not in LANGUAGES:
         return WordLists()
-    path = files(__package__) / "word_lists" / f"{language}.json"
+    path = _FOLDER / "word_lists" / f"{language}.json"
     return WordLists.model_validate_json(path.read_bytes())
 
 
@@ -111,18 +107,19 @@ def word_lists(language: str) -> WordLists:
 def unit_stems(unit: str, language: str) -> tuple[str, ...]:
     """Return the stems of a unit's forms, by which it is known where no number stands beside it."""
     forms = []
-    for form, name in values().units.items():
+    for form, name in VALUES.units.items():
         if name == unit:
             forms.append(form)
-    forms += values().ambiguous_units.get(unit, ())
-    stems = [stem(form, language) for form in forms]
-    return tuple(dict.fromkeys(stems))
+    forms += VALUES.ambiguous_units.get(unit, ())
+    stems = dict.fromkeys(stem(form, language) for form in forms)
+    return tuple(stems)
 
 
 @cache
 def light_stems(language: str) -> frozenset[str]:
     """Return stems of the light words, whose absence from a context is no novelty."""
-    return _stems(word_lists(language).light_words, language)
+    words = word_lists(language).light_words
+    return _stems(words, language)
 
 
 @cache
@@ -174,8 +171,9 @@ def language_of(text: str) -> str:
     neither decides, and English for less than 20 words of which none is listed.
     """
     script = script_of(text)
-    if script in values().languages_by_script:
-        return values().languages_by_script[script]
+    languages = VALUES.languages_by_script
+    if script in languages:
+        return languages[script]
     if script != "LATIN":
         return "other"
     hits, count = function_words_in(text)
@@ -194,7 +192,9 @@ def script_of(text: str) -> str:
         sample = start
     letters = filter(str.isalpha, sample)
     scripts = Counter(map(_script, letters))
-    return max(sorted(scripts), key=scripts.__getitem__, default="LATIN")
+    if not scripts:
+        return "LATIN"
+    return max(sorted(scripts), key=scripts.__getitem__)
 
 
 def function_words_in(text: str) -> tuple[Counter[str], int]:
@@ -222,7 +222,8 @@ def language_gap(context: str, answer: str) -> str | None:
     theirs = script_of(context)
     ours = script_of(answer)
     if theirs != ours and not {theirs, ours} <= _EAST_ASIAN:
-        shared = [c for c in context if c.isalpha() and _script(c) == ours]
+        letters = filter(str.isalpha, context)
+        shared = [letter for letter in letters if _script(letter) == ours]
         if len(shared) >= len(answer) / 2:
             return None
         return f"the answer is written in {_script_name(ours)} letters, the context in {_script_name(theirs)}"
@@ -235,7 +236,8 @@ def language_gap(context: str, answer: str) -> str | None:
     if count < _SAYS_LANGUAGE or context_hits[theirs] < _LEAST_HITS:
         return None
     words = {*_WORDS.findall(answer.lower())}
-    shared_words = words.intersection(_WORDS.findall(context.lower()))
+    context_words = _WORDS.findall(context.lower())
+    shared_words = words.intersection(context_words)
     function_words = words & word_lists(theirs).function_words
     longest = max(map(len, function_words), default=0)
     if longest < 2 and 2 * len(shared_words) < len(words):

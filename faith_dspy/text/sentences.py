@@ -36,9 +36,14 @@ _RULES = {"german": "de"}
 """Languages for which sentencex does better by their own rules (“am 3. Mai”) than by the English ones (“M. Dupont”)."""
 
 
+_Pattern = re.Pattern[str]
+_Piece = tuple[int, str]
+"""Offset and text."""
+
+
 @cache
-def _courtesies() -> list[re.Pattern[str]]:
-    """Return patterns of apologies, and of greetings and pleasantries, of all languages (`WordLists`)."""
+def _courtesies() -> _Pattern:
+    """Return a pattern of apologies, and of greetings and pleasantries, of all languages (`WordLists`)."""
     apologies: list[str] = []
     greetings: list[str] = []
     for lists in map(word_lists, LANGUAGES):
@@ -47,11 +52,11 @@ def _courtesies() -> list[re.Pattern[str]]:
     apology = rf"^\W*(?:{'|'.join(apologies)})\W*$"
     end = rf"(?:(?<=[{_UNSPACED}])|[\W_]+|$)"
     greeting = rf"^[\W_]*(?:(?:{'|'.join(greetings)}){end}){{1,4}}$"
-    return [re.compile(form, _FLAGS) for form in (apology, greeting)]
+    return re.compile(f"{apology}|{greeting}", _FLAGS)
 
 
 @cache
-def _refusals() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
+def _refusals() -> list[tuple[_Pattern, _Pattern]]:
     """Return by language how a refusal begins, and where another clause does."""
     patterns = []
     for lists in map(word_lists, LANGUAGES):
@@ -80,16 +85,20 @@ def sentences(text: str) -> tuple[Sentence, ...]:
     """Return the sentences, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
     divided = []
     for i, (start, piece) in enumerate(sentence_texts(text)):
-        end = start + len(piece)
-        sentence = Sentence(index=i, start=start, end=end, text=piece)
+        sentence = Sentence(
+            index=i,
+            start=start,
+            end=start + len(piece),
+            text=piece,
+        )
         divided.append(sentence)
     return tuple(divided)
 
 
 @lru_cache(maxsize=128)  # a document is split once per answer
-def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
+def sentence_texts(text: str) -> tuple[_Piece, ...]:
     """Return the sentences as (offset, text)."""
-    lines: list[tuple[int, str]] = []
+    lines: list[_Piece] = []
     for start, piece in _pieces(text):
         for match in _LINE.finditer(piece):
             line = match[0].lstrip()
@@ -102,14 +111,15 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 _NOTE = regex.compile(r"(?:<sup\b.{1,400}?</sup>|[⁰¹²³⁴-⁹⁽⁾,])+")
 
 
-def _with_notes(text: str, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
+def _with_notes(text: str, pieces: list[_Piece]) -> list[_Piece]:
     """Return the sentences with the raised numbers right behind them, which sentencex puts before the next one."""
-    out: list[tuple[int, str]] = []
+    out: list[_Piece] = []
     for start, piece in pieces:
         note = _NOTE.match(piece)
-        if out and note and not text[start - 1].isspace():
-            first, _ = out.pop()
+        is_behind = out and not text[start - 1].isspace()
+        if note and is_behind:
             end = start + note.end()
+            first, _ = out.pop()
             out.append((first, text[first:end]))
             rest = piece[note.end() :].lstrip()
             start += len(piece) - len(rest)
@@ -119,7 +129,7 @@ def _with_notes(text: str, pieces: list[tuple[int, str]]) -> list[tuple[int, str
     return out
 
 
-def _pieces(text: str) -> Iterator[tuple[int, str]]:
+def _pieces(text: str) -> Iterator[_Piece]:
     """Yield what sentencex splits a text into, as (offset, text).
 
     It gets a block at a time: it looks for the end of each quotation in all of the rest, so that its time grows with
@@ -183,7 +193,8 @@ def _is_source(sentence: str, text: str) -> bool:
     if is_entry or _SOURCE.fullmatch(text):
         return True
     has_marker = CITATION.match(sentence.lstrip("-*• "))
-    if not has_marker or text.endswith((".", "!", "。", "।")):
+    is_whole = text.endswith((".", "!", "。", "।"))
+    if is_whole or not has_marker:
         return False
     words = text.lower().split()
     is_title = len(words) <= _ENTRY_WORDS and _verbs().isdisjoint(words)
@@ -197,7 +208,7 @@ _COURTESY = 400
 def _is_courtesy(sentence: str) -> bool:
     if len(sentence) > _COURTESY:
         return False
-    return any(phrase.match(sentence) for phrase in _courtesies())
+    return _courtesies().match(sentence) is not None
 
 
 def _is_question(sentence: str) -> bool:
@@ -207,16 +218,18 @@ def _is_question(sentence: str) -> bool:
 
 def _is_heading(sentence: str) -> bool:
     line = sentence.strip("*_#> ")
-    if not line.endswith((":", "：")) and not _MARKDOWN_HEADING.match(sentence):
+    has_colon = line.endswith((":", "："))
+    if not has_colon and not _MARKDOWN_HEADING.match(sentence):
         return False
     if re.search(f"[{_UNSPACED}]", line):
-        return len(line) <= HEADING_WORDS and not re.search("是|为|有|です|\\d", line)
+        states = re.search(r"是|为|有|です|\d", line)
+        return len(line) <= HEADING_WORDS and not states
     # “Method 1:” has a number, “It costs 20 euros:” a quantity.
     line = re.sub(r"\s\d{1,2}\W*$", "", line)
     if re.search(r"\d|['’](?:s|re|m|ll|ve)\b", line):
         return False
     words = line.split()
-    plain = [plain_words(word) for word in words]
+    plain = map(plain_words, words)
     return len(words) <= HEADING_WORDS and _verbs().isdisjoint(plain)
 
 
@@ -225,16 +238,17 @@ def declines(answer: str) -> bool:
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    texts = [text for _, text in sentence_texts(answer) if not _is_courtesy(text)]
+    texts = []
+    for _, text in sentence_texts(answer):
+        if not _is_courtesy(text):
+            texts.append(text)
     for refusal, clause_break in _refusals():
         if texts and all(_declines(text, refusal, clause_break) for text in texts):
             return True
     return False
 
 
-def _declines(
-    sentence: str, refusal: re.Pattern[str], clause_break: re.Pattern[str]
-) -> bool:
+def _declines(sentence: str, refusal: _Pattern, clause_break: _Pattern) -> bool:
     while match := refusal.match(sentence):
         more = clause_break.search(sentence, match.end())
         if more is None:

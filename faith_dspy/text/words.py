@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import regex
 
-from faith_dspy.text.languages import LANGUAGES, stem, unit_stems, values, word_lists
+from faith_dspy.text.languages import LANGUAGES, VALUES, stem, unit_stems, word_lists
 
 # What is a letter, a mark or a digit is Unicode's to say: Python's \w has no vowel signs, and would cut Hindi at each.
 _PAIRED = (
@@ -38,9 +38,10 @@ def _tokens(language: str) -> regex.Pattern[str]:
     numbers = word_lists(language).number_words
     tens = _any_of(word for word in numbers if numbers[word] >= 20)
     small = _any_of(word for word in numbers if numbers[word] < 20)
-    magnitude = rf"{_any_of(values().magnitudes)}(?![\p{{L}}\p{{N}}])"
+    magnitude = rf"{_any_of(VALUES.magnitudes)}(?![\p{{L}}\p{{N}}])"
     spelled = rf"(?:{tens}(?:[\s-](?:{small}|(?i:one)))?|{small}|(?i:one)(?=[\s-]{magnitude}))"
     negations = (w for name in LANGUAGES for w in word_lists(name).negations)
+    phrases = _any_of(negation for negation in negations if " " in negation)
     return regex.compile(
         r"(?P<date>(?<!\d)\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)|(?<!\d)\d{1,2}[./]\d{1,2}[./]\d{4}(?!\d)"
         r"|\d{4}年\d{1,2}月\d{1,2}日)"
@@ -50,16 +51,19 @@ def _tokens(language: str) -> regex.Pattern[str]:
         r"|(?P<minus>(?<!\w)(?<!\d\s)-(?=\d)|\bminus\s(?=\d)|(?<=(?<!\w)-[$€£¥])(?=\d))?"
         r"(?P<number>\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
         rf"(?:(?i:st|nd|rd|th|er|ère|ers|e|ème)(?!\p{{L}})"
-        rf"|(?P<scale>{_any_of(values().scales)}(?![\p{{L}}\p{{N}}])|[\s-]?{magnitude}))?"
+        rf"|(?P<scale>{_any_of(VALUES.scales)}(?![\p{{L}}\p{{N}}])|[\s-]?{magnitude}))?"
         r"|(?P<sign>(?:US|CA|AU|A|C)?\$|[€£¥₹%]|°[CF]\b|\b(?:per|pour|por)\s(?:cent|cento|ciento)\b"
         r"|\bdegrees?\s(?i:celsius|fahrenheit)\b)"
-        rf"|(?P<fraction>\b{_any_of(values().fractions)}\b)"
-        rf"|(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(values().units)}\b))"
+        rf"|(?P<fraction>\b{_any_of(VALUES.fractions)}\b)"
+        rf"|(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(VALUES.units)}\b))"
         rf"|(?P<spelled>\b{spelled}(?:[\s-]{magnitude}(?:\s(?:(?:and|und|y|e|en)\s)?{spelled})?)*\b)"
         rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
-        rf"|(?P<word>\b{_any_of(w for w in negations if ' ' in w)}\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
+        rf"|(?P<word>\b{phrases}\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
         regex.VERSION1,
     )
+
+
+Keys = tuple[str, ...]
 
 
 class Token(NamedTuple):
@@ -74,7 +78,7 @@ class Token(NamedTuple):
     kind: str
     """``word``, ``number`` or ``function`` (a word that carries no content)."""
     negates: bool = False
-    also: tuple[str, ...] = ()
+    also: Keys = ()
     """Further keys that it may stand for."""
 
     @property
@@ -216,7 +220,8 @@ def tokenize(text: str, language: str) -> list[Token]:
             case "time":
                 tokens.append(_time(raw, start))
             case "ratio":
-                tokens.append(_value(_ratio(raw), raw, start))
+                ratio = sum(map(Fraction, raw.split()))  # “1 1/2” is 1.5
+                tokens.append(_value(_plain(float(ratio)), raw, start))
             case "one":
                 amount = 1 if raw.lower() == "one" else 0.5
                 tokens.append(_value(amount, raw, start))
@@ -225,7 +230,7 @@ def tokenize(text: str, language: str) -> list[Token]:
             case "minus" | "number" | "scale":
                 tokens.append(_number(match, language))
             case "sign":
-                unit = values().units.get(raw.lower(), "%")
+                unit = VALUES.units.get(raw.lower(), "%")
                 tokens.append(_unit(unit, raw, start, language))
             case "fraction":
                 tokens += _fraction(raw, start, language)
@@ -241,7 +246,12 @@ def content_tokens(tokens: Sequence[Token]) -> list[Token]:
     return [t for t in tokens if t.kind != "function"]
 
 
-def _value(value: object, raw: str, start: int, also: tuple[str, ...] = ()) -> Token:
+def _value(
+    value: object,
+    raw: str,
+    start: int,
+    also: Keys = (),
+) -> Token:
     return Token(f"#{value}", raw, start, "number", also=also)
 
 
@@ -254,8 +264,11 @@ def _date(raw: str, start: int, language: str) -> list[Token]:
     day, month, year = numbers
     if month > 12 or (is_either and language == "english"):
         month, day = day, month
-    other_day = (f"#{month}",) if is_either else ()
-    other_month = (f"#m{day}",) if is_either else ()
+    other_day: Keys = ()
+    other_month: Keys = ()
+    if is_either:
+        other_day = (f"#{month}",)
+        other_month = (f"#m{day}",)
     return [
         _value(day, raw, start, other_day),
         _value(f"m{month}", raw, start, other_month),
@@ -268,7 +281,7 @@ def _time(raw: str, start: int) -> Token:
     numbers = map(int, re.findall(r"\d+", raw))
     hour, minute, *_ = [*numbers, 0]
     half = re.search(r"[AaPp](?=\.?[Mm])", raw)
-    also: tuple[str, ...] = ()
+    also: Keys = ()
     if half:
         hour = hour % 12 + 12 * (half[0] in "Pp")
     elif 0 < hour < 12:
@@ -276,18 +289,12 @@ def _time(raw: str, start: int) -> Token:
     return _value(f"{hour}:{minute:02}", raw, start, also)
 
 
-def _ratio(raw: str) -> str:
-    """Return the value of a fraction, with a whole number before it or not: ``1 1/2`` is ``1.5``."""
-    value = sum(map(Fraction, raw.split()))
-    return _plain(float(value))
-
-
 def _spelled(raw: str, language: str) -> int:
     """Return the value of a number in words: “two hundred and fifty”, “twenty-one”, “five thousand”."""
     numbers = word_lists(language).number_words | {"one": 1}
     total = group = 0
     for word in re.findall(r"\w+", raw.lower()):
-        factor = values().magnitudes.get(word, 0)
+        factor = VALUES.magnitudes.get(word, 0)
         if not (factor and group):
             group += numbers.get(word, 0)
         elif factor < 1000:
@@ -306,9 +313,10 @@ def _number(match: regex.Match[str], language: str) -> Token:
         value = f"-{value}"
     if scale is None:
         return _value(value, match[0], match.start())
-    factors = values().scales | values().magnitudes
-    scaled = float(value) * factors[scale.strip(" -").lower()]
-    also: tuple[str, ...] = ()
+    factors = VALUES.scales | VALUES.magnitudes
+    factor = factors[scale.strip(" -").lower()]
+    scaled = float(value) * factor
+    also: Keys = ()
     if scale in ("m", "b") and float(value) < 1000:
         also = (f"#{value}",)
     return _value(_plain(scaled), match[0], match.start(), also)
@@ -317,27 +325,35 @@ def _number(match: regex.Match[str], language: str) -> Token:
 def _fraction(raw: str, start: int, language: str) -> list[Token]:
     """Return a fraction in words as percent; in the singular it may be a word, too (“three quarters” is no quarter)."""
     words = re.findall(r"\w+", raw.lower())
-    stems: tuple[str, ...] = ()
+    stems: Keys = ()
     if not words[-1].endswith("s"):
         stems = tuple(stem(word, language) for word in words)
-    share = values().fractions[raw.lower()]
+    share = VALUES.fractions[raw.lower()]
     return [
         _value(share, raw, start, stems),
         _unit("%", raw, start, language),
     ]
 
 
-def _unit(unit: str, raw: str, start: int, language: str) -> Token:
-    return _value(unit, raw, start, unit_stems(unit, language))
+def _unit(
+    unit: str,
+    raw: str,
+    start: int,
+    language: str,
+) -> Token:
+    stems = unit_stems(unit, language)
+    return _value(unit, raw, start, stems)
 
 
 def _pairs(raw: str, start: int) -> list[Token]:
     """Return each two neighbouring characters of a script without spaces."""
     tokens = []
-    for i in range(max(1, len(raw) - 1)):
+    count = max(1, len(raw) - 1)
+    for i in range(count):
         pair = raw[i : i + 2]
-        negates = any(sign in pair for sign in values().unspaced_negations)
-        tokens.append(Token(pair, pair, start + i, "word", negates))
+        negates = any(sign in pair for sign in VALUES.unspaced_negations)
+        token = Token(pair, pair, start + i, "word", negates)
+        tokens.append(token)
     return tokens
 
 
@@ -345,7 +361,8 @@ def _words(raw: str, start: int, language: str) -> list[Token]:
     tokens = []
     for part in _parts(raw, language):
         key, kind, negates = _word(part, language)
-        tokens.append(Token(key, part, start, kind, negates))
+        token = Token(key, part, start, kind, negates)
+        tokens.append(token)
         start += len(part) + 1
     return tokens
 
@@ -354,7 +371,9 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
     """Return the tokens with units and months beside numbers as values; unit after number, month after day."""
     out: list[Token] = []
     for token, following in zip_longest(tokens, tokens[1:]):
-        before = out[-1] if out and _are_beside(out[-1], token, text) else None
+        before = None
+        if out and _are_beside(out[-1], token, text):
+            before = out[-1]
         follows = before is not None and before.is_value
         leads = (
             following is not None
@@ -369,36 +388,45 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
     return out
 
 
-def _named_value(token: Token, follows: bool, leads: bool, language: str) -> Token:
+def _named_value(
+    token: Token,
+    follows: bool,
+    leads: bool,
+    language: str,
+) -> Token:
     """Return a unit or a month as a value if it follows or leads a number; other words with what they stand for."""
     low = token.raw.lower()
-    unit = values().units.get(low)
-    month = values().months.get(low)
+    unit = VALUES.units.get(low)
+    month = VALUES.months.get(low)
     if token.kind != "number" and (follows or leads):
-        if unit and (follows or low not in values().durations):
+        if unit and (follows or low not in VALUES.durations):
             return _unit(unit, token.raw, token.start, language)
         if month:
             stems = (stem(low, language),)
             return _value(f"m{month}", token.raw, token.start, stems)
     if token.kind == "word" and month:
         return token._replace(also=(f"#m{month}",))
-    alias = values().aliases.get(token.raw)
+    alias = VALUES.aliases.get(token.raw)
     if alias:
         return token._replace(also=(alias,))
     return token
 
 
-def _converted(tokens: Sequence[Token]) -> list[Token]:
+def _converted(tokens: list[Token]) -> list[Token]:
     """Return a number and its unit with the same in the smallest unit: ``2 h`` is ``7200 s``, too."""
     number = tokens[0]
     unit = tokens[-1]
-    conversion = values().conversions.get(unit.key[1:])
+    conversion = VALUES.conversions.get(unit.key[1:])
     if conversion is None or not number.is_value or ":" in number.key:
-        return [*tokens]
+        return tokens
     factor, smallest = conversion
     amount = round(float(number.key[1:]) * factor, 9)
     quantity = f"#{_plain(amount)} {smallest}"
-    return [token._replace(also=(*token.also, quantity)) for token in tokens]
+    converted = []
+    for token in tokens:
+        also = (*token.also, quantity)
+        converted.append(token._replace(also=also))
+    return converted
 
 
 _BETWEEN = re.compile(r"\s?|-|(?:\.|º)?,?\s?(?:(?:of|de|the)\s)?")
@@ -406,7 +434,8 @@ _BETWEEN = re.compile(r"\s?|-|(?:\.|º)?,?\s?(?:(?:of|de|the)\s)?")
 
 def _are_beside(left: Token, right: Token, text: str) -> bool:
     """Tell whether nothing but a space, a hyphen or “of” stands between."""
-    return _BETWEEN.fullmatch(text, left.end, right.start) is not None
+    between = _BETWEEN.fullmatch(text, left.end, right.start)
+    return between is not None
 
 
 def _parts(raw: str, language: str) -> list[str]:
@@ -439,7 +468,7 @@ def number_value(raw: str, language: str) -> str:
     separator of the same kind always groups.
     """
     digits = re.sub(r"[ \u00a0\u202f'’]", "", raw)
-    group = "." if language in values().decimal_comma else ","
+    group = "." if language in VALUES.decimal_comma else ","
     marks = re.sub(r"\d", "", digits)
     groups = marks == group and re.search(r"\D\d{3}$", digits)
     fraction = ""
@@ -469,7 +498,8 @@ def plain_words(text: str) -> str:
 @lru_cache(maxsize=64)
 def symbols(text: str) -> frozenset[str]:
     """Return characters that belong neither to words nor to common punctuation: ``$``, ``<``, ✗."""
-    return frozenset(regex.findall(r"[^\p{L}\p{M}\p{N}_\s.,;:!?'\"()\[\]*#…-]", text))
+    signs = regex.findall(r"[^\p{L}\p{M}\p{N}_\s.,;:!?'\"()\[\]*#…-]", text)
+    return frozenset(signs)
 
 
 _INVISIBLE = regex.compile(

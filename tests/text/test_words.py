@@ -7,10 +7,10 @@ from faith_dspy import Judge, Unscored
 from faith_dspy.text import words
 from faith_dspy.text.languages import (
     LANGUAGES,
+    VALUES,
     has_word_breaks,
     language_of,
     stem,
-    values,
     word_lists,
 )
 from faith_dspy.text.words import has_words, tidy, tokenize, visible
@@ -25,7 +25,7 @@ def test_every_file_is_a_language():
     assert word_lists("klingon") == word_lists("other")
     assert not word_lists("klingon").function_words
     assert (stem("stolicą", "klingon"), stem("ryba", "klingon")) == ("stoli", "ryba")
-    assert (values().magnitudes["mille"], values().magnitudes["milliarde"]) == (
+    assert (VALUES.magnitudes["mille"], VALUES.magnitudes["milliarde"]) == (
         10**3,
         10**9,
     )
