@@ -13,22 +13,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.names import TABLES
+from faith_dspy.io.names import TABLES, Fields
 
 log = logging.getLogger(__name__)
 
-_NAMED = TABLES["conversation"]
+_NAMED = SimpleNamespace(**TABLES["conversation"])
 _BESIDE = [
-    *_NAMED["beside"],
+    *_NAMED.beside,
     *TABLES["fields"]["context"],
     *TABLES["further_columns"]["context"],
 ]
-CONVERSATION_KEYS = {*_NAMED["whole"], *_BESIDE}
+CONVERSATION_KEYS = {*_NAMED.whole, *_BESIDE}
 """Under which a record holds messages, and evidence beside them."""
-_SAID = {*_NAMED["content"], *_NAMED["blocks"], "tool_calls", "function_call"}
+_CONTENT = (*_NAMED.blocks, *_NAMED.content)
+_SAID = {*_CONTENT, "tool_calls", "function_call"}
 """Under which a message holds what was said or called."""
 _OWN_WORDS = re.compile(
     r"text|output_text|input_text|refusal|citationsContent|guardContent"
@@ -94,7 +96,8 @@ def from_conversation(
         raise InputError(
             f"conversation has no assistant message among {len(messages)}; there is nothing to judge"
         )
-    last = len(roles) - 1 - roles[::-1].index("assistant")
+    later = roles[::-1].index("assistant")
+    last = len(roles) - 1 - later
     messages[last] = {**messages[last], **_evidence_beside(plain)}
     first = last
     while first and _is_item(messages[last]) and roles[first - 1] == "assistant":
@@ -107,12 +110,16 @@ def from_conversation(
         turn = _Turn(number, message, tools)
         words: list[Piece] = []
         for piece in turn.pieces():
-            (evidence if piece.source else words).append(piece)
+            if piece.source:
+                evidence.append(piece)
+            else:
+                words.append(piece)
         if number >= first:
             answer += words
         elif words and turn.role != "assistant":
             text = "\n".join(piece.text for piece in words)
-            evidence.append(Piece(text, turn.source(turn.role, message.get("name"))))
+            source = turn.source(turn.role, message.get("name"))
+            evidence.append(Piece(text, source))
             if turn.role == "user":
                 asked.append(text)
     if len(asked) == len(evidence) and _only_ask(asked):
@@ -122,7 +129,10 @@ def from_conversation(
             "the user and the system wrote"
         )
     evidence = _without_quotations(evidence)
-    chunks = [{"text": piece.text, "source": piece.source} for piece in evidence]
+    chunks = []
+    for piece in evidence:
+        chunk = {"text": piece.text, "source": piece.source}
+        chunks.append(chunk)
     question = asked[-1] if asked else None
     return question, chunks, _answer_text(answer, evidence)
 
@@ -131,12 +141,13 @@ def _only_ask(texts: Sequence[str]) -> bool:
     """Tell whether a user's messages, of which the last one asks, tell nothing."""
     if not texts or not _QUESTION.fullmatch(texts[-1]):
         return False
-    return all(map(_ASKS.fullmatch, texts[:-1]))
+    earlier = texts[:-1]
+    return all(map(_ASKS.fullmatch, earlier))
 
 
-def is_conversation(record: Mapping[str, Any]) -> bool:
+def is_conversation(record: Fields) -> bool:
     """Tell whether a record holds messages, as a request or a response does, or both together."""
-    parts = (record.get(key) for key in _NAMED["whole"])
+    parts = (record.get(key) for key in _NAMED.whole)
     return any(isinstance(part, list | tuple | Mapping) for part in parts)
 
 
@@ -162,13 +173,14 @@ def _plain(value: Any) -> Any:
     return plain
 
 
-def _is_bytes(key: str, value: Any, fields: Mapping[str, Any]) -> bool:
+def _is_bytes(key: str, value: Any, fields: Fields) -> bool:
     """Tell whether a value beside the other fields is the content of a file."""
     if not isinstance(value, str):
         return isinstance(value, bytes)
     if key == "data" and fields.get("type") != "text":
-        return not fields.keys().isdisjoint(_NAMED["media_types"])
-    return key in _NAMED["bytes"] or bool(_DATA_URL.match(value))
+        return not fields.keys().isdisjoint(_NAMED.media_types)
+    is_data_url = _DATA_URL.match(value) is not None
+    return is_data_url or key in _NAMED.bytes
 
 
 def _messages(conversation: Any) -> list[dict[str, Any]]:
@@ -176,7 +188,7 @@ def _messages(conversation: Any) -> list[dict[str, Any]]:
     messages = []
     if isinstance(conversation, list):
         messages = [_unwrapped(item) for item in conversation]
-    for key, role in _NAMED["whole"].items():
+    for key, role in _NAMED.whole.items():
         items = _listed(_mapping(conversation).get(key))
         messages += [_unwrapped(item, role) for item in items]
     unclear = [item for item in messages if not _role(item)]
@@ -199,47 +211,59 @@ def _unwrapped(message: Any, role: str = "") -> Any:
         message: also a text, a pair of role and content, or LangChain's ``type`` and ``data``.
         role: whose it is where it does not say so itself.
     """
-    is_pair = isinstance(message, list) and len(message) == 2
-    if is_pair and str(message[0]).lower() in _NAMED["roles"]:
-        return {"role": message[0], "content": message[1]}
+    if isinstance(message, list) and len(message) == 2:
+        name, content = message
+        if str(name).lower() in _NAMED.roles:
+            return {"role": name, "content": content}
     if isinstance(message, str) and role:
         return {"role": role, "content": message}
     fields = _mapping(message)
+    beside = _evidence_beside(fields)
     for key in ("message", "content", "data"):
         inner = _mapping(fields.get(key))
-        if _role(inner) or (key == "data" and inner and "role" not in fields):
-            wrapper = {**fields, "type": None} if _role(inner) else fields
-            return {**wrapper, **inner, **_evidence_beside(message)}
-    has_content = _first(fields, (*_NAMED["blocks"], *_NAMED["content"]))
+        if _role(inner):
+            return {**fields, "type": None, **inner, **beside}
+        if key == "data" and inner and "role" not in fields:
+            return {**fields, **inner, **beside}
+    has_content = _first(fields, _CONTENT)
     if role and has_content and not _role(fields):
         return {**fields, "role": role}
     return message
 
 
-def _evidence_beside(message: Any) -> dict[str, Any]:
+def _evidence_beside(message: Any) -> Fields:
     fields = _mapping(message)
-    return {key: fields[key] for key in _BESIDE if fields.get(key)}
+    evidence = {}
+    for key in _BESIDE:
+        if fields.get(key):
+            evidence[key] = fields[key]
+    return evidence
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _mapping(value: Any) -> Fields:
+    if isinstance(value, Mapping):
+        return value
+    return {}
 
 
 def _role(message: Any) -> str:
     """Return user, assistant, tool or system; empty where it is not a message."""
-    role = _first(message, _NAMED["role"])
+    role = _first(message, _NAMED.role)
     role = _first(role, ("value", "role")) or role
-    kind = str(_mapping(message).get("type") or "")
+    fields = _mapping(message)
+    kind = str(fields.get("type") or "")
     class_name = re.sub("message(chunk)?$", "", kind.lower())
-    if not role and class_name in _NAMED["roles"]:  # LangChain
+    if not role and class_name in _NAMED.roles:  # LangChain
         role = class_name
     elif not role and _is_call(message):
-        role = "tool" if kind.endswith("_output") else "assistant"
+        role = "assistant"
+        if kind.endswith("_output"):
+            role = "tool"
     name = str(role or "").lower()
-    return str(_NAMED["roles"].get(name, name))
+    return str(_NAMED.roles.get(name, name))
 
 
-def _is_item(message: Mapping[str, Any]) -> bool:
+def _is_item(message: Fields) -> bool:
     """Tell whether a message is an item of the Responses API, several of which are one answer."""
     return message.get("type") == "message" or _is_call(message)
 
@@ -247,11 +271,13 @@ def _is_item(message: Mapping[str, Any]) -> bool:
 def _is_call(message: Any) -> bool:
     """Tell whether an item is a call, its result or a document by itself."""
     fields = _mapping(message)
+    if "role" in fields:
+        return False
     kind = str(fields.get("type") or "")
-    return "role" not in fields and any(form.fullmatch(kind) for form in _KINDS[:3])
+    return any(form.fullmatch(kind) for form in _KINDS[:3])
 
 
-def _blocks(message: Mapping[str, Any], turn: int) -> list[Mapping[str, Any]]:
+def _blocks(message: Fields, turn: int) -> list[Fields]:
     """Return the blocks of a message, a text as one; what stands beside blocks without words is read, too."""
     if _is_call(message):
         return [message]
@@ -260,15 +286,17 @@ def _blocks(message: Mapping[str, Any], turn: int) -> list[Mapping[str, Any]]:
         calls = _listed(message.get("toolInvocations"))
         blocks = [{"toolInvocation": call} for call in calls]
     if not any(_OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
-        content = _first(message, _NAMED["content"])
+        content = _first(message, _NAMED.content)
         blocks += _listed(_mapping(content).get("parts", content))
     mappings = []
     for block in blocks:
-        if not isinstance(block, str | Mapping):
+        if isinstance(block, str):
+            block = {"text": block}
+        if not isinstance(block, Mapping):
             raise InputError(
                 f"conversation[{turn}]: content is {str(blocks)[:40]}, expected text or a list of blocks"
             )
-        mappings.append({"text": block} if isinstance(block, str) else block)
+        mappings.append(block)
     return mappings
 
 
@@ -276,7 +304,9 @@ def _listed(value: Any) -> list[Any]:
     """Return a list itself, nothing as an empty one, anything else as its only item."""
     if isinstance(value, list):
         return value
-    return [value] if value else []
+    if not value:
+        return []
+    return [value]
 
 
 def _kind(block: Any) -> str:
@@ -285,25 +315,28 @@ def _kind(block: Any) -> str:
         return "text"
     fields = _mapping(block)
     kind = fields.get("type")
-    keys = [str(key) for key in ([kind] if kind else fields)]
+    names = [kind] if kind else fields
+    keys = list(map(str, names))
     for key in keys:
         if any(form.fullmatch(key) for form in _KINDS):
             return key
     return ", ".join(keys)
 
 
-def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _tool_names(messages: Sequence[Fields]) -> dict[str, str]:
     """Return the name of the tool by the id of its call, from all calls in the messages."""
     names: dict[str, str] = {}
     for turn, message in enumerate(messages):
         calls = message.get("tool_calls")
-        calls = calls if isinstance(calls, list) else []
+        if not isinstance(calls, list):
+            calls = []
         for call in [*calls, *_blocks(message, turn)]:
             # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
-            inner = _mapping(_mapping(call).get("toolUse") or call)
+            call = _mapping(call)
+            inner = _mapping(call.get("toolUse") or call)
             function = _mapping(inner.get("function")) or inner
-            call_id = _first(inner, _NAMED["call_ids"])
-            name = _first(function, _NAMED["tool_names"])
+            call_id = _first(inner, _NAMED.call_ids)
+            name = _first(function, _NAMED.tool_names)
             if call_id and name:
                 names[str(call_id)] = str(name)
     return names
@@ -323,7 +356,7 @@ class _Turn:
     """One message, and what its blocks are read with."""
 
     number: int
-    message: Mapping[str, Any]
+    message: Fields
     tools: Mapping[str, str]
     """Names of tools by the ids of their calls."""
 
@@ -331,32 +364,39 @@ class _Turn:
     def role(self) -> str:
         return _role(self.message)
 
-    def source(self, role: str, name: Any = None, failed: Any = False) -> str:
-        words = [f"turn {self.number}: {role}", str(name or "")]
+    def source(
+        self,
+        role: str,
+        name: Any = None,
+        failed: Any = False,
+    ) -> str:
+        words = [f"turn {self.number}: {role}"]
+        if name:
+            words.append(str(name))
         if failed:
             words.append("(failed)")
-        return " ".join(filter(None, words))
+        return " ".join(words)
 
     def pieces(self) -> list[Piece]:
         """Return the texts of the message that are not blank, those of tools and documents among them."""
+        message = self.message
         pieces: list[Piece] = []
-        for block in _blocks(self.message, self.number):
+        for block in _blocks(message, self.number):
             pieces += self.read(block)
         is_blank = not any(piece.text.strip() for piece in pieces)
-        spoken = _mapping(self.message.get("audio")).get("transcript")
-        spoken = spoken or self.message.get("refusal")
+        says_nothing = not _SAID & message.keys() and not _is_call(message)
+        audio = _mapping(message.get("audio"))
+        spoken = audio.get("transcript") or message.get("refusal")
         if is_blank and spoken:
             pieces.append(Piece(str(spoken)))
-        elif (
-            is_blank and not _is_call(self.message) and not _SAID & self.message.keys()
-        ):
-            keys = ", ".join(self.message)
+        elif is_blank and says_nothing:
+            keys = ", ".join(message)
             log.warning("conversation[%d]: got %s, but no content", self.number, keys)
         for key in _BESIDE:
-            pieces += self.retrieved(self.message.get(key))
+            pieces += self.retrieved(message.get(key))
         return [piece for piece in pieces if piece.text.strip()]
 
-    def read(self, block: Mapping[str, Any]) -> list[Piece]:
+    def read(self, block: Fields) -> list[Piece]:
         """Return the texts of one block."""
         kind = _kind(block)
         if block.get("thought") or _UNREAD.fullmatch(kind):
@@ -377,19 +417,21 @@ class _Turn:
             _warn_unread(kind, f"conversation[{self.number}]")
         return documents
 
-    def words(self, block: Mapping[str, Any]) -> list[Piece]:
+    def words(self, block: Fields) -> list[Piece]:
         """Return what was said, and the evidence that its citations quote; all a tool says is evidence."""
-        cites = [*_listed(block.get("citations")), *_listed(block.get("annotations"))]
-        piece = Piece(as_text({**block, "type": "text"}))
+        cites = _listed(block.get("citations"))
+        cites = cites + _listed(block.get("annotations"))
+        text = as_text({**block, "type": "text"})
+        piece = Piece(text)
         for cite in cites:
             piece.cites += _names_of(cite)
         if self.role == "tool":
             piece.source = self.tool_source(self.message)
         return [piece, *self.retrieved(cites)]
 
-    def result(self, kind: str, block: Mapping[str, Any]) -> list[Piece]:
+    def result(self, kind: str, block: Fields) -> list[Piece]:
         """Return what a tool returned, each document in it by itself."""
-        content = _first_present(block, _NAMED["results"])
+        content = _first_present(block, _NAMED.results)
         source = self.tool_source(block, kind)
         if not isinstance(content, list):
             return [Piece(as_text(content), source)]
@@ -400,21 +442,24 @@ class _Turn:
                 documents += self.read(item)
             else:
                 others.append(item)
-        return [Piece(as_text(others) if others else "", source), *documents]
+        text = as_text(others or "")
+        return [Piece(text, source), *documents]
 
-    def tool_source(self, block: Mapping[str, Any], kind: str = "") -> str:
+    def tool_source(self, block: Fields, kind: str = "") -> str:
         """Name the tool that a result is of, and say whether it failed."""
         is_error = _first(block, ("is_error", "isError"))
         failed = is_error or block.get("status") == "error"
         own_name = re.fullmatch("tool-(?!result|invocation)(.+)", kind)
+        call_id = _first(block, _NAMED.call_ids)
         names = [
-            self.tools.get(str(_first(block, _NAMED["call_ids"]))),
+            self.tools.get(str(call_id)),
             self.tools.get(str(self.message.get("tool_call_id"))),
-            _first(block, _NAMED["tool_names"]),
+            _first(block, _NAMED.tool_names),
             self.message.get("name"),
             own_name and own_name[1],
         ]
-        return self.source("tool", next(filter(None, names), ""), failed)
+        name = next(filter(None, names), None)
+        return self.source("tool", name, failed)
 
     def retrieved(self, value: Any) -> list[Piece]:
         """Return what was retrieved, wherever a format puts its text and its source."""
@@ -422,17 +467,21 @@ class _Turn:
         if isinstance(value, str) and not _LINK.fullmatch(value):
             return [Piece(value, here, quoted=True)]
         if isinstance(value, list):
-            return [piece for item in value for piece in self.retrieved(item)]
-        inner = _first(value, _NAMED["lists"], list)
-        inner = inner or _first(value, _NAMED["wrapped"], Mapping)
+            pieces: list[Piece] = []
+            for item in value:
+                pieces += self.retrieved(item)
+            return pieces
+        inner = _first(value, _NAMED.lists, list)
+        inner = inner or _first(value, _NAMED.wrapped, Mapping)
         if inner:
             return self.retrieved(inner)
         fields = _mapping(value)
-        text = _first(_mapping(fields.get("source")) or fields, _NAMED["texts"])
+        holder = _mapping(fields.get("source")) or fields
+        text = _first(holder, _NAMED.texts)
         if text is None:
             return []
         places = (fields, fields.get("metadata"), fields.get("location"))
-        titles = [_first(place, _NAMED["titles"], str) for place in places]
+        titles = [_first(place, _NAMED.titles, str) for place in places]
         source = next(filter(None, titles), here)
         return [Piece(as_text(text), source, quoted=True)]
 
@@ -449,7 +498,8 @@ def _names_of(citation: Any) -> list[str]:
     """Return what a citation object names: its quotations and sources."""
     nested = _first(citation, ("url_citation", "sourceContent"))
     nested = _mapping(nested).get("url", nested)
-    names = [_first(citation, _NAMED["cited"]), as_text(nested)]
+    cited = _first(citation, _NAMED.cited)
+    names = [cited, as_text(nested)]
     return [str(name) for name in names if name]
 
 
@@ -459,7 +509,8 @@ def _without_quotations(pieces: Sequence[Piece]) -> list[Piece]:
     for piece in pieces:
         text = piece.text.strip()
         longer = [other for other in pieces if len(other.text) > len(piece.text)]
-        is_held = any(text in other.text for other in [*whole, *longer])
+        holders = [*whole, *longer]
+        is_held = any(text in holder.text for holder in holders)
         if not (piece.quoted and is_held):
             whole.append(piece)
     return whole
@@ -469,8 +520,10 @@ def _answer_text(pieces: Sequence[Piece], evidence: Sequence[Piece]) -> str:
     """Return the pieces of an answer as one text: torn ones are joined, and cited chunks named by their numbers."""
     text = last = ""
     for piece in pieces:
-        torn = not _ENDS.search(last) or piece.text[:1].isspace()
-        text += piece.text if torn else f"\n{piece.text}"
+        is_torn = not _ENDS.search(last) or piece.text[:1].isspace()
+        if not is_torn:
+            text += "\n"
+        text += piece.text
         last = piece.text
         for number, chunk in enumerate(evidence, 1):
             if any(_is_cited(name, chunk) for name in piece.cites):
@@ -479,7 +532,8 @@ def _answer_text(pieces: Sequence[Piece], evidence: Sequence[Piece]) -> str:
 
 
 def _is_cited(name: str, chunk: Piece) -> bool:
-    return name == chunk.source or (len(name) > 20 and name.strip() in chunk.text)
+    is_quoted = len(name) > 20 and name.strip() in chunk.text
+    return is_quoted or name == chunk.source
 
 
 def as_text(value: Any) -> str:
@@ -487,7 +541,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, str | None):
         return value or ""
     blocks = value if isinstance(value, list | tuple) else [value]
-    contents = [_content_of(block) for block in blocks]
+    contents = list(map(_content_of, blocks))
     if not contents or None in contents:
         return json.dumps(value, ensure_ascii=False, default=str)
     texts = map(as_text, contents)
@@ -509,7 +563,9 @@ def _content_of(block: Any) -> Any:
     return None
 
 
-def _first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first_present(fields: Fields, names: Sequence[str]) -> Any:
     """Return the first value that is there, even if it is empty."""
-    values = [fields[name] for name in names if fields.get(name) is not None]
-    return values[0] if values else None
+    for name in names:
+        if fields.get(name) is not None:
+            return fields[name]
+    return None

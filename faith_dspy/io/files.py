@@ -93,8 +93,7 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
 
 def check_writable(path: Path, source: Path | None = None) -> None:
     """`InputError` when no file could be written there, or it is the input: better before the LM is paid than after."""
-    both_exist = path.exists() and source is not None and source.exists()
-    if source is not None and both_exist and path.samefile(source):
+    if source and source.exists() and path.exists() and path.samefile(source):
         raise InputError(f"{path}: is the input itself. Give another name.")
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from faith_dspy.errors import InputError
@@ -19,7 +18,7 @@ from faith_dspy.io.conversation import (
     from_conversation,
     is_conversation,
 )
-from faith_dspy.io.names import TABLES
+from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.schema import Chunk
 
 Names = Mapping[str, Sequence[str]]
@@ -119,12 +118,13 @@ class AnswerInput:
         if not isinstance(answer, str):
             raise InputError(f"answer is {type(answer).__name__}, expected text")
         chunks = as_chunks(context)
-        check_length(question or "", answer, *(c.text for c in chunks))
+        texts = [chunk.text for chunk in chunks]
+        check_length(question or "", answer, *texts)
         question = question and unicode_text(question)
         return cls(question, chunks, unicode_text(answer), id)
 
 
-def _problem_of(record: Any, fields: Mapping[str, Any]) -> str:
+def _problem_of(record: Any, fields: Fields) -> str:
     """Say why a record without an answer has none; a loader that could not read it has said so as its ``error``."""
     error = value_of(record, "error")
     if isinstance(error, str):
@@ -141,17 +141,20 @@ def _turn(conversation: Any) -> tuple[Any, Any, Any]:
     if isinstance(conversation, str):
         with suppress(ValueError):  # the conversation says what it expected
             conversation = json.loads(conversation)
-    fields = fields_of(conversation) if isinstance(conversation, Mapping) else {}
-    if "answer" not in fields:
-        return from_conversation(conversation)
-    return fields.get("question"), fields.get("context"), fields["answer"]
+    if isinstance(conversation, Mapping):
+        fields = fields_of(conversation)
+        if "answer" in fields:
+            return fields.get("question"), fields.get("context"), fields["answer"]
+    return from_conversation(conversation)
 
 
 def _key(value: Any) -> str | int | None:
     """Return an id as text or a whole number; pandas writes ids beside a gap as floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return value if isinstance(value, str | int) else None
+    if isinstance(value, str | int):
+        return value
+    return None
 
 
 def check_length(*texts: str) -> None:
@@ -190,7 +193,8 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
             )
         text, source = document
         source = source and unicode_text(source)
-        chunks.append(Chunk(id=number, text=unicode_text(text), source=source))
+        chunk = Chunk(id=number, text=unicode_text(text), source=source)
+        chunks.append(chunk)
     return tuple(chunks)
 
 
@@ -208,9 +212,11 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
         inner = document_of(value_of(item, name))
         if inner:
             return inner
-    values = [value_of(item, name) for name in TABLES["documents"]["text"]]
-    texts = [value for value in values if isinstance(value, str)]
-    return (texts[0], _source_of(item)) if texts else None
+    for name in TABLES["documents"]["text"]:
+        text = value_of(item, name)
+        if isinstance(text, str):
+            return text, _source_of(item)
+    return None
 
 
 def _source_of(document: Any) -> str | None:
@@ -249,14 +255,15 @@ def fields_of(record: Any) -> dict[str, Any]:
 def _attributes(record: Any) -> dict[str, Any]:
     """Return those attributes of an object that hold anything and have a name of a field."""
     values = {}
-    for name in chain.from_iterable(NAMES.values()):
-        value = value_of(record, name)
-        if value is not None:
-            values[name] = value
+    for names in NAMES.values():
+        for name in names:
+            value = value_of(record, name)
+            if value is not None:
+                values[name] = value
     return values
 
 
-def columns(row: Mapping[str, Any], names: Names = COLUMNS) -> dict[str, str]:
+def columns(row: Fields, names: Names = COLUMNS) -> dict[str, str]:
     """Return the column of a row that each field is read from: the first of its ``names`` that holds anything."""
     filled = {}
     for field, present in columns_named(row, names).items():
@@ -285,18 +292,23 @@ def columns_named(
 
 @lru_cache(maxsize=1024)
 def _spelling(name: object) -> str:
-    return re.sub(r"[\W_]", "", str(name).casefold())
+    folded = str(name).casefold()
+    return re.sub(r"[\W_]", "", folded)
 
 
-def missing(row: Mapping[str, Any], field: str, names: Names = COLUMNS) -> str:
+def missing(row: Fields, field: str, names: Names = COLUMNS) -> str:
     """Say that a row lacks a field: the columns it has, the likeliest misspelling, and the names it may have."""
     if row.keys() >= {"role", "content"}:
         return 'it is one message: put a whole conversation in a record, as {"messages": […]}'
     present = []
     for name, value in row.items():
-        if name:
-            present.append(f"{name} (empty)" if value is None else str(name))
-    noun = "label" if field == "faithful" else field
+        if name and value is None:
+            present.append(f"{name} (empty)")
+        elif name:
+            present.append(str(name))
+    noun = field
+    if field == "faithful":
+        noun = "label"
     got = ", ".join(present) or "nothing"
     return f"it has no {noun}: got {got}{nearest(row, names[field])}"
 
@@ -312,7 +324,7 @@ def nearest(present: Iterable[str], expected: Sequence[str]) -> str:
 
 
 def log_columns(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Fields],
     where: str,
     names: Names = COLUMNS,
     read: Iterable[str] = (),

@@ -31,7 +31,7 @@ from faith_dspy.io.inputs import (
     nearest,
     unicode_text,
 )
-from faith_dspy.io.names import TABLES
+from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.io.readers import FIRST, name_of, open_records, parsed
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
@@ -47,7 +47,16 @@ _BESIDE: Names = {name: LABELS[name] for name in ("group", "split", "annotators"
 _AMBIGUOUS = TABLES["ambiguous_label_columns"]
 """Names of columns that may hold the label, and do not tell what a yes means."""
 _LABEL_NAMES: Names = {"faithful": [*LABELS["faithful"], *_AMBIGUOUS]}
-_TAGS = ("source", "domain", "language", "kind", "level", "form", "model", "drawn")
+_TAGS = (
+    "source",
+    "domain",
+    "language",
+    "kind",
+    "level",
+    "form",
+    "model",
+    "drawn",
+)
 _READ = ("score", "statements", "meta", "reasons", "reviewed")
 _MOST = 10
 """Kinds of faults that are named at once."""
@@ -103,7 +112,9 @@ class LabelColumn:
         value = parsed(value)
         if not isinstance(value, list | tuple | Mapping):
             return self.meanings.get(label_word(value))
-        marks = [*value.values()] if isinstance(value, Mapping) else value
+        marks = value
+        if isinstance(value, Mapping):
+            marks = list(value.values())
         are_spans = all(isinstance(mark, Mapping) for mark in marks)
         if self.yes is False or (self.yes is None and are_spans):
             return not any(marks)
@@ -119,7 +130,8 @@ class LabelColumn:
 
     def negates(self, values: Iterable[Any]) -> bool:
         """Tell whether any of the values means the opposite of what it says."""
-        return not _count_words(values).keys().isdisjoint(self.negated)
+        words = _count_words(values).keys()
+        return not words.isdisjoint(self.negated)
 
     def doubt(self, values: Iterable[Any]) -> str | None:
         """Ask in one sentence what the values that do not tell mean; None where all do."""
@@ -137,7 +149,8 @@ class LabelColumn:
 
 
 def _count_words(values: Iterable[Any]) -> Counter[str]:
-    return Counter(label_word(value) for value in values if value is not None)
+    words = (label_word(value) for value in values if value is not None)
+    return Counter(words)
 
 
 def _listed(counts: Counter[str]) -> str:
@@ -150,25 +163,29 @@ def label_word(value: Any) -> str:
     number = rating(value)
     if number is not None and not isinstance(value, bool):
         return f"{number:g}"
-    return re.sub(r"[\s-]+", "_", str(value).strip().casefold())
+    text = str(value).strip().casefold()
+    return re.sub(r"[\s-]+", "_", text)
 
 
 def named_meaning(column: str) -> bool | None:
     """Return whether a yes in a column of that name means faithful; None where the name does not tell."""
-    name = _snake_case(str(column).rsplit(".", 1)[-1])
+    *_, last = str(column).split(".")
+    name = _snake_case(last)
     match = _NAMED.fullmatch(name.strip("_"))
     if match is None:
         return None
     negations = [not match["faithful"], match["not"], match["free"]]
-    return sum(map(bool, negations)) % 2 == 0
+    count = sum(map(bool, negations))
+    return count % 2 == 0
 
 
 def _snake_case(name: object) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", str(name)).casefold()
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", str(name))
+    return words.casefold()
 
 
 def find_label(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Fields],
     column: str = "",
     values: Mapping[str, bool] | None = None,
 ) -> LabelColumn | None:
@@ -187,13 +204,16 @@ def find_label(
     if name is None:
         return None
     flipped = column.startswith("!")
-    yes = False if flipped else named_meaning(name)
+    yes = named_meaning(name)
+    if flipped:
+        yes = False
     meanings = meanings_of(yes, flipped)
     explained = {
         label_word(value): faithful for value, faithful in (values or {}).items()
     }
     words = _count_words(at(row, name) for row in rows).keys()
-    if any(rating(word) is not None for word in words - _YES_OR_NO.keys()):
+    further = words - _YES_OR_NO.keys()
+    if any(rating(word) is not None for word in further):
         meanings.pop("0", None)
         meanings.pop("1", None)
     else:
@@ -203,7 +223,12 @@ def find_label(
             explained = pair | explained
     plain = _YES_OR_NO | _WORDS
     negated = {word for word in meanings if meanings[word] is not plain[word]}
-    return LabelColumn(name, yes, {**meanings, **explained}, negated - explained.keys())
+    return LabelColumn(
+        name=name,
+        yes=yes,
+        meanings=meanings | explained,
+        negated=negated - explained.keys(),
+    )
 
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
@@ -235,10 +260,14 @@ def _has_label_words(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
 
 def at(row: Any, column: str) -> Any:
     """Return the value of a column, or, with dots, inside an object."""
-    if isinstance(row, Mapping) and column in row:
+    if not isinstance(row, Mapping):
+        return None
+    if column in row:
         return row[column]
     first, _, rest = column.partition(".")
-    return at(row.get(first), rest) if rest and isinstance(row, Mapping) else None
+    if not rest:
+        return None
+    return at(row.get(first), rest)
 
 
 def read_labels(
@@ -286,9 +315,11 @@ def read_labels(
     if require_label:
         examples = [example for example in examples if example.label is not None]
     if not examples:
-        why = f": {missing(rows[0], 'faithful', _LABEL_NAMES)}" if rows else ""
+        why = ""
         if label and rows:
             why = f": {label.doubt(at(row, label.name) for row in rows)}"
+        elif rows:
+            why = f": {missing(rows[0], 'faithful', _LABEL_NAMES)}"
         raise LabelsError(
             f"{name}: {counted(len(records), 'row')}, none with a usable label{why}. {_FORMAT}"
         )
@@ -306,7 +337,7 @@ def _with_columns(record: Record, columns: Mapping[str, str]) -> Record:
 
 
 def _check_columns(
-    rows: Sequence[Mapping[str, Any]], name: str, columns_by_field: Mapping[str, str]
+    rows: Sequence[Fields], name: str, columns_by_field: Mapping[str, str]
 ) -> None:
     """Raise `LabelsError` where a column that the user names, or one that every row needs, is in none."""
     if not rows:
@@ -324,7 +355,7 @@ def _check_columns(
 
 
 def _check_values(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Fields],
     name: str,
     label: LabelColumn | None,
     column: str,
@@ -395,8 +426,9 @@ def _summary_of_faults(faults_alike: Sequence[Sequence[str]], form: str) -> str:
     for first, *others in faults_alike[:_MOST]:
         more = f" ({counted(len(others), 'row')} more like it.)" if others else ""
         lines.append(first + more)
-    separator = "\n" if lines[1:] else " "
-    return ("\n".join(lines) + separator + form).strip()
+    separator = "\n" if len(lines) > 1 else " "
+    summary = "\n".join(lines) + separator + form
+    return summary.strip()
 
 
 def parse_example(
@@ -430,7 +462,7 @@ def parse_example(
 
 
 def _example(
-    source: Mapping[str, Any], label: LabelColumn | None, lenient: bool
+    source: Fields, label: LabelColumn | None, lenient: bool
 ) -> LabelledExample:
     row = {name: value for name, value in source.items() if value is not None}
     row |= fields_of(source)
@@ -438,7 +470,9 @@ def _example(
         turn = from_conversation(row["conversation"])
         row |= zip(("question", "context", "answer"), turn, strict=True)
     for name, column in columns(source, _BESIDE).items():
-        row[name] = row[column] if name == "annotators" else str(row[column])
+        row[name] = row[column]
+        if name != "annotators":
+            row[name] = str(row[column])
     if label is not None:
         row |= _label(row, label, lenient)
         if label.name == "score" and "faithful" in row:
@@ -446,7 +480,8 @@ def _example(
     for needed in ("context", "answer"):
         if needed not in row:
             raise InputError(missing(source, needed))
-    context, answer = as_chunks(row["context"]), row["answer"]
+    context = as_chunks(row["context"])
+    answer = row["answer"]
     texts = [chunk.text for chunk in context]
     if not "".join(texts).strip():
         raise InputError(
@@ -456,10 +491,12 @@ def _example(
         raise InputError(f"answer is {answer!r}, expected text")
     check_length(answer, *texts)
     fields = {name: row[name] for name in LabelledExample.model_fields if name in row}
-    fields["id"] = str(row.get("id", answer_key(row.get("question"), context, answer)))
+    key = answer_key(row.get("question"), context, answer)
+    fields["id"] = str(row.get("id", key))
+    fields["context"] = context
+    fields["answer"] = unicode_text(answer)
     fields["tags"] = _tags(row)
     fields["statements"] = _statements(row.get("statements", []))
-    fields |= {"context": context, "answer": unicode_text(answer)}
     example = LabelledExample(**fields)
     for i, statement in enumerate(example.statements):
         for chunk_id in statement.supporting_chunk_ids or ():
@@ -471,7 +508,7 @@ def _example(
     return example
 
 
-def _tags(row: Mapping[str, Any]) -> dict[str, str]:
+def _tags(row: Fields) -> dict[str, str]:
     meta = row.get("meta")
     fields = {**meta, **row} if isinstance(meta, dict) else row
     tags = {}
@@ -492,9 +529,7 @@ def _statements(statements: Any) -> Any:
     return {name: statements[name] for name in ours}
 
 
-def _label(
-    row: Mapping[str, Any], label: LabelColumn, lenient: bool
-) -> dict[str, bool]:
+def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, bool]:
     """Return the label of a row as true or false; nothing where it has none."""
     value = at(row, label.name)
     if value is None:
@@ -514,12 +549,14 @@ def _label(
 
 def answer_key(question: str | None, context: Iterable[Chunk], answer: str) -> str:
     """Hash an answer with its question and context, whatever its id and labels."""
-    return digest([question, [c.text for c in context], answer])
+    texts = [chunk.text for chunk in context]
+    return digest([question, texts, answer])
 
 
 def label_set_hash(examples: Sequence[LabelledExample]) -> str:
     """Hash texts and labels; the order of the lines does not matter."""
-    return digest(sorted(digest(e.model_dump(mode="json")) for e in examples))
+    hashes = [digest(example.model_dump(mode="json")) for example in examples]
+    return digest(sorted(hashes))
 
 
 def rating(label: Any) -> float | None:
@@ -537,7 +574,9 @@ def vote(label: Any, top: float | None = None) -> bool | None:
     A boolean, a verdict's name, yes/no, PASS/FAIL mean something; and a rating of at least ``top``, or without one
     only the numbers 1 and 0. None for any other label.
     """
-    number = None if isinstance(label, bool) else rating(label)
-    if top is not None and number is not None:
-        return number >= top
-    return LabelColumn("annotators").meaning(label)
+    if top is not None and not isinstance(label, bool):
+        number = rating(label)
+        if number is not None:
+            return number >= top
+    column = LabelColumn("annotators")
+    return column.meaning(label)

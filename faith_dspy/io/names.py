@@ -15,7 +15,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-TABLES: dict[str, Any] = json.loads((files(__package__) / "names.json").read_bytes())
+Fields = Mapping[str, Any]
+"""A record as it is read: values by the names of its fields."""
+_CONTENT = (files(__package__) / "names.json").read_bytes()
+TABLES: dict[str, Any] = json.loads(_CONTENT)

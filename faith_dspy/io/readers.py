@@ -33,9 +33,20 @@ from faith_dspy.io.inputs import (
     log_columns,
     missing,
 )
+from faith_dspy.io.names import Fields
 from faith_dspy.schema import Judgment
 
-_EMPTY = {"", "nan", "NaN", "NAN", "<NA>", "NaT", "#N/A", "null", "NULL"}
+_EMPTY = {
+    "",
+    "nan",
+    "NaN",
+    "NAN",
+    "<NA>",
+    "NaT",
+    "#N/A",
+    "null",
+    "NULL",
+}
 """What pandas and spreadsheets have in a cell that holds nothing."""
 _PARTS = {"validation": "dev", "valid": "dev", "val": "dev"}
 _TABLES = (".csv", ".tsv", ".txt")
@@ -107,8 +118,12 @@ def _records_in(path: Path, handle: IO[bytes]) -> Iterator[Record]:
     is_json = start.startswith((b"{", b"["))
     if suffix in _TABLES and not (is_json and suffix == ".txt"):
         return _rows(path, _read_csv(handle, tab=suffix == ".tsv"))
-    rows = _list_in(handle, wrapped=suffix == ".json") if is_json else None
-    return read_records(handle) if rows is None else _rows(path, rows)
+    rows = None
+    if is_json:
+        rows = _list_in(handle, wrapped=suffix == ".json")
+    if rows is None:
+        return read_records(handle)
+    return _rows(path, rows)
 
 
 def _start_of(handle: IO[bytes]) -> bytes:
@@ -120,7 +135,9 @@ def _start_of(handle: IO[bytes]) -> bytes:
 
 def name_of(source: Any, otherwise: str = "labels") -> str:
     """Return the path of a file; ``otherwise`` for what is in memory."""
-    return str(source) if isinstance(source, str | PathLike) else otherwise
+    if isinstance(source, str | PathLike):
+        return str(source)
+    return otherwise
 
 
 def read_inputs(records: Any) -> list[AnswerInput]:
@@ -137,9 +154,11 @@ def check_records(source: Any) -> None:
     Raises:
         InputError: none is an object, or they have no column for the answer or none for the context.
     """
-    path = Path(source) if isinstance(source, str | PathLike) else None
-    if path == STANDARD or (path is not None and path.exists() and not path.is_file()):
-        return
+    if isinstance(source, str | PathLike):
+        path = Path(source)
+        is_pipe = path.exists() and not path.is_file()
+        if is_pipe or path == STANDARD:
+            return
     with open_records(source) as records:
         first = list(islice(records, FIRST))
     rows = [record.row for record in first if record.problem is None]
@@ -152,7 +171,9 @@ def check_records(source: Any) -> None:
     present: set[str] = set()
     for row in rows:
         present |= fields_of(row).keys()
-        present |= {field for field, named in columns_named(row).items() if named}
+        for field, named in columns_named(row).items():
+            if named:
+                present.add(field)
     for needed in ("answer", "context"):
         if not present & {needed, "conversation"}:
             raise InputError(f"{where}: {missing(rows[0], needed)}.")
@@ -169,7 +190,9 @@ def count_lines(source: Path) -> int | None:
 def read_records(handle: IO[bytes]) -> Iterator[Record]:
     """Yield each non-empty line, read as it is needed."""
     for number, line in enumerate(handle, 1):
-        text = (line.removeprefix(_BOM) if number == 1 else line).strip()
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        text = line.strip()
         if not text:
             continue
         try:
@@ -195,7 +218,8 @@ def _rows(source: Path, rows: Iterable[Any]) -> Iterator[Record]:
 
 
 def _key(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:16]
+    digits = hashlib.sha256(text).hexdigest()
+    return digits[:16]
 
 
 def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
@@ -217,17 +241,19 @@ def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
     if _is_record(value):
         return [value] if more else None
     for name, part in value.items():
+        is_usual = wrapped or name in _WRAPPERS
         rows = part if isinstance(part, list) else []
-        if (wrapped or name in _WRAPPERS) and isinstance(next(iter(rows), None), dict):
+        if is_usual and rows and isinstance(rows[0], dict):
             return rows
     if not any(isinstance(part, str) for part in value.values()):
         raise ValueError(_COLUMNS)
     return None
 
 
-def _is_record(value: Mapping[str, Any]) -> bool:
+def _is_record(value: Fields) -> bool:
     fields = fields_of(value)
-    return isinstance(fields.get("answer"), str) or "conversation" in fields
+    has_answer = isinstance(fields.get("answer"), str)
+    return has_answer or "conversation" in fields
 
 
 def _json_or_none(text: bytes) -> Any:
@@ -303,7 +329,8 @@ def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | Valu
 def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
     parquet = need("pyarrow.parquet", "Reading Parquet")
     try:
-        for batch in parquet.ParquetFile(handle).iter_batches(batch_size=256):
+        table = parquet.ParquetFile(handle)
+        for batch in table.iter_batches(batch_size=256):
             yield from map(clean, batch.to_pylist())
     except OSError as exc:
         raise ValueError(short_message(exc)) from exc
@@ -370,7 +397,9 @@ def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
     Empty cells hold nothing; arrays become lists, as do lists and a document written as text, but not in the question
     and the answer.
     """
-    plain = {str(name): _plain(value) for name, value in row.items()}
+    plain = {}
+    for name, value in row.items():
+        plain[str(name)] = _plain(value)
     named = columns(plain)
     texts = (named.get("question"), named.get("answer"))
     for name in plain.keys() - texts:
@@ -388,7 +417,9 @@ def _plain(value: Any) -> Any:
     text = str(value)
     if value is None or text.strip() in _EMPTY:
         return None
-    return value if isinstance(value, int | float) else text
+    if isinstance(value, int | float):
+        return value
+    return text
 
 
 _LISTED = re.compile(r"['\"],\s")
@@ -418,9 +449,15 @@ def parsed(value: Any) -> Any:
 
 
 _ADDED = {
-    **dict.fromkeys(("score", "probability", "threshold"), "Float64"),
-    **dict.fromkeys(("faithful", "needs_review"), "boolean"),
-    **dict.fromkeys(("level", "unscored", "detail", "statements"), "string"),
+    "score": "Float64",
+    "probability": "Float64",
+    "threshold": "Float64",
+    "faithful": "boolean",
+    "needs_review": "boolean",
+    "level": "string",
+    "unscored": "string",
+    "detail": "string",
+    "statements": "string",
 }
 """What a table gets of each judgment, and its type in pandas, each of which has a missing value."""
 
@@ -440,6 +477,8 @@ def with_judgments(table: Any, judgments: Sequence[Judgment]) -> Any:
         return table.assign(**added)
     import datasets
 
-    others = table.remove_columns([c for c in table.column_names if c in added])
-    judged = datasets.Dataset.from_pandas(pandas.DataFrame(added))
+    replaced = [name for name in table.column_names if name in added]
+    others = table.remove_columns(replaced)
+    frame = pandas.DataFrame(added)
+    judged = datasets.Dataset.from_pandas(frame)
     return datasets.concatenate_datasets([others, judged], axis=1)

@@ -616,7 +616,8 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
 
     Chosen one after the other; a chunk that adds no word is left out.
     """
-    wanted = Comparison(statement, indexed).keys & indexed.keys
+    compared = Comparison(statement, indexed)
+    wanted = compared.keys & indexed.keys
     chosen: list[int] = []
     for _ in range(2):
         gains = [len(wanted & keys) for keys in indexed.chunk_keys]

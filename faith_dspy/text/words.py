@@ -252,7 +252,8 @@ def _value(
     start: int,
     also: Keys = (),
 ) -> Token:
-    return Token(f"#{value}", raw, start, "number", also=also)
+    key = f"#{value}"
+    return Token(key, raw, start, "number", also=also)
 
 
 def _date(raw: str, start: int, language: str) -> list[Token]:
