@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Sequence
 from importlib import metadata
@@ -99,7 +100,7 @@ def names_lm(name: str) -> bool:
         return True
     if (
         name.startswith(_IN_MLFLOW)
-        or Path(name).is_dir()
+        or os.path.isdir(name)  # noqa: PTH112 - False where a path cannot be that long
         or re.match(r"[./~\\]|[A-Za-z]:\\", name)
     ):
         return False

@@ -77,7 +77,7 @@ class Variant(_Model):
         pydantic.ValidationError: An option or an optimizer does not exist.
     """
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     config: JudgeConfig
     optimizer: str | None = None
     description: str = ""
@@ -90,7 +90,7 @@ class Variant(_Model):
     def _with_config(cls, declared: Any) -> Any:
         if not isinstance(declared, dict) or "config" in declared:
             return declared
-        if shipped := VARIANTS.get(declared.get("name", "")):
+        if shipped := VARIANTS.get(str(declared.get("name"))):
             changed = sorted(declared.keys() - {"name", "lm", "api_base"})
             if changed:
                 raise ValueError(
@@ -143,6 +143,7 @@ class Options(_Model):
     api_key: str | None = Field(default=None, repr=False)
     timeout: float | None = None
     reflection_lm: str | None = None
+    reflection_api_base: str | None = None
     operating_point: Annotated[OperatingPoint, BeforeValidator(_operating_point)] = (
         BALANCED
     )

@@ -51,6 +51,7 @@ def tune(
     api_key: str | None = None,
     timeout: float | None = None,
     reflection_lm: str | None = None,
+    reflection_api_base: str | None = None,
     operating_point: str = "balanced",
     budget: BudgetName = "quick",
     out: str | Path | None = None,
@@ -84,6 +85,7 @@ def tune(
         timeout: seconds a call of any LM may take, as for `faith_dspy.Judge`.
         reflection_lm: the LM that proposes instructions (gepa, mipro, guidelines), and the teacher (bootstrap);
             default: the judged one. With it, a study that tries ``statement`` tries ``statement-gepa``, too.
+        reflection_api_base: the address of its endpoint; ``api_base`` is the judged LM's alone.
         operating_point: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
             ``cost=5`` (how much worse it is to pass an unfaithful answer than to fail a faithful one).
         budget: how much is tried, and on how many answers (`faith_dspy.optimize.plan.BUDGETS`).
@@ -214,7 +216,12 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
         preflight(judge_of(variant, options).lm if variant.lm else lm)
     compiles = any(v.optimizer for v in planned.variants)
     if options.reflection_lm is not None and compiles:
-        preflight(make_lm(options.reflection_lm, timeout=timeout))
+        reflection_lm = make_lm(
+            options.reflection_lm,
+            api_base=options.reflection_api_base,
+            timeout=timeout,
+        )
+        preflight(reflection_lm)
     splits = parts.splits
     all_parts = [splits.pool, splits.test or parts.test]
     return StudySetup(
@@ -339,6 +346,7 @@ def study_id(
         "seed",
         "operating_point",
         "reflection_lm",
+        "reflection_api_base",
         "prefer",
         "max_flips",
         "evidence_weight",

@@ -44,6 +44,14 @@ class TuneOptions:
             "MODEL",
         ),
     ] = None
+    reflection_api_base: Annotated[
+        str | None,
+        cli.option(
+            "--reflection-api-base",
+            "Address of its endpoint; --api-base is the judge's alone.",
+            "URL",
+        ),
+    ] = None
     operating_point: Annotated[
         str,
         cli.option(

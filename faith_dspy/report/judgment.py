@@ -36,6 +36,7 @@ from faith_dspy.judge import Judge
 from faith_dspy.report.tables import report_footer, shown
 from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
 from faith_dspy.scoring.classifier import describe_fit
+from faith_dspy.text.words import visible
 
 UNJUDGED, IN_DOUBT = "unjudged", "in_doubt"
 
@@ -354,13 +355,13 @@ def write_html(
     style = (here / "page.css").read_text(encoding="utf-8")
     script = (here / "page.js").read_text(encoding="utf-8")
     slots = {
-        "title": html.escape(title),
+        "title": html.escape(visible(title)),
         "style": style,
         "style_hash": csp_hash(style),
         "script": script,
         "script_hash": csp_hash(script),
         "data": script_json(data),
-        "signed": html.escape(report_footer(judge)),
+        "signed": html.escape(visible(report_footer(judge))),
     }
     filled = _SLOT.sub(lambda slot: slots[slot[1]], page)
     write_file(Path(path), filled)

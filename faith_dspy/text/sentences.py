@@ -63,9 +63,10 @@ def _refusals() -> list[tuple[_Pattern, _Pattern]]:
         if not lists.refusal:
             continue
         apology = "|".join(lists.apology)
-        sorry = rf"(?:{apology})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?"
+        sorry = rf"(?:{apology})\W*+(?:but\s+|aber\s+|mais\s+|pero\s+)?"
         refusal = "\n".join(lists.refusal)
-        begins = rf"^\W*(?:{sorry})?(?:{refusal})"
+        # Possessive: to step back from one sign at a time takes time by the square.
+        begins = rf"^\W*+(?:{sorry})?(?:{refusal})"
         clause = "\n".join(lists.clause_break)
         patterns.append((re.compile(begins, _FLAGS), re.compile(clause, _FLAGS)))
     return patterns

@@ -189,7 +189,11 @@ def _compile(
     train = pool if learns_demos else _half(pool, options.seed)
     proposer = None
     if options.reflection_lm is not None:
-        proposer = make_lm(options.reflection_lm, timeout=options.timeout)
+        proposer = make_lm(
+            options.reflection_lm,
+            api_base=options.reflection_api_base,
+            timeout=options.timeout,
+        )
     total = (effort.candidates + 3) * effort.compare_on
     task = study.view.task(f"{variant.name}: compiling", total)
     with task as advance:

@@ -95,6 +95,8 @@ ONE = "\n[[variants]]\nname = 'sentence'"
         ("[[variants]]\nname = 'x'\ngranularity = 'word'", "granularity"),
         ("[[variants]]\nname = 'x'\noptimizer = 'magic'", "bootstrap"),
         ("[[variants]]\ngranularity = 'answer'", "variants.0.name: is missing"),
+        ("[[variants]]\nname = ['a']", "variants.0.name: expected a valid string"),
+        ("[[variants]]\nname = ''", "variants.0.name: .*at least 1 character"),
         (f"{ONE}\ngranularity = 'answer'", "with granularity, another name"),
         (f"{ONE}{ONE}", "two variants"),
         (f"{ONE}\nlm = 1", "variants.0.lm: expected a valid string"),

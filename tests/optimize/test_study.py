@@ -149,19 +149,20 @@ def test_ten_labels_give_a_judge_and_a_first_impression(
     assert load_judge("judges/judge").manifest["split"]["cross_fitted"] is True
 
 
-def test_an_endpoint_that_is_down_is_found_before_any_work(
-    tmp_path, chat_server, monkeypatch
-):
-    """The judge's, or that of the LM that proposes instructions."""
+def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server):
+    """The judge's, or that of the LM that proposes instructions, which has an address of its own."""
     server, dead = chat_server(says=knowing), chat_server()
     dead.close()
     with pytest.raises(LMUnavailableError, match=r"does not answer"):
         quick_study(tmp_path, dead, "sentence")
-    monkeypatch.setenv("OPENAI_API_BASE", dead.base)
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
     with pytest.raises(LMUnavailableError, match=r"openai/big .*does not answer"):
         quick_study(
-            tmp_path, server, "sentence", "sentence-gepa", reflection_lm="openai/big"
+            tmp_path,
+            server,
+            "sentence",
+            "sentence-gepa",
+            reflection_lm="openai/big",
+            reflection_api_base=dead.base,
         )
     assert server.requests == []
 

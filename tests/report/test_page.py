@@ -123,7 +123,8 @@ def test_page_needs_nothing_but_itself_and_hostile_text_stays_data(written):
 
 def test_nothing_in_a_page_turns_its_letters_round(written):
     """What shows letters in another order, and C1 controls, are signs of the same length."""
-    page = written(judged("The \u202ekettle\u2066 is\x9b\x85 blue."))
+    text = "The \u202ekettle\u2066 is\x9b\x85 blue."
+    page = written(judged(text), title=text, judge=text)
     assert not re.search("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
     assert "The \ufffdkettle\ufffd is\ufffd\ufffd blue." in page
 

@@ -174,6 +174,11 @@ def test_a_text_without_end():
     assert declines("I don't know; " * 1_000)
     assert not declines("I don't know but " * 1_600 + "it is blue.")
     assert carries_statement("hi " * 5_000 + "it is blue.")
+    started = time.process_time()
+    assert not declines("!" * 20_000)
+    assert (
+        time.process_time() - started < 2
+    )  # 7.9 s where each sign was stepped back from
 
 
 @pytest.mark.parametrize("unit", ["“x ", "'", "\"x 'y "])

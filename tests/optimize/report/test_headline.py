@@ -93,6 +93,7 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next():
 
 
 ON_ONE_LABEL = agreement(rows([0.9] * 40, [True] * 40))
+NOTHING_SCORED = ON_ONE_LABEL.model_copy(update={"scored": 0})
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,7 @@ def test_how_often_the_testset_was_opened_is_said(opened, said):
             "label other answers to measure it on: 40 of 40 answers had a part in the study",
         ),
         ({"agreement": ON_ONE_LABEL}, "label more answers of both kinds"),
+        ({"agreement": NOTHING_SCORED}, "mend what kept the answers from being scored"),
         (
             {"agreement": agreement(right(8))},
             "label more answers like these and tune on them; until then do not use",
