@@ -111,30 +111,23 @@ def short_message(error: Exception, lm: Any = None) -> str:
     return " ".join(redact_secrets(text).split())[:300].rstrip(". ")
 
 
+_INVALID = {"missing": "is missing", "extra_forbidden": "there is no such field"}
+
+
 def describe_invalid(invalid: Any) -> str:
     """Return what a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``."""
     messages = []
     for error in invalid.errors():
-        message = {
-            "missing": "is missing",
-            "extra_forbidden": "there is no such field",
-        }.get(error["type"], error["msg"])
-        message = message.removeprefix("Value error, ").replace(
-            "Input should be ", "expected "
-        )
-        got = (
-            ""
-            if error["type"] == "missing"
-            else f" (got {repr(error.get('input'))[:200]})"
-        )
-        if (
-            error["type"] != "default_factory_not_called"
-        ):  # only follows from another error
-            messages.append(
-                ": ".join(
-                    filter(None, (".".join(map(str, error["loc"])), message + got))
-                )
-            )
+        if error["type"] == "default_factory_not_called":  # follows from another error
+            continue
+        message = _INVALID.get(error["type"], error["msg"])
+        message = message.removeprefix("Value error, ").rstrip(".")
+        message = message.replace("Input should be ", "expected ")
+        if error["type"] != "missing" and "(got " not in message:
+            got = repr(error.get("input"))[:200]
+            message += f" (got {got})"
+        place = ".".join(str(part) for part in error["loc"] if part != "[key]")
+        messages.append(f"{place}: {message}" if place else message)
     return "; ".join(messages)
 
 
