@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from faith_dspy.errors import counted
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment, LabelledExample, RawJudgment, Usage
 from faith_dspy.scoring.agreement import (
@@ -233,7 +234,9 @@ class JudgeResult(_Result):
         for name, prompt in self.prompts.items():
             seed = self.seed_prompts.get(name, prompt)
             pieces = word_diff(seed["instructions"], prompt["instructions"])
-            parts = [f"{len(prompt['demos'])} examples"] if prompt["demos"] else []
+            parts = []
+            if prompt["demos"]:
+                parts.append(counted(len(prompt["demos"]), "example"))
             for what, kind in (("put in", "new"), ("taken out", "gone")):
                 texts = [" ".join(text.split()) for k, text in pieces if k == kind]
                 words = " … ".join(filter(None, texts))

@@ -90,6 +90,8 @@ def assert_agreement(faithfulness_judge: Judge) -> Callable[..., JudgeAgreement]
         labels: Any, minimum: float, min_coverage: float | None = None
     ) -> JudgeAgreement:
         __tracebackhide__ = True
+        if not 0 <= minimum <= 1:
+            pytest.fail(f"minimum is {minimum!r}, expected 0 to 1", pytrace=False)
         from faith_dspy.errors import FaithDspyError, need
         from faith_dspy.io.labels import read_labels
         from faith_dspy.scoring.agreement import measure_agreement

@@ -210,7 +210,8 @@ def read_label(reply: str, labels: Sequence[str], at: int = 0) -> Label | None:
     (word,) = words
     cut_labels = [label for label in labels if label.lower().startswith(word)]
     begins_a_phrase = any(known.startswith(f"{word} ") for known in vocabulary)
-    if begins_a_phrase or len(cut_labels) != 1:
+    is_letter = len(word) == 1  # “N” is “No”, though “N/A” begins with it
+    if (begins_a_phrase and not is_letter) or len(cut_labels) != 1:
         return None
     return Label(cut_labels[0], start, phrase.end())
 

@@ -18,10 +18,10 @@ class TerminalView:
         # Bound to the present stream: optimizers run with standard error redirected.
         self.console = console or Console(file=sys.stderr)
 
-    def say(self, text: str) -> None:
-        """Print one line that stays."""
+    def say(self, text: str, style: str | None = None) -> None:
+        """Print one line that stays, as it is: it may hold words of an LM."""
         with tqdm.external_write_mode(file=self.console.file):
-            self.console.print(text, highlight=False)
+            self.console.print(text, style=style, highlight=False, markup=False)
 
     @contextmanager
     def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
@@ -43,4 +43,5 @@ class TerminalView:
         started = time.monotonic()
         with self.bar(what, total) as advance:
             yield advance
-        self.say(f"  [dim]{what}: {time.monotonic() - started:.0f} s[/dim]")
+        seconds = time.monotonic() - started
+        self.say(f"  {what}: {seconds:.0f} s", style="dim")

@@ -29,11 +29,11 @@ BINARY = {
         "Not mentioned in the context.", "No evidence", "No evidence in the context", "Not entailed", "False",
         "No, it is not supported", "No. It is only partially supported.", "It says 0.9 litres.\nNo", "Mostly supported",
         "The statement is partially supported", "Verdict: Not supported\nWhy: nothing says so.", "not-supported",
-        "NOT_SUPPORTED", "Hallucinated", "No [1]",
+        "NOT_SUPPORTED", "Hallucinated", "No [1]", "N",
         '{"judgement": "unsupported"}',
     ],
     None: [
-        "", " ", "**", "Maybe", "N", "N/A", "I cannot tell", "I can't tell.", "Cannot be determined", "Unknown",
+        "", " ", "**", "Maybe", "N/A", "I cannot tell", "I can't tell.", "Cannot be determined", "Unknown",
         "Unclear", "Not enough information", "Yes and no", "Yes/No", "Yes or No", "Yes, but the price differs",
         "Yesterday it was",
         "No, it is fully supported", "No. Fully supported.", "Verdict: Yes\nVerdict: No", "Yes\nVerdict: No",

@@ -1,7 +1,11 @@
+import io
+
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from faith_dspy.report.judgment import display_verdicts
+from faith_dspy.report.progress import TerminalView
 from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
 
 
@@ -25,6 +29,16 @@ def test_verdicts_are_told_without_colour(monkeypatch):
         ("✗", ""),
         ("?", "not judged"),
     ]
+
+
+def test_a_line_of_progress_is_no_markup():
+    """It may hold what an optimizer wrote."""
+    out = io.StringIO()
+    view = TerminalView(Console(file=out))
+    view.say("Mind [/INST] and [dim]this.")
+    with view.task("[a]", None):
+        pass
+    assert out.getvalue().splitlines() == ["Mind [/INST] and [dim]this.", "  [a]: 0 s"]
 
 
 @pytest.mark.parametrize("columns", [20, 80, 120])
