@@ -262,7 +262,7 @@ def _next_step(m: Measured) -> str:
         seen = f"{m.seen} of {counted(a.n, 'answer')} had a part in the study that tuned this judge"
         return f"label other answers to measure it on: {seen}. This is no agreement with people."
     if not a.scored:
-        return "mend what kept the answers from being scored, then measure again."
+        return "fix what kept the answers from being scored, then measure again."
     if accuracy.value is None or accuracy.low is None or accuracy.high is None:
         return "label more answers of both kinds, over more contexts."
     rival = _rival(m)

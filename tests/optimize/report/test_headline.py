@@ -227,7 +227,7 @@ def test_how_often_the_testset_was_opened_is_said(opened, said):
             "label other answers to measure it on: 40 of 40 answers had a part in the study",
         ),
         ({"agreement": ON_ONE_LABEL}, "label more answers of both kinds"),
-        ({"agreement": NOTHING_SCORED}, "mend what kept the answers from being scored"),
+        ({"agreement": NOTHING_SCORED}, "fix what kept the answers from being scored"),
         (
             {"agreement": agreement(right(8))},
             "label more answers like these and tune on them; until then do not use",
