@@ -274,8 +274,9 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
             return read_result(client, run.info.run_id)
     names = []
     for run in runs[:5]:
+        study_id = run.data.tags["faith_dspy.study_id"]
         file = run.data.params.get("labels_file", "?")
-        names.append(f"{run.info.run_id[:8]} ({file})")
+        names.append(f"{study_id[:8]} ({file})")
     present = ", ".join(names) or "no study at all"
     where = redacted(client.tracking_uri)
     raise InputError(f"{neither}, nor a study in {where}. There: {present}.")
