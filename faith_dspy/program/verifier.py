@@ -66,6 +66,8 @@ class Verifier(dspy.Module):
         """A number per sample; None for a single reply that is not sampled."""
         if config.confidence == "samples":
             self.samples = [*range(1, config.samples + 1)]
+        self.has_warned = False
+        """Whether it was said that a joint reply failed: once is enough."""
         self.extra_tokens = REASON_TOKENS[config.reasoning]
         if config.quote:
             self.extra_tokens += QUOTE_TOKENS
@@ -173,7 +175,10 @@ class Verifier(dspy.Module):
             except (FaithDspyError, ContextWindowExceededError):
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
-                log.warning(
+                level = logging.DEBUG if self.has_warned else logging.WARNING
+                self.has_warned = True
+                log.log(
+                    level,
                     "joint verification failed (%s); asking statement by statement",
                     short_message(exc, lm),
                 )

@@ -268,6 +268,16 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
     assert all(s.verdict is not None for s in found.statements)
 
 
+def test_that_joint_replies_fail_is_said_once(judge_at, caplog):
+    judge, _ = judge_at(
+        says=lambda asked: "1. Yes" if asked_jointly(asked) else "Yes",
+        verification="joint",
+    )
+    for answer in (ANSWER, f"{ANSWER} It is red."):
+        judge(context=CONTEXT, answer=answer)
+    assert caplog.text.count("asking statement by statement") == 1
+
+
 @pytest.mark.parametrize("numbers", [(0, 1, 2, 3), (4, 3, 2, 1)])
 def test_the_numbers_of_a_joint_reply_are_checked(judge_at, numbers):
     """Statements are numbered from 1; a reply that numbers all of them from 0 is read so, and no verdict is given to a
