@@ -204,6 +204,8 @@ def serving(command, folder, port, seconds=400):
             stdout=out,
             stderr=out,
             start_new_session=True,
+            # Where pytest runs in the background, it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
         while server.poll() is None and time.monotonic() - started < seconds:
