@@ -46,14 +46,14 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
     for sentence, following in zip_longest(sentences, sentences[1:]):
         text = sentence.text
         for match in CITATION.finditer(text):
-            said = text[: match.start()]
-            left = text[match.end() :]
+            text_before = text[: match.start()]
+            text_after = text[match.end() :]
             index = sentence.index
             if leads:
-                ends_a_sentence = said.rstrip().endswith(_ENDS)
-                if ends_a_sentence and following and not _states(left):
+                ends_a_sentence = text_before.rstrip().endswith(_ENDS)
+                if ends_a_sentence and following and not _states(text_after):
                     index = following.index
-            elif before is not None and not _states(said):
+            elif before is not None and not _states(text_before):
                 index = before
             markers.setdefault(index, []).append(match[0])
         if _states(text):

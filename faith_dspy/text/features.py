@@ -617,16 +617,16 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
     Chosen one after the other; a chunk that adds no word is left out.
     """
     compared = Comparison(statement, indexed)
-    wanted = compared.keys & indexed.keys
+    uncovered = compared.keys & indexed.keys
     chosen: list[int] = []
     for _ in range(2):
-        gains = [len(wanted & keys) for keys in indexed.chunk_keys]
+        gains = [len(uncovered & keys) for keys in indexed.chunk_keys]
         most = max(gains, default=0)
         if not most:
             break
         best = gains.index(most)
         chosen.append(indexed.chunk_ids[best])
-        wanted -= indexed.chunk_keys[best]
+        uncovered -= indexed.chunk_keys[best]
     return tuple(sorted(chosen))
 
 

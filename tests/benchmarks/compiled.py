@@ -4,9 +4,9 @@
 
 Answers over short contexts are divided by source: one half to compile on, the other to ask about with each prompt, as
 many statements supported as not where there are enough. ``gepa`` has the judged LM as its own reflector; ``gepa by
-hand`` and ``guidelines by hand`` have a scripted one in its place: an endpoint that replays instructions that a person
-wrote from the half to compile on (``compiled_by_hand.json``), as a strong reflector might. ``--extraction`` takes
-answers apart and compiles extraction together with verification.
+hand`` and ``guidelines by hand`` have a scripted one in its place: an endpoint that replays instructions that we wrote
+by hand from the half to compile on (``compiled_by_hand.json``), in place of a strong reflector's.
+``--extraction`` takes answers apart and compiles extraction together with verification.
 
 ``--out`` has a line per statement and prompt – numbers, no text –, and one per compiled prompt with what it cost. Run
 again, it goes on where it stopped; with ``--minutes`` it begins no prompt after so many. Without labels it prints the
