@@ -26,7 +26,7 @@ from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
 from faith_dspy.lm.addresses import provider_of, require_endpoint
-from faith_dspy.lm.make import decision_model, is_local
+from faith_dspy.lm.make import is_local
 from faith_dspy.schema import (
     Chunk,
     Judgment,
@@ -52,14 +52,6 @@ if TYPE_CHECKING:  # they load DSPy or numpy
 log = getLogger(__name__)
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
-NEEDS_TEXT_OUTPUT: dict[str, tuple[Any, ...]] = {
-    "granularity": ("statement",),
-    "reasoning": ("after", "before"),
-    "cite": (True,),
-    "quote": (True,),
-    "confidence": ("samples",),
-}
-"""Options, and their values, that need an LM that writes text."""
 _ESCALATED = (Unscored.PARSE_FAILED, Unscored.LM_FAILED, Unscored.LANGUAGE)
 """Why an answer that has no score goes to the next judge."""
 
@@ -76,9 +68,8 @@ class Judge:
         (False, ('whistle', 'lamp'))
 
     Args:
-        lm: ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, a `dspy.LM`, or a
-            decision model: ``"typesafe/NAME"``, or a `dspy.experimental.TypeSafe`. It is contacted by the first
-            judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
+        lm: ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
+            It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
         api_base: The address of an endpoint of your own.
         api_key: Its key.
         config: All options at once, in place of ``options``.
@@ -161,13 +152,6 @@ class Judge:
         """Refuse options that the LM cannot have, or that mean nothing without one."""
         options, usual = self.config.program_options, JudgeConfig().program_options
         named = {name: f"{name}={value!r}" for name, value in options.items()}
-        if decision_model(self._lm):
-            for name, values in NEEDS_TEXT_OUTPUT.items():
-                if options[name] in values:
-                    raise ConfigError(
-                        f"{self.lm_name} answers questions with probabilities and writes no text; {named[name]} needs "
-                        "an LM that writes. Leave it out, or name such an LM."
-                    )
         if self.asks_lm:
             return
         unused = [named[name] for name in options if options[name] != usual[name]]
@@ -260,8 +244,7 @@ class Judge:
     @property
     def lm_name(self) -> str:
         """The model string it was made with, as `make_lm` takes it."""
-        name = self._lm if isinstance(self._lm, str) else str(self._lm.model)
-        return decision_model(self._lm) or name
+        return self._lm if isinstance(self._lm, str) else str(self._lm.model)
 
     @property
     def context_window(self) -> int | None:

@@ -96,7 +96,7 @@ _BARE_MODELS = re.compile(
 
 def names_lm(name: str) -> bool:
     """Return whether a string names an LM or a judge of ours, and not a place."""
-    if name in (NO_LM, "local", "default") or name.startswith(("local:", "typesafe:")):
+    if name in (NO_LM, "local", "default") or name.startswith("local:"):
         return True
     if (
         name.startswith(_IN_MLFLOW)

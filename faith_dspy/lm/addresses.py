@@ -15,7 +15,6 @@ from faith_dspy.errors import ConfigError, LMUnavailableError, short_message
 _HOMES = {
     "openai": "api.openai.com",
     "anthropic": "api.anthropic.com",
-    "typesafe": "api.typesafe.ai",
 }
 """Hosts of providers' own services, to which the environment's key may go whoever names them."""
 _ROUTES = re.compile(
@@ -26,7 +25,7 @@ _ROUTES = re.compile(
 
 def provider_of(model: str) -> str:
     """Return the provider in a model string, ``openai`` where it names none; Ollama's two routes are one provider."""
-    provider, separator, _ = model.replace(":", "/").partition("/")
+    provider, separator, _ = model.partition("/")
     return (provider if separator else "openai").lower().removesuffix("_chat")
 
 
@@ -34,7 +33,7 @@ def is_provider(name: str) -> bool:
     """Return whether the part of a model string before its slash names a provider that DSPy or LiteLLM knows."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     providers = import_module("litellm").LlmProviders
-    return name == "typesafe" or name in {str(one.value) for one in providers}
+    return name in {str(one.value) for one in providers}
 
 
 def from_environment(model: str, name: str) -> str | None:

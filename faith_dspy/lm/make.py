@@ -46,7 +46,7 @@ class LMIdentity(BaseModel, extra="forbid", frozen=True):
 def identity(lm: MeteredLM) -> LMIdentity:
     """Return which LM answers."""
     return LMIdentity(
-        name=decision_model(lm) or lm.model,
+        name=lm.model,
         sha256=lm.endpoint.sha256,
         api_base_hash=lm.endpoint.salt,
     )
@@ -57,29 +57,18 @@ def is_local(model: str) -> bool:
     return model == "local" or model.startswith("local:")
 
 
-def decision_model(lm: Any) -> str | None:
-    """Return the model string of a decision model, which answers questions and writes no text; None for others."""
-    if isinstance(lm, str):
-        is_one = lm.startswith(("typesafe/", "typesafe:"))
-        return lm.replace(":", "/", 1) if is_one else None
-    if getattr(lm, "supports_decision_requests", False) is not True:
-        return None
-    return f"typesafe/{str(lm.model).removeprefix('typesafe:')}"
-
-
 def to_metered_lm(
     lm: Any, *, timeout: float | None = None, context_window: int | None = None
 ) -> MeteredLM:
     """Return a metered LM with the settings of the user's own.
 
     Args:
-        lm: A plain `dspy.LM` (but its ``async_engine``), a `dspy.experimental.TypeSafe`, or a metered LM, which is
-            returned as it is.
+        lm: A plain `dspy.LM` (but its ``async_engine``), or a metered LM, which is returned as it is.
         timeout: Seconds a call may take, in place of its own limit.
         context_window: Tokens of prompt and reply together.
 
     Raises:
-        ConfigError: It is none of these.
+        ConfigError: It is neither.
     """
     from faith_dspy.lm.metered import MeteredLM
 
@@ -94,16 +83,11 @@ def to_metered_lm(
 
 def _adopt(lm: Any) -> MeteredLM:
     import dspy
-    from dspy.experimental import TypeSafe
 
     from faith_dspy.lm.metered import MeteredLM
 
     if lm in _adopted:
         return _adopted[lm]
-    if type(lm) is TypeSafe:
-        names = {"api_key", "cache", "timeout", "callbacks"}
-        settings = {name: getattr(lm, name) for name in names}
-        return make_lm(f"typesafe/{lm.model}", api_base=lm.base_url, **settings)
     if type(lm) is not dspy.LM:
         raise ConfigError(
             f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM."
@@ -133,8 +117,7 @@ def make_lm(
     Args:
         model: ``local`` is the embedded model (fetched when missing), ``local:raw`` the same as published, before it
             was taught to judge, ``local:/path/FILE.gguf`` any Llama-, Qwen2- or Qwen3-like one; all of them run in this
-            process. Any other string is DSPy's (``openai/gpt-4o-mini``, ``ollama_chat/llama3`` …). ``typesafe/NAME`` is
-            a decision model.
+            process. Any other string is DSPy's (``openai/gpt-4o-mini``, ``ollama_chat/llama3`` …).
         api_base: The address of an endpoint of your own.
         api_key: Its key. Without one the environment's key of the provider goes to the provider, and to the address in
             the provider's own variable, alone.
@@ -211,20 +194,13 @@ def _hosted(
     context_window: int | None,
     **settings: Any,
 ) -> MeteredLM:
-    from faith_dspy.lm.decision import HOME, DecisionLM
     from faith_dspy.lm.metered import Endpoint, MeteredLM
 
     address = api_base or settings.pop("base_url", None) or base_from_environment(model)
     base = (address or "").strip() or None
-    kind = MeteredLM
     salt = base_hash(base) if base else None
     if base and not api_key:
         api_key = key_for(model, base)
-    if decision_model(model):
-        # As DSPy names providers that LiteLLM does not know.
-        kind, model = DecisionLM, model.replace("/", ":", 1)
-        if salt == base_hash(HOME):
-            base = salt = None
     if context_window and model.startswith("ollama"):
         settings["num_ctx"] = context_window
         # Of a model that thinks, LiteLLM reads the reply of Ollama's chat alone.
@@ -235,7 +211,9 @@ def _hosted(
         api_key = api_key or "none"  # most self-hosted servers want none
     if api_key:
         settings["api_key"] = api_key.strip()  # files end in a line break
-    lm = kind(model, endpoint=Endpoint(salt=salt, num_ctx=context_window), **settings)
+    lm = MeteredLM(
+        model, endpoint=Endpoint(salt=salt, num_ctx=context_window), **settings
+    )
     # Reasoning models, the ones DSPy gives this limit, take no temperature.
     if "temperature" not in settings and "max_completion_tokens" not in lm.kwargs:
         lm.kwargs["temperature"] = 0.0
@@ -248,14 +226,8 @@ def preflight(lm: MeteredLM) -> None:
     Raises:
         LMUnavailableError: It does not, with DSPy's own reason: no connection, a refused key, an unknown model.
     """
-    prompt: tuple[Any, ...] = ("Say yes.",)
-    limit: dict[str, Any] = {"max_tokens": 1}
-    if decision_model(lm):
-        criteria = {"Yes": None, "No": None}
-        question = {"instructions": "Does it say yes?", "criteria": criteria}
-        prompt, limit = ("yes", {"verdict": question}), {}
     try:
-        lm.copy(num_retries=1)(*prompt, cache=False, **limit)
+        lm.copy(num_retries=1)("Say yes.", cache=False, max_tokens=1)
     except LMUnavailableError:
         raise
     except Exception as exc:  # whatever fails here, no work should start

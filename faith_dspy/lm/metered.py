@@ -296,9 +296,6 @@ class MeteredLM(dspy.LM):
     a long ``Retry-After`` included, even while bytes trickle in: the request is abandoned then.
     """
 
-    writes_text = True
-    """Whether it writes; a decision model only answers questions."""
-
     def __init__(
         self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any
     ) -> None:

@@ -19,7 +19,7 @@ from dspy.adapters import ChatAdapter
 from faith_dspy.errors import need
 from faith_dspy.lm.capabilities import without_thoughts
 from faith_dspy.program.reply import VERDICT_FIELDS, find_label, read_fields
-from faith_dspy.program.signatures import JOINT, labels_of
+from faith_dspy.program.signatures import labels_of
 from faith_dspy.text.words import visible
 
 _Values: TypeAlias = dict[str, Any]
@@ -50,21 +50,11 @@ class BoundPredict(dspy.Predict):
         return by_length[-self.nearest.k :]
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        """Ask as `dspy.Predict` does; a decision model answers without a text."""
-        lm = kwargs.pop("lm", None) or self.lm or dspy.settings.lm
-        if not getattr(lm, "writes_text", True):
-            kwargs.pop("config", None)
-            top, ask = split_instructions(self.signature)
-            return lm.decide(
-                super().forward,
-                (top, ask.removesuffix(f" {JOINT}")),
-                labels_of(self.signature),
-                _as_data(kwargs),
-            )
+        """Ask as `dspy.Predict` does."""
         if self.nearest is not None and len(self.demos) > self.nearest.k:
             kwargs["demos"] = self.nearest(self.demos, kwargs["statement"])
         with dspy.context(adapter=self.adapter):
-            return super().forward(**kwargs, lm=lm)
+            return super().forward(**kwargs)
 
 
 class NearestDemos:

@@ -24,7 +24,7 @@ from dspy.adapters import ChatAdapter
 from pydantic import BaseModel, Field
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
-from faith_dspy.lm.make import decision_model, preflight
+from faith_dspy.lm.make import preflight
 from faith_dspy.lm.metered import MeteredLM
 from faith_dspy.optimize.compile.examples import balanced, in_turn, short
 from faith_dspy.optimize.compile.metric import (
@@ -216,13 +216,12 @@ def mipro(task: Task) -> dspy.Module:
     task = _asked_seed(task, trainset).task
     # The first candidate is the seed instruction, the first set of demos is empty.
     candidates = task.effort.candidates + 2
-    demos = 0 if decision_model(dspy.settings.lm) else task.effort.demos
     optimizer = dspy.MIPROv2(
         metric=task.metric,
         prompt_model=_proposing_lm(task),
         task_model=dspy.settings.lm,
-        max_bootstrapped_demos=demos,
-        max_labeled_demos=demos,
+        max_bootstrapped_demos=task.effort.demos,
+        max_labeled_demos=task.effort.demos,
         auto=None,
         num_candidates=candidates,
         num_threads=task.threads,
@@ -422,7 +421,9 @@ def compile_student(
     """
     optimizer = optimizer_of(name)
     proposer = task.proposer or dspy.settings.lm
-    _check_lms(name, optimizer, task, proposer)
+    asks_proposer = optimizer.proposes or optimizer.has_teacher
+    if asks_proposer and isinstance(task.proposer, MeteredLM):
+        preflight(task.proposer)
     asked = 0
     errors: list[str] = []
 
@@ -478,25 +479,6 @@ def compile_student(
     check_lm()
     _check_student(name, compiled, student)
     return Compiled(compiled, asked)
-
-
-def _check_lms(name: str, optimizer: Optimizer, task: Task, proposer: Any) -> None:
-    """Refuse LMs that cannot do what the optimizer asks of them."""
-    judging = decision_model(dspy.settings.lm)
-    if judging and not optimizer.proposes:
-        proposing = [other for other, o in OPTIMIZERS.items() if o.proposes]
-        raise ConfigError(
-            f"{name} shows examples in the prompt, and {judging} is only asked a question. Compile its wording with "
-            f"{', '.join(proposing)} and --reflection-lm."
-        )
-    silent = decision_model(proposer)
-    if silent and optimizer.proposes:
-        raise ConfigError(
-            f"{name} needs an LM that writes instructions, got {silent}. Name one with --reflection-lm."
-        )
-    asks_proposer = optimizer.proposes or optimizer.has_teacher
-    if asks_proposer and isinstance(task.proposer, MeteredLM):
-        preflight(task.proposer)
 
 
 def _check_student(name: str, compiled: Any, student: dspy.Module) -> None:

@@ -3,8 +3,6 @@ import os
 import signal
 import subprocess
 import time
-import zlib
-from contextlib import closing
 
 import pytest
 
@@ -23,7 +21,6 @@ from faith_dspy.optimize.stress import StressReport
 from faith_dspy.optimize.study import run, study_id
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.scoring.statistics import wilson
-from tests.support.decision_server import KEY, DecisionServer, statement_of
 from tests.support.files import MAIN
 from tests.support.studies import CITIES, Quiet, Record, knowing, labels, quick_study
 
@@ -247,38 +244,6 @@ def test_a_champion_that_injections_flip_is_held_back(
     unfinished = "the stress run on the pool was not finished"
     assert why == f"{unfinished}: the limit of 60 calls is reached."
     assert result.flip_rate is None
-
-
-def test_a_study_of_a_decision_model(tmp_path, monkeypatch):
-    """The threshold is fitted to a model that always says No, of false statements more surely; variants that need an LM
-    that writes are skipped with the reason."""
-    monkeypatch.setenv("TYPESAFE_API_KEY", KEY)
-
-    def says(name, asked):
-        statement = statement_of(name, asked)
-        p = (
-            0.25
-            if statement.count(".") > 1
-            else 0.05
-            if "mayor died" in statement
-            else 0.2
-        )
-        return p + zlib.crc32(statement.encode()) % 100 / 5000
-
-    with closing(DecisionServer(says)) as server:
-        monkeypatch.setenv("TYPESAFE_BASE_URL", server.base)
-        names = ("sentence", "statement", "sentence-few-shot")
-        result = quick_study(
-            tmp_path, server, *names, swapped=True, lm="typesafe/jev-latest"
-        )
-    assert (
-        "granularity='statement' needs an LM that writes"
-        in result.variant("statement").note
-    )
-    assert "is only asked a question" in result.variant("sentence-few-shot").note
-    fitted = result.variant("sentence").agreement.balanced_accuracy.value
-    untuned = result.tested("untuned").agreement.balanced_accuracy.value
-    assert (fitted > 0.8, untuned) == (True, 0.5)
 
 
 def test_variants_of_a_file_may_have_their_own_lm(tmp_path, chat_server):

@@ -4,7 +4,6 @@ import string
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import dspy
@@ -31,7 +30,6 @@ from faith_dspy.optimize.compile.optimizers import (
 from faith_dspy.optimize.compile.proposals import FORM, RULES, Halves
 from faith_dspy.optimize.plan import Variant
 from tests.support.chat_server import yes_or_no
-from tests.support.decision_server import KEY, DecisionServer, statement_of
 from tests.support.studies import log_little
 
 EFFORT = Effort(demos=2, candidates=2, compare_on=12, metric_calls=60)
@@ -247,39 +245,6 @@ def test_an_lm_that_is_of_no_use_ends_the_variant(
     with pytest.raises(error, match=said):
         compile_student(name, task(judging, proposing))
     assert (judging.requests == []) is (proposed is None)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_of_a_decision_model_the_questions_wording_is_compiled(name, chat_server):
-    """It is shown no examples and writes nothing: only where another LM proposes instructions is anything asked."""
-
-    def probability(*asked):
-        statement = statement_of(*asked)
-        noise = ord(statement[0]) % 10 / 100
-        return 0.75 - noise if "medal" in statement else 0.7 + noise
-
-    with closing(DecisionServer(probability)) as server:
-        judge = Judge(
-            "typesafe/jev-latest",
-            api_base=server.base,
-            api_key=KEY,
-            granularity="sentence",
-        )
-        said = (
-            "instructions, got typesafe/"
-            if OPTIMIZERS[name].proposes
-            else "typesafe/jev-latest is only asked a question"
-        )
-        with pytest.raises(ConfigError, match=f"{name} .*{said}.*--reflection-lm"):
-            compile_judge(judge, name, TRAIN, EFFORT, 0)
-        assert server.requests == []
-        if OPTIMIZERS[name].proposes:
-            proposer = lm_at(chat_server(says=proposals()))
-            new = compile_judge(judge, name, TRAIN, EFFORT, 0, proposer=proposer).judge
-            new(context=["Z."], answer="Z won a medal in 1990.")
-            asked = {r["questions"]["verdict"]["instructions"] for r in server.requests}
-            assert name == "guidelines" or BETTER.rpartition("\n\n")[2] in asked
-            assert not any("demos" in r["state"] for r in server.requests)
 
 
 def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(
