@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from faith_dspy.errors import InputError, LabelsError, need, short_message
+from faith_dspy.errors import InputError, LabelsError, import_optional, short_message
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.readers import open_records
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -89,7 +89,7 @@ def _find(wanted: dict[str, str], folder: Path) -> Files:
 
 
 def _download(wanted: dict[str, str]) -> Files:
-    datasets = need("datasets", "Downloading a public set")
+    datasets = import_optional("datasets", "Downloading a public set")
     try:
         return Files(
             {n: Path(p) for n, p in datasets.DownloadManager().download(wanted).items()}

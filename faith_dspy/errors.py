@@ -71,7 +71,7 @@ def install_command(extra: str) -> str:
 
 
 @contextmanager
-def needs(package: str, extra: str, purpose: str) -> Iterator[None]:
+def optional_dependency(package: str, extra: str, purpose: str) -> Iterator[None]:
     """Around imports of an optional dependency: `MissingExtraError` where it is not installed."""
     try:
         yield
@@ -83,9 +83,9 @@ def needs(package: str, extra: str, purpose: str) -> Iterator[None]:
         ) from exc
 
 
-def need(module: str, purpose: str, extra: str = "tune") -> Any:
+def import_optional(module: str, purpose: str, extra: str = "tune") -> Any:
     """Import a module of an optional dependency: `MissingExtraError` where it is not installed."""
-    with needs(module.partition(".")[0], extra, purpose):
+    with optional_dependency(module.partition(".")[0], extra, purpose):
         return import_module(module)
 
 

@@ -18,7 +18,7 @@ from faith_dspy.errors import (
     ConfigError,
     FaithDspyError,
     LMUnavailableError,
-    need,
+    import_optional,
     short_message,
 )
 from faith_dspy.export import save_judge
@@ -441,7 +441,7 @@ class Judge:
             LabelsError: The labels cannot be read.
             MissingExtraError: The ``tune`` extra is not installed.
         """
-        need("numpy", "Measuring agreement")  # before anything is judged
+        import_optional("numpy", "Measuring agreement")  # before anything is judged
         from faith_dspy.scoring.agreement import measure_agreement
 
         examples = read_labels(labelled)
@@ -471,7 +471,7 @@ class Judge:
         Raises:
             InputError: the labels, or those whose answers could be judged, are too few.
         """
-        need("scipy", "Fitting a judge")
+        import_optional("scipy", "Fitting a judge")
         from faith_dspy.optimize.select.candidates import fit_on_labels
 
         return fit_on_labels(

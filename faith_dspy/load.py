@@ -18,7 +18,7 @@ from faith_dspy.errors import (
     ArtifactError,
     ConfigError,
     describe_invalid,
-    need,
+    import_optional,
     redact_secrets,
 )
 from faith_dspy.export import (
@@ -331,7 +331,7 @@ def is_missing(uri: str) -> bool:
 
 def download_judge(uri: str) -> Path:
     """Return the folder of the judge in ``models:/…`` or ``runs:/…``. `ArtifactError` where there is none."""
-    mlflow = need("mlflow", f"Loading {uri}")
+    mlflow = import_optional("mlflow", f"Loading {uri}")
     store = str(mlflow.get_tracking_uri())
     try:
         if is_missing(store):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import need
+from faith_dspy.errors import import_optional
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.study import tune
@@ -15,7 +15,7 @@ __all__ = ["tune"]
 def __getattr__(name: str) -> Any:
     if name != "tune":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    need("numpy", "Tuning a judge")
+    import_optional("numpy", "Tuning a judge")
     from faith_dspy.optimize.study import tune
 
     return tune

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from faith_dspy.errors import FaithDspyError, InputError, counted, need
+from faith_dspy.errors import FaithDspyError, InputError, counted, import_optional
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.report.tables import OUTCOME
 from faith_dspy.optimize.results import Comparison, Row
@@ -362,7 +362,7 @@ def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
 
 
 def _t_interval(value: float, variance: float, sources: int) -> Estimate:
-    stats = need("scipy.stats", "The interval of a share")
+    stats = import_optional("scipy.stats", "The interval of a share")
     half = stats.t.ppf(0.975, sources - 1) * variance**0.5
     ends = np.clip([value - half, value, value + half], 0, 1)
     low, value, high = ends.tolist()

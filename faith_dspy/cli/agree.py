@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from faith_dspy.cli import options as cli
-from faith_dspy.errors import LMUnavailableError, counted, need
+from faith_dspy.errors import LMUnavailableError, counted, import_optional
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
@@ -90,7 +90,7 @@ def agree(
 
     Example: faith-dspy agree new-labels.jsonl --judge models:/faithfulness@champion --track --min 0.75
     """
-    need("numpy", "Measuring agreement")  # before anything is asked
+    import_optional("numpy", "Measuring agreement")  # before anything is asked
     from faith_dspy.io.files import check_page, check_writable
     from faith_dspy.io.labels import label_set_hash, read_labels
     from faith_dspy.optimize import drift
@@ -233,7 +233,7 @@ def stress(
     the answer, the context, the question or a tool's result: 105 injections of 15 kinds. Each answer costs up to 21
     judgments.
     """
-    need("numpy", "A stress test")
+    import_optional("numpy", "A stress test")
     from faith_dspy.io.labels import read_labels
     from faith_dspy.lm.metered import metered
     from faith_dspy.optimize.report.tables import stress_tables

@@ -327,14 +327,14 @@ def ui(
 
     Without --tracking-uri and MLFLOW_TRACKING_URI it opens the mlflow.db of this folder, or of the nearest one above.
     """
-    from faith_dspy.errors import need
+    from faith_dspy.errors import import_optional
     from faith_dspy.optimize.tracking.store import ENVIRONMENT, nearest_store, redacted
 
     uri = nearest_store(tracking_uri)
     if uri.startswith(("http://", "https://")):
         cli.say(f"This store is a server, with pages of its own: {redacted(uri)}")
         return
-    need("mlflow", "faith-dspy ui")
+    import_optional("mlflow", "faith-dspy ui")
     cli.say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
     command = [
         "-m",

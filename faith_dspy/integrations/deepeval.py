@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from faith_dspy.errors import needs
+from faith_dspy.errors import optional_dependency
 from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
 
-with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):
+with optional_dependency("deepeval", "deepeval", "A judge as a DeepEval metric"):
     from deepeval.metrics import BaseMetric
     from deepeval.test_case import LLMTestCase
 

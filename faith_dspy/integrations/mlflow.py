@@ -18,7 +18,7 @@ from typing import Any, Literal
 import dspy
 from pydantic import PrivateAttr
 
-from faith_dspy.errors import InputError, needs
+from faith_dspy.errors import InputError, optional_dependency
 from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.integrations.traces import (
     Span,
@@ -31,7 +31,7 @@ from faith_dspy.judge import Judge
 from faith_dspy.report.judgment import citation_faults
 from faith_dspy.schema import Judgment
 
-with needs("mlflow", "tune", "A judge as an MLflow scorer"):
+with optional_dependency("mlflow", "tune", "A judge as an MLflow scorer"):
     from mlflow.entities import AssessmentError, AssessmentSource, Feedback, Trace
     from mlflow.genai.judges import Judge as MlflowJudge
     from mlflow.genai.judges.base import JudgeField

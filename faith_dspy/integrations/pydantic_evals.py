@@ -12,12 +12,14 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from faith_dspy.errors import FaithDspyError, needs
+from faith_dspy.errors import FaithDspyError, optional_dependency
 from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.integrations.traces import record_of_call
 from faith_dspy.judge import Judge
 
-with needs("pydantic_evals", "pydantic-evals", "A judge as a Pydantic Evals evaluator"):
+with optional_dependency(
+    "pydantic_evals", "pydantic-evals", "A judge as a Pydantic Evals evaluator"
+):
     from pydantic_evals.evaluators import (
         EvaluationReason,
         Evaluator,

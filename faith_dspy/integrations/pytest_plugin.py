@@ -92,12 +92,12 @@ def assert_agreement(faithfulness_judge: Judge) -> Callable[..., JudgeAgreement]
         __tracebackhide__ = True
         if not 0 <= minimum <= 1:
             pytest.fail(f"minimum is {minimum!r}, expected 0 to 1", pytrace=False)
-        from faith_dspy.errors import FaithDspyError, need
+        from faith_dspy.errors import FaithDspyError, import_optional
         from faith_dspy.io.labels import read_labels
         from faith_dspy.scoring.agreement import measure_agreement
         from faith_dspy.scoring.gate import gate_checks, refuse_tuned_on
 
-        need("numpy", "Measuring agreement")
+        import_optional("numpy", "Measuring agreement")
         judge = faithfulness_judge
         answer_keys = judge.manifest.get("answer_keys", ())
         try:

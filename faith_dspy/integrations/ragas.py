@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from faith_dspy.errors import needs
+from faith_dspy.errors import optional_dependency
 from faith_dspy.integrations.adapters import (
     explain,
     extraction_prompt_of,
@@ -21,7 +21,7 @@ from faith_dspy.program.extraction import assign_statements
 from faith_dspy.schema import Judgment, digest
 from faith_dspy.text.sentences import carries_statement, sentences
 
-with needs("ragas", "ragas", "A judge as a RAGAS metric"):
+with optional_dependency("ragas", "ragas", "A judge as a RAGAS metric"):
     from ragas.metrics.base import MetricType, MetricWithLLM, SingleTurnMetric
     from ragas.metrics.collections.faithfulness.util import (
         NLIStatementInput,

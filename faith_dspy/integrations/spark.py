@@ -13,18 +13,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from faith_dspy.errors import InputError, needs
+from faith_dspy.errors import InputError, optional_dependency
 from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
 from faith_dspy.lm.make import is_local
 from faith_dspy.load import open_judge
 from faith_dspy.runner import REPLIES_IN_MEMORY
 
-with needs("mlflow", "spark", "Judging on Spark"):
+with optional_dependency("mlflow", "spark", "Judging on Spark"):
     import mlflow
 
     from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS, RESULT_TYPE
-with needs("pyspark", "spark", "Judging on Spark"):
+with optional_dependency("pyspark", "spark", "Judging on Spark"):
     from pyspark.sql import Column, DataFrame
     from pyspark.sql import functions as F
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from faith_dspy.errors import ConfigError, needs
+from faith_dspy.errors import ConfigError, optional_dependency
 from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.inputs import AnswerInput
@@ -17,7 +17,7 @@ from faith_dspy.schema import Judgment, Unscored
 from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences
 
-with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
+with optional_dependency("strands_evals", "strands", "A judge as a Strands evaluator"):
     from strands_evals.evaluators import Evaluator
     from strands_evals.extractors import TraceExtractor
     from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput

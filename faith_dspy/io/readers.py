@@ -22,7 +22,12 @@ from typing import IO, Any
 
 from pydantic_core import from_json
 
-from faith_dspy.errors import InputError, install_command, need, short_message
+from faith_dspy.errors import (
+    InputError,
+    import_optional,
+    install_command,
+    short_message,
+)
 from faith_dspy.io.inputs import (
     AnswerInput,
     Record,
@@ -327,7 +332,7 @@ def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | Valu
 
 
 def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
-    parquet = need("pyarrow.parquet", "Reading Parquet")
+    parquet = import_optional("pyarrow.parquet", "Reading Parquet")
     try:
         table = parquet.ParquetFile(handle)
         for batch in table.iter_batches(batch_size=256):

@@ -8,9 +8,9 @@ from typing import Any
 
 from dspy import lm15
 
-from faith_dspy.errors import ModelFileError, needs
+from faith_dspy.errors import ModelFileError, optional_dependency
 
-with needs("openvino", "local", "The embedded model"):
+with optional_dependency("openvino", "local", "The embedded model"):
     import openvino as ov
     import openvino_genai
 

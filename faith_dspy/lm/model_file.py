@@ -22,10 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faith_dspy.errors import ModelFileError, needs
+from faith_dspy.errors import ModelFileError, optional_dependency
 from faith_dspy.lm import LOCAL_SHA256, TAUGHT_SHA256
 
-with needs("openvino", "local", "The embedded model"):  # before the model is fetched
+with optional_dependency(
+    "openvino", "local", "The embedded model"
+):  # before the model is fetched
     import openvino as ov
     from openvino import opset13 as ops
 

@@ -16,7 +16,7 @@ import dspy
 from dspy import Signature
 from dspy.adapters import ChatAdapter
 
-from faith_dspy.errors import need
+from faith_dspy.errors import import_optional
 from faith_dspy.lm.capabilities import without_thoughts
 from faith_dspy.program.reply import VERDICT_FIELDS, find_label, read_fields
 from faith_dspy.program.signatures import labels_of
@@ -86,7 +86,9 @@ class NearestDemos:
     def _vectorizer(self, rows: Sequence[Any]) -> dspy.Embedder:
         if self.embedder is not None:
             return dspy.Embedder(self.embedder)
-        text = need("sklearn.feature_extraction.text", "Showing the nearest examples")
+        text = import_optional(
+            "sklearn.feature_extraction.text", "Showing the nearest examples"
+        )
         tfidf = text.TfidfVectorizer(sublinear_tf=True)
         tfidf.fit([f"statement: {row.statement}" for row in rows])
 

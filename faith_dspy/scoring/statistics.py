@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from faith_dspy.errors import InputError, need
+from faith_dspy.errors import InputError, import_optional
 
 if TYPE_CHECKING:  # the base install has none
     import numpy as np
@@ -81,7 +81,7 @@ class BySource(NamedTuple):
     @property
     def half(self) -> float:
         """Half of the 95 % interval: that many standard errors as t has."""
-        t = need("scipy.stats", "An interval").t
+        t = import_optional("scipy.stats", "An interval").t
         errors = float(t.ppf(0.975, self.df))
         return errors * self.error
 
@@ -178,7 +178,7 @@ def wilson(k: int, n: int) -> Estimate:
     """Return the share ``k / n`` with its 95 % score interval (Wilson 1927, JASA 22); undefined when ``n`` is 0."""
     if not n:
         return Estimate(why="there is nothing to take a share of")
-    stats = need("scipy.stats", "The interval of a share")
+    stats = import_optional("scipy.stats", "The interval of a share")
     interval = stats.binomtest(k, n).proportion_ci(method="wilson")
     return Estimate(
         value=k / n,

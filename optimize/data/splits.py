@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from faith_dspy.errors import InputError, counted, need
+from faith_dspy.errors import InputError, counted, import_optional
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.io.readers import name_of
 from faith_dspy.schema import LabelledExample
@@ -239,7 +239,7 @@ def deal(
     largest first, where most is missing. Both labels must be in ``least · parts`` sources. Where a source goes depends
     on its name and ``seed``, not on the order of the examples.
     """
-    np = need("numpy", "Splitting labels")
+    np = import_optional("numpy", "Splitting labels")
     sources = [e.group_key for e in examples]
     names, source_of = np.unique(sources, return_inverse=True)
     labels = [int(bool(e.label)) for e in examples]
@@ -280,7 +280,7 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     A source is all that is joined, one through the other, by the same `group`, the same or a near-same context
     (`NEAR_SAME`), or the same long answer; it is named by its content.
     """
-    hierarchy = need("scipy.cluster.hierarchy", "Splitting labels")
+    hierarchy = import_optional("scipy.cluster.hierarchy", "Splitting labels")
     joined = hierarchy.DisjointSet(range(len(examples)))
     for _, members in _shared_sources(examples):
         for other in members[1:]:
@@ -369,7 +369,7 @@ def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
     """Return pairs (i < j) of texts whose TF-IDF cosine is at least `NEAR_SAME`. Compares all pairs, block by block."""
     if len(texts) < 2:
         return []
-    need("sklearn", "Finding near-same contexts")
+    import_optional("sklearn", "Finding near-same contexts")
     from scipy.sparse import triu
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.neighbors import radius_neighbors_graph

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import FaithDspyError, InputError, need
+from faith_dspy.errors import FaithDspyError, InputError, import_optional
 from faith_dspy.io.files import owned
 from faith_dspy.load import is_missing
 from faith_dspy.optimize.results import StudyResult
@@ -92,7 +92,7 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     uri = named or DEFAULT if create else nearest_store(named)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
-    mlflow = need("mlflow", "A tracking store")
+    mlflow = import_optional("mlflow", "A tracking store")
     with mlflow_errors(uri), _alone(uri):
         file = _database(uri)
         if file is not None and not file.exists():
