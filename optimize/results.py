@@ -24,7 +24,7 @@ from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.scoring.score import statement_features
 from faith_dspy.scoring.statistics import Estimate
-from faith_dspy.text.features import index_context
+from faith_dspy.text.features import compare, index_context
 
 UNTUNED, CALIBRATED, LEXICAL, LENGTH = (
     "untuned",
@@ -102,9 +102,9 @@ class JudgedAnswer(Row):
         features: list[dict[str, float] | None] = []
         if verdicts:
             index = index_context(example.context, example.question)
-            for verdict, values in zip(
-                verdicts, statement_features(raw.last, index), strict=True
-            ):
+            compared = compare([raw.text for raw in verdicts], index)
+            rows = statement_features(verdicts, compared)
+            for verdict, values in zip(verdicts, rows, strict=True):
                 features.append(None if verdict.verdict is None else values)
         return cls(
             **dict(Row.of(example, judgment)),

@@ -32,7 +32,7 @@ from faith_dspy.optimize.select.ask import verify
 from faith_dspy.schema import Chunk, Usage, digest
 from faith_dspy.schema import LabelledExample as Example
 from faith_dspy.scoring.statistics import Estimate, wilson
-from faith_dspy.text.features import index_context, lexical_features
+from faith_dspy.text.features import Comparison, index_context, lexical_features
 from faith_dspy.text.sentences import sentences
 
 _FOREIGN = 0.5
@@ -305,7 +305,8 @@ def _foreign(case: Case) -> Fields | None:
         candidates = [s.text for s in carrying_sentences(other.answer)]
         case.rng.shuffle(candidates)
         for text in candidates:
-            if lexical_features(text, context)["novel_words"] >= _FOREIGN:
+            features = lexical_features(Comparison(text, context))
+            if features["novel_words"] >= _FOREIGN:
                 return {"answer": f"{e.answer.rstrip()} {text}"}
     return None
 

@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from pathlib import PurePath
 
 from faith_dspy.schema import Chunk, Citations, Sentence, StatementVerdict
-from faith_dspy.text.features import best_chunks, index_context
+from faith_dspy.text.features import Comparison, best_chunks, index_context
 from faith_dspy.text.words import (
     CITATION,
     CITED_KINDS,
@@ -206,7 +206,8 @@ def measure_citations(
         good += len(supporting)
         if not supporting:  # by the verdict on the cited chunks alone
             indexed = index_context([chunks[i] for i in cited], question)
-            good += len(best_chunks(statement.text, indexed)) or 1
+            compared = Comparison(statement.text, indexed)
+            good += len(best_chunks(compared)) or 1
     return Citations(
         precision=good / total if total else None,
         recall=supported / len(statements) if statements else None,

@@ -25,8 +25,9 @@ from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.evidence import find_quotes, valid_chunk_ids
 from faith_dspy.text.features import (
     DIRECTIONS,
-    IndexedContext,
+    Comparison,
     best_chunks,
+    compare,
     index_context,
     lexical_features,
     missing_words,
@@ -64,14 +65,14 @@ def raw_judgment_without_lm(answer: str) -> RawJudgment:
 
 
 def statement_features(
-    raw_judgment: RawJudgment,
-    indexed: IndexedContext,
+    raw_verdicts: Iterable[RawVerdict],
+    comparisons: Iterable[Comparison],
     names: Collection[str] = DIRECTIONS.keys(),
 ) -> list[dict[str, float]]:
     """Return features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
     features = []
-    for raw in raw_judgment.raw_verdicts:
-        values = lexical_features(raw.text, indexed, names)
+    for raw, compared in zip(raw_verdicts, comparisons, strict=True):
+        values = lexical_features(compared, names)
         if raw.logit is not None:
             values["lm"] = raw.logit
         features.append(values)
@@ -140,18 +141,20 @@ def score_answer(
         if gap is not None:
             why = f"{gap}: name an LM to judge it"
             return unscored(Unscored.LANGUAGE, why, raw_judgment)
+    comparisons = compare([raw.text for raw in verdicts], indexed)
     features: list[dict[str, float]] = [{} for _ in verdicts]
     confidences = [raw.probability for raw in verdicts]
     if classifier is not None:
         names = [name for name in classifier.statement.names if name in DIRECTIONS]
-        features = statement_features(raw_judgment, indexed, names)
+        features = statement_features(verdicts, comparisons, names)
         pairs = zip(verdicts, features, strict=True)
         judged = [values if raw.verdict else None for raw, values in pairs]
         confidences = classifier.statement_probabilities(judged)
     statements = []
     dropped_ids = dropped_quotes = 0
-    for raw, confidence, values in zip(verdicts, confidences, features, strict=True):
-        about = (raw, confidence, classifier, values, context, indexed)
+    by_statement = zip(verdicts, confidences, features, comparisons, strict=True)
+    for raw, confidence, values, compared in by_statement:
+        about = (raw, confidence, classifier, values, context, compared)
         statement, ids, quotes = _statement(*about)
         statements.append(statement)
         dropped_ids += ids
@@ -242,7 +245,8 @@ def _cited(
                 chunks = [by_id[i] for i in statement.cited_chunk_ids]
                 cited_alone = index_context(chunks, question)
                 names = classifier.statement.names
-                features = lexical_features(statement.text, cited_alone, names)
+                compared = Comparison(statement.text, cited_alone)
+                features = lexical_features(compared, names)
                 probability = classifier.statement.probability(features)
                 supports = probability >= classifier.statement_threshold
         judged.append(statement.model_copy(update={"citations_support": supports}))
@@ -255,7 +259,7 @@ def _statement(
     classifier: Classifier | None,
     features: dict[str, float],
     context: Sequence[Chunk],
-    indexed: IndexedContext,
+    compared: Comparison,
 ) -> tuple[StatementVerdict, int, int]:
     """Return the statement with evidence that exists; how many chunk ids and quotes of the LM are not in the context.
 
@@ -270,7 +274,7 @@ def _statement(
             verdict = Verdict.NOT_SUPPORTED
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
-    closest = best_chunks(raw.text, indexed)
+    closest = best_chunks(compared)
     evidence: dict[int, Literal["cited", "quoted", "shared_words"]] = {}
     if verdict in (
         Verdict.FULLY_SUPPORTED,
@@ -286,7 +290,7 @@ def _statement(
     supporting_chunk_ids = tuple(sorted(evidence))
     missing = None
     if verdict and not evidence:
-        missing = missing_words(raw.text, indexed)
+        missing = missing_words(compared)
     texts = {chunk.id: chunk.text for chunk in context}
     statement = StatementVerdict(
         text=raw.text,

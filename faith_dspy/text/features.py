@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, KeysView, Sequence
+from collections.abc import Collection, Iterable, KeysView, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class IndexedContext:
     """A tokenised context; made by `index_context`. What only some features need is computed when first asked for."""
 
     def __init__(self, context: Sequence[Chunk], language: str | None = None) -> None:
-        texts = [comparable(chunk.text) for chunk in context]
+        texts = _texts(tuple(context))
         self.text = " ".join(texts)
         self.language = language or language_of(self.text)
         self.chunk_ids = [chunk.id for chunk in context]
@@ -110,19 +110,21 @@ def index_context(
     The question only helps to guess the language: what it says is no evidence.
     """
     chunks = tuple(context)
-    return _indexed(chunks, _language(chunks, question))
+    texts = (*_texts(chunks), question or "")
+    language = language_of(" ".join(texts))
+    return _indexed(chunks, language)
 
 
-@lru_cache(maxsize=16)
-def _language(context: tuple[Chunk, ...], question: str | None) -> str:
-    texts = [comparable(chunk.text) for chunk in context]
-    texts.append(question or "")
-    whole = " ".join(texts)
-    return language_of(whole)
+_KEPT = 16
+"""Contexts; more than a batch has threads. The index of a long document takes megabytes."""
 
 
-_indexed = lru_cache(maxsize=16)(IndexedContext)
-"""More than a batch has threads; the index of a long document takes megabytes."""
+@lru_cache(maxsize=_KEPT)
+def _texts(context: tuple[Chunk, ...]) -> tuple[str, ...]:
+    return tuple(comparable(chunk.text) for chunk in context)
+
+
+_indexed = lru_cache(maxsize=_KEPT)(IndexedContext)
 _REACH = 4
 """Tokens on either side that are near a number."""
 
@@ -158,7 +160,8 @@ class Comparison:
 
     def __init__(self, statement: str, context: IndexedContext) -> None:
         self.context = context
-        self.text, tokens = _tokenized(statement, context.language)
+        self.text = without_markers(comparable(statement))
+        tokens = tokenize(self.text, context.language)
         self.tokens = [_resolved(token, context.keys) for token in tokens]
         self.content = [token.key for token in content_tokens(self.tokens)]
         self.keys = set(self.content)
@@ -199,19 +202,17 @@ class Comparison:
         return Counter(chain.from_iterable(places))
 
 
+def compare(statements: Iterable[str], indexed: IndexedContext) -> list[Comparison]:
+    """Return each statement beside a context."""
+    return [Comparison(statement, indexed) for statement in statements]
+
+
 def _resolved(token: Token, known: KeysView[str]) -> Token:
     """Return the token with that of its keys which the context has, if it has one."""
     for key in (token.key, *token.also):
         if key in known:
             return token._replace(key=key)
     return token
-
-
-@lru_cache(maxsize=256)  # its features are computed before its chunks are chosen
-def _tokenized(statement: str, language: str) -> tuple[str, list[Token]]:
-    text = comparable(statement)
-    text = without_markers(text)
-    return text, tokenize(text, language)
 
 
 def novel_words(c: Comparison) -> float:
@@ -548,15 +549,12 @@ DIRECTIONS = dict.fromkeys(_FEATURES, -1) | {"admits_gap": 1}
 
 
 def lexical_features(
-    statement: str,
-    indexed: IndexedContext,
-    names: Collection[str] = DIRECTIONS.keys(),
+    compared: Comparison, names: Collection[str] = DIRECTIONS.keys()
 ) -> dict[str, float]:
-    """Features of one statement against a context: those of ``names``, all by default.
+    """Return features of a statement beside a context: those of ``names``, all by default.
 
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
-    compared = Comparison(statement, indexed)
     features = dict.fromkeys(names, 0.0)
     for name in features:
         if compared.content or name == "admits_gap":
@@ -607,16 +605,17 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
 
 def novelty(statement: str, indexed: IndexedContext) -> float:
     """Return how much of a statement is new to the context, from 0: the sum of five features."""
-    features = lexical_features(statement, indexed, _NOVELTY)
+    compared = Comparison(statement, indexed)
+    features = lexical_features(compared, _NOVELTY)
     return math.fsum(features.values())
 
 
-def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
-    """Ids, ascending, of at most two chunks that together have most of the statement's content words.
+def best_chunks(compared: Comparison) -> tuple[int, ...]:
+    """Return ids, ascending, of at most two chunks that together have most of the statement's content words.
 
     Chosen one after the other; a chunk that adds no word is left out.
     """
-    compared = Comparison(statement, indexed)
+    indexed = compared.context
     uncovered = compared.keys & indexed.keys
     chosen: list[int] = []
     for _ in range(2):
@@ -630,9 +629,8 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
+def missing_words(compared: Comparison) -> tuple[str, ...]:
     """Return the words, names and numbers of a statement that the context does not contain, as written, each once."""
-    compared = Comparison(statement, indexed)
     words = []
     for token in content_tokens(compared.tokens):
         if token.key in compared.novel:

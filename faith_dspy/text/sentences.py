@@ -7,8 +7,9 @@ languages). On top of it a line break always ends a sentence, so that list items
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import regex
 
@@ -79,6 +80,24 @@ def _verbs() -> frozenset[str]:
     for language in LANGUAGES:
         verbs |= word_lists(language).stating_verbs
     return frozenset(verbs)
+
+
+class SplitAnswer(NamedTuple):
+    """An answer's sentences, and what it claims; made by `split_answer` and handed on."""
+
+    sentences: tuple[Sentence, ...]
+    stating: tuple[Sentence, ...]
+    """Those that can assert anything (`carries_statement`)."""
+    declines: bool
+    """Whether every sentence, apologies and greetings aside, declines to answer."""
+
+
+def split_answer(answer: str) -> SplitAnswer:
+    """Split an answer into sentences, and tell which of them can assert anything."""
+    divided = sentences(answer)
+    stating = tuple(s for s in divided if carries_statement(s.text))
+    texts = [sentence.text for sentence in divided]
+    return SplitAnswer(divided, stating, _all_decline(texts))
 
 
 @lru_cache(maxsize=128)  # an answer is split up to three times
@@ -239,10 +258,11 @@ def declines(answer: str) -> bool:
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    texts = []
-    for _, text in sentence_texts(answer):
-        if not _is_courtesy(text):
-            texts.append(text)
+    return _all_decline([text for _, text in sentence_texts(answer)])
+
+
+def _all_decline(sentences: Iterable[str]) -> bool:
+    texts = [text for text in sentences if not _is_courtesy(text)]
     for refusal, clause_break in _refusals():
         if texts and all(_declines(text, refusal, clause_break) for text in texts):
             return True

@@ -290,7 +290,7 @@ def _verdict_feedback(judged: Judged, cut: float) -> str:
     if gold.reason:
         parts.append(f"Their reason: {gold.reason}")
     indexed = index_context(as_chunks(gold.context), gold.question)
-    missing = missing_words(gold.statement, indexed)
+    missing = missing_words(Comparison(gold.statement, indexed))
     if missing:
         parts.append(f"Words that the context lacks: {', '.join(missing)}.")
     chunk, sentence = _closest(gold, gold.supporting_chunk_ids)

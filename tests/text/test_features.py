@@ -7,8 +7,10 @@ import pytest
 from faith_dspy.schema import Chunk
 from faith_dspy.text.features import (
     DIRECTIONS,
+    Comparison,
     IndexedContext,
     best_chunks,
+    compare,
     index_context,
     is_covered,
     lexical_features,
@@ -27,9 +29,14 @@ def chunks(*texts):
     return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
 
 
+def beside(statement, *context):
+    """The statement beside these texts."""
+    return Comparison(statement, IndexedContext(chunks(*context)))
+
+
 def features(statement, *context):
     """The features of a statement against these texts."""
-    return lexical_features(statement, IndexedContext(chunks(*context)))
+    return lexical_features(beside(statement, *context))
 
 
 SUPPORTED = dict.fromkeys(DIRECTIONS, 0.0)
@@ -163,11 +170,13 @@ def test_best_chunks_are_ids_in_order():
         Chunk(id=5, text=TOWER),
     ]
     indexed = index_context(context)
-    assert best_chunks("The Eiffel Tower is tall.", indexed) == (5,)
-    assert best_chunks(
-        "The tall Eiffel Tower and the Golden Gate Bridge.", indexed
-    ) == (5, 7)
-    assert best_chunks("Quantum chromodynamics.", indexed) == ()
+    statements = [
+        "The Eiffel Tower is tall.",
+        "The tall Eiffel Tower and the Golden Gate Bridge.",
+        "Quantum chromodynamics.",
+    ]
+    best = [best_chunks(compared) for compared in compare(statements, indexed)]
+    assert best == [(5,), (5, 7), ()]
 
 
 def test_a_context_is_indexed_once_for_all_questions():
@@ -198,21 +207,18 @@ def test_hostile_layout_is_survived(text):
 
 @pytest.mark.parametrize("name", DIRECTIONS)
 def test_each_feature_alone(name):
-    context = chunks(TOWER, BRIDGE)
     said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
-    together = lexical_features(said, IndexedContext(context))
+    compared = beside(said, TOWER, BRIDGE)
+    together = lexical_features(compared)
     assert set(together) == set(DIRECTIONS)
-    assert lexical_features(said, IndexedContext(context), [name]) == {
-        name: together[name]
-    }
+    assert lexical_features(compared, [name]) == {name: together[name]}
 
 
 @pytest.mark.parametrize(("context", "equal", "unequal"), PAIRS["equal_and_near_miss"])
 def test_equal_values_are_equal_and_unequal_ones_are_not(context, equal, unequal):
     names = ("novel_words", "novel_number_count", "contradictions")
     found, other = (
-        lexical_features(s, IndexedContext(chunks(context)), names)
-        for s in (equal, unequal)
+        lexical_features(beside(s, context), names) for s in (equal, unequal)
     )
     assert found == dict.fromkeys(names, 0.0)
     assert max(other.values()) > 0
