@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -95,20 +95,14 @@ def counted(n: int, thing: str) -> str:
     return f"{n:,} {thing if n == 1 else plural}"
 
 
-def short_message(error: Exception, lm: Any = None) -> str:
-    """Return an error's message: ours in full, others as type and first line, since more may hold whole prompts,
-    without the LM's key or anything that looks like one."""
+def short_message(error: Exception) -> str:
+    """Return an error's message without secrets: ours in full, others as type and first line, since more may hold whole
+    prompts."""
     if isinstance(error, FaithDspyError):
-        return str(error)
-    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:_READ]
-    for name, value in getattr(lm, "kwargs", {}).items():
-        if (
-            ("key" in name or "token" in name)
-            and isinstance(value, str)
-            and len(value) >= 6
-        ):
-            text = text.replace(value, "***")
-    return " ".join(redact_secrets(text).split())[:300].rstrip(". ")
+        return redact_secrets(str(error))
+    line = str(error).strip().partition("\n")[0]
+    text = redact_secrets(f"{type(error).__name__}: {line}"[:_READ])
+    return " ".join(text.split())[:300].rstrip(". ")
 
 
 _INVALID = {"missing": "is missing", "extra_forbidden": "there is no such field"}
@@ -134,7 +128,8 @@ def describe_invalid(invalid: Any) -> str:
 _READ = 2_000
 """Characters of a message that are looked at; a server may echo a whole prompt."""
 _SECRET_NAME = re.compile(
-    r"(?i)key$|token|secret|password|passwd|passphrase|pgpass|credential|webhook|(?:^|_)pat$"
+    r"(?i)key$|token|secret|password|passwd|passphrase|pgpass|credential|webhook|auth(?:orization)?$"
+    r"|(?:^|_)(?:pass|pat|pw)$|_pwd$"
 )
 _SECRET_VALUE = re.compile(r".{6,}|(?=.*\d).{4,}", re.DOTALL)
 """Shorter ones are words that a message may have for another reason."""
@@ -147,16 +142,32 @@ _ASSIGNED = re.compile(
 _TOKEN = re.compile(
     r"(?i)(bearer\s+|basic\s+(?=\S{8})|\b(?:sk|pk|gsk|hf|xai|ghp|github_pat)[-_])[\w*.+/=-]{4,}"
 )
+_secrets: set[str] = set()
+"""Those that LMs were made with in this process."""
+
+
+def remember_secrets(settings: Mapping[str, Any]) -> None:
+    """Let `redact_secrets` know the keys among an LM's settings, those in its headers included."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            remember_secrets(value)
+        elif isinstance(value, str) and _is_secret(name, value):
+            _secrets.update((value, value.removeprefix("Bearer ")))
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_NAME.search(name) and _SECRET_VALUE.fullmatch(value))
 
 
 def redact_secrets(text: str) -> str:
-    """Strip the environment's keys, passwords and keys in addresses, and whatever looks like a key.
+    """Return a text that may leave: without keys of the environment and of LMs, without passwords and keys in
+    addresses, and without whatever looks like a key.
 
     Its time grows with the length of the text.
     """
-    for name, value in os.environ.items():
-        if _SECRET_NAME.search(name) and _SECRET_VALUE.fullmatch(value):
-            text = text.replace(value, "***")
+    of_environment = {v for k, v in os.environ.items() if _is_secret(k, v)}
+    for secret in sorted(_secrets | of_environment, key=len, reverse=True):
+        text = text.replace(secret, "***")
     for pattern in (_USER, _ASSIGNED, _TOKEN):
         text = pattern.sub(
             lambda match: f"{match[1] or ''}***{'@' if match[0].endswith('@') else ''}",

@@ -1,10 +1,13 @@
 """Planted secrets: no command writes a key or a password to any file, nor to its output."""
 
 import base64
+import time
 
+import dspy
 import pytest
 
-from faith_dspy.errors import redact_secrets
+from faith_dspy.errors import ConfigError, redact_secrets, short_message
+from faith_dspy.lm.make import make_lm, to_metered_lm
 from tests.support import files
 from tests.support.studies import knowing, labels
 
@@ -110,6 +113,9 @@ def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
         ("GITHUB_PAT", "k3y5"),
         ("OPENAI_APIKEY", "k-5y!x"),
         ("SLACK_WEBHOOK_URL", "https://hooks.example/T1"),
+        ("SMTP_PASS", "tiger!"),
+        ("REGISTRY_AUTH", "bWU6dGlnZXI"),
+        ("DB_PWD", "tig3r"),
     ],
 )
 def test_secrets_by_their_names(name, value, monkeypatch):
@@ -118,3 +124,28 @@ def test_secrets_by_their_names(name, value, monkeypatch):
     monkeypatch.setenv("SORT_KEY", "name")
     said = redact_secrets(f"got {value} for the name")
     assert said == "got *** for the name"
+
+
+def test_keys_given_in_code():
+    """Of an LM made with a key or a header of its own, no message says either, whatever failed; nor does an error that
+    we raise."""
+    headers = {"Authorization": "Bearer plain-in-code-7"}
+    make_lm("openai/tiny", api_base="http://127.0.0.1:9", api_key="plain-in-code-5")
+    to_metered_lm(
+        dspy.LM("openai/tiny", api_key="plain-in-code-6", extra_headers=headers)
+    )
+    for number in (5, 6, 7):
+        echoed = f"no account for plain-in-code-{number}"
+        assert short_message(ValueError(echoed)) == "ValueError: no account for ***"
+        assert short_message(ConfigError(echoed)) == "no account for ***"
+
+
+def test_a_long_message_is_redacted_in_linear_time():
+    """Eight times the text takes at most about eight times as long, not sixty-four."""
+    seconds = []
+    for n in (20_000, 160_000):
+        text = "me:you " * (n // 14) + "a:b@" * (n // 8)
+        started = time.process_time()
+        redact_secrets(text)
+        seconds.append(time.process_time() - started)
+    assert seconds[1] < 24 * seconds[0] + 0.05

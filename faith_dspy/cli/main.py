@@ -23,7 +23,7 @@ from faith_dspy.cli.options import (
     print_on_any_terminal,
     say,
 )
-from faith_dspy.errors import FaithDspyError, MissingExtraError
+from faith_dspy.errors import FaithDspyError, MissingExtraError, redact_secrets
 
 _STOPPED = 130
 _FAULT = 70
@@ -112,9 +112,7 @@ def main() -> None:
         drop_stdout()  # whoever reads has enough
     except OSError as exc:
         drop_stdout()  # which may be what cannot be written
-        _refuse(
-            f"{exc}. The LM's replies are kept: run the same command again, and nothing is paid for twice."
-        )
+        _refuse(f"{exc}. Put that right, and run the same command again.")
     except ModuleNotFoundError as exc:
         package = (exc.name or "").partition(".")[0]
         _refuse(str(MissingExtraError(package, "tune", "This command")))
@@ -128,11 +126,11 @@ def main() -> None:
         )
         sys.exit(_STOPPED)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
-        traceback.print_exc()
+        say(redact_secrets(traceback.format_exc()))
         sys.exit(_FAULT)
 
 
 def _refuse(message: str) -> None:
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    say(message)
+    say(redact_secrets(message))
     sys.exit(2)

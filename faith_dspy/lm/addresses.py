@@ -124,7 +124,7 @@ def unavailable(lm: Any, exc: Exception) -> LMUnavailableError:
     base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
     where = f" at {shown_base(base)}" if base else ""
     return LMUnavailableError(
-        f"{lm.model}{where} does not answer: {short_message(exc, lm)}. {_advice(lm, exc, base)}"
+        f"{lm.model}{where} does not answer: {short_message(exc)}. {_advice(lm, exc, base)}"
     )
 
 

@@ -42,6 +42,7 @@ from faith_dspy.errors import (
     FaithDspyError,
     LimitReachedError,
     LMUnavailableError,
+    remember_secrets,
     short_message,
 )
 from faith_dspy.lm.addresses import unavailable
@@ -190,7 +191,7 @@ class Meter:
                 self.failed += not isinstance(exc, FaithDspyError)
                 if is_retryable_lm_error(exc) or isinstance(exc, _KEY_ERRORS):
                     self._failing += 1
-                    self._failure = short_message(exc, call.lm)
+                    self._failure = short_message(exc)
                 elif isinstance(exc, dspy.LMError):  # the endpoint says what is wrong
                     self._failing = 0
             raise
@@ -301,6 +302,7 @@ class MeteredLM(dspy.LM):
     ) -> None:
         self.endpoint = endpoint or Endpoint()
         super().__init__(model, *args, **kwargs)
+        remember_secrets(self.kwargs)
         # DSPy imports what an LM needs at its first call; threads that begin together would find it half-imported.
         with suppress(dspy.LMError):  # the call itself will say what is wrong
             _ = self.supports_reasoning

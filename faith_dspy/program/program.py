@@ -167,7 +167,7 @@ class FaithfulnessProgram(dspy.Module):
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
             log.warning(
                 "extraction failed (%s); judging sentences as written",
-                short_message(exc, dspy.settings.lm),
+                short_message(exc),
             )
         return assign_statements(
             lines, carrying, question, check=self.checks_statements

@@ -180,7 +180,7 @@ class Verifier(dspy.Module):
                 log.log(
                     level,
                     "joint verification failed (%s); asking statement by statement",
-                    short_message(exc, lm),
+                    short_message(exc),
                 )
             samples.append(verdicts)
         return [list(verdicts) for verdicts in zip(*samples, strict=True)]
@@ -274,7 +274,7 @@ def as_prediction(raw: RawVerdict) -> dspy.Prediction:
 
 def failed_verdict(statement: Statement, exc: Exception, lm: Any) -> RawVerdict:
     """Return the verdict on a statement that the LM failed on."""
-    error = short_message(exc, lm)
+    error = short_message(exc)
     return RawVerdict(**statement.model_dump(), error=error, lm_failed=True)
 
 
