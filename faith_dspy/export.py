@@ -26,6 +26,7 @@ from faith_dspy.lm.capabilities import Capabilities
 from faith_dspy.lm.make import identity
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
+from faith_dspy.scoring.measure import measure_features
 
 FILES = ("judge.json", "program.json", "CARD.md", "study.json")
 """All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
@@ -80,7 +81,8 @@ class Reference(BaseModel):
         """Return the judgment of this judge, now, on what the LM said then."""
         chunks = as_chunks(context)
         raw = RawJudgment.model_validate(raw_judgment).without_usage()
-        judgment = judge.score_answer(raw, chunks, question)
+        features = measure_features(raw, chunks, question)
+        judgment = judge.score_answer(raw, features)
         return cls(
             question=question,
             context=[chunk.text for chunk in chunks],

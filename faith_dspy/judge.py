@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from copy import copy
@@ -35,14 +35,15 @@ from faith_dspy.schema import (
     Unscored,
     digest,
 )
-from faith_dspy.scoring.citations import needs_verdict
 from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit
+from faith_dspy.scoring.measure import AnswerFeatures, measure_features
 from faith_dspy.scoring.score import (
     early_judgment,
     raw_judgment_without_lm,
     score_answer,
     unscored,
 )
+from faith_dspy.text.features import DIRECTIONS
 
 if TYPE_CHECKING:  # they load DSPy or numpy
     from faith_dspy.lm.metered import MeteredLM
@@ -484,13 +485,16 @@ class Judge:
         """Yield what the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
         return self._judge_all(map(AnswerInput.of, examples), num_threads)
 
-    def score_answer(
-        self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None
-    ) -> Judgment:
-        """Return the judgment on what the LMs said, by the last judge that was asked."""
+    def score_answer(self, raw: RawJudgment, features: AnswerFeatures) -> Judgment:
+        """Return the judgment on what the LMs said, by the last judge that was asked.
+
+        Args:
+            raw: What they said.
+            features: What that has in the context, by `measure_features`: once for any number of judges.
+        """
         if raw.escalated is None or self.escalate_to is None:
-            return score_answer(raw, chunks, question, self.config, self.classifier)
-        judgment = self.escalate_to.score_answer(raw.escalated, chunks, question)
+            return score_answer(raw, features, self.config, self.classifier)
+        judgment = self.escalate_to.score_answer(raw.last, features.last)
         paid = {"usage": raw.usage - raw.replayed, "replayed": raw.replayed}
         return judgment.model_copy(update=paid | {"escalated": 1})
 
@@ -517,26 +521,43 @@ class Judge:
         if early := early_judgment(input.chunks, input.answer, self.config):
             return RawJudgment(sentences=early.sentences), early
         raw = self._ask(input)
-        judgment = self.score_answer(raw, input.chunks, input.question)
-        if self.asks_lm and any(map(needs_verdict, judgment.statements)):
-            raw = self._ask_about_citations(raw, judgment, input)
-            judgment = self.score_answer(raw, input.chunks, input.question)
+        features = self._measure(raw, input)
+        judgment = self.score_answer(raw, features)
+        if self.asks_lm and features.unknown_citations is not None:
+            raw = self._ask_about_citations(raw, features, judgment, input)
+            judgment = self.score_answer(raw, features)
         if self.escalate_to is not None and self.should_escalate(judgment):
-            following, _ = self.escalate_to.judge_input(input)
+            following, judgment = self.escalate_to.judge_input(input)
             raw = _add_cost(raw, following, escalated=following)
-            judgment = self.score_answer(raw, input.chunks, input.question)
+            paid = {"usage": raw.usage - raw.replayed, "replayed": raw.replayed}
+            judgment = judgment.model_copy(update=paid | {"escalated": 1})
         return raw, judgment
 
+    def _measure(self, raw: RawJudgment, input: AnswerInput) -> AnswerFeatures:
+        """Return what scoring by this judge needs of the context."""
+        classifier = self.classifier
+        return measure_features(
+            raw,
+            input.chunks,
+            input.question,
+            names=DIRECTIONS.keys() & classifier.statement.names if classifier else (),
+            citations_from=self.config.citations_from,
+        )
+
     def _ask_about_citations(
-        self, raw: RawJudgment, judgment: Judgment, input: AnswerInput
+        self,
+        raw: RawJudgment,
+        features: AnswerFeatures,
+        judgment: Judgment,
+        input: AnswerInput,
     ) -> RawJudgment:
         """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone."""
         verdicts = list(raw.raw_verdicts)
-        by_id = {chunk.id: chunk for chunk in input.chunks}
-        for i, statement in enumerate(judgment.statements):
-            if not needs_verdict(statement):
+        measured = zip(judgment.statements, features.statements, strict=False)
+        for i, (statement, of_statement) in enumerate(measured):
+            if not statement.is_supported or of_statement.by_cited is None:
                 continue
-            cited = tuple(by_id[chunk_id] for chunk_id in statement.cited_chunk_ids)
+            cited = tuple(c for c in input.chunks if c.id in statement.cited_chunk_ids)
             about = AnswerInput(input.question, cited, statement.text)
             alone = self._ask(about, split=False)
             raw = _add_cost(raw, alone)

@@ -22,9 +22,10 @@ from faith_dspy.scoring.agreement import (
 )
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.matching import statement_labels
-from faith_dspy.scoring.score import statement_features
+from faith_dspy.scoring.measure import AnswerFeatures, measure_features
+from faith_dspy.scoring.score import statement_values
 from faith_dspy.scoring.statistics import Estimate
-from faith_dspy.text.features import compare, index_context
+from faith_dspy.text.features import DIRECTIONS
 
 UNTUNED, CALIBRATED, LEXICAL, LENGTH = (
     "untuned",
@@ -85,6 +86,8 @@ class JudgedAnswer(Row):
     """What was said; without statements where there was nothing to ask about."""
     judgment: Judgment
     """By the judge that is measured; of a fitted one on the pool by weights that did not see the answer's source."""
+    measured: AnswerFeatures
+    """What the replies have in the context: any judge scores them again by it."""
     features: tuple[dict[str, float] | None, ...]
     """Of each statement; None where it could not be judged."""
     labels: tuple[bool | None, ...]
@@ -97,30 +100,24 @@ class JudgedAnswer(Row):
         raw: RawJudgment,
         judgment: Judgment,
     ) -> JudgedAnswer:
-        """Return its features and labels are those of the judge's statements that was asked last."""
-        verdicts = raw.last.raw_verdicts
-        features: list[dict[str, float] | None] = []
-        if verdicts:
-            index = index_context(example.context, example.question)
-            compared = compare([raw.text for raw in verdicts], index)
-            rows = statement_features(verdicts, compared)
-            for verdict, values in zip(verdicts, rows, strict=True):
-                features.append(None if verdict.verdict is None else values)
+        """Return the answer with its features and labels: those of the judge's statements that was asked last."""
+        measured = measure_features(raw, example.context, example.question)
+        last = raw.last
         return cls(
             **dict(Row.of(example, judgment)),
             example=example,
             raw=raw,
             judgment=judgment,
-            features=tuple(features),
-            labels=tuple(statement_labels(verdicts, example)),
+            measured=measured,
+            features=tuple(statement_values(last, measured.last, DIRECTIONS)),
+            labels=tuple(statement_labels(last.raw_verdicts, example)),
         )
 
     def by(self, judge: Judge) -> JudgedAnswer:
         """Return the same replies judged by another judge. No LM call."""
-        e = self.example
         if not self.raw.raw_verdicts:
             return self
-        return self.with_judgment(judge.score_answer(self.raw, e.context, e.question))
+        return self.with_judgment(judge.score_answer(self.raw, self.measured))
 
     def rejudged(self, **update: Any) -> JudgedAnswer:
         """With other values in its judgment."""

@@ -20,6 +20,7 @@ from faith_dspy.program.prompt import CompactAdapter
 from faith_dspy.program.reply import label_token, read_verdict, tokens_of
 from faith_dspy.program.signatures import INSTRUCTIONS, build_verification_signature
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
+from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import score_answer
 from faith_dspy.text.sentences import sentences
 
@@ -187,8 +188,7 @@ def test_anything_an_lm_may_say(raw, chunks, tuned):
     said = RawJudgment(raw_verdicts=tuple(raw))
     judgment = score_answer(
         said,
-        as_chunks(chunks),
-        None,
+        measure_features(said, as_chunks(chunks), None),
         JudgeConfig(),
         WITHOUT_LM.classifier if tuned else None,
     )

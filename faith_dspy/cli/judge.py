@@ -209,6 +209,7 @@ def demo(
     from faith_dspy.load import load_judge
     from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
     from faith_dspy.schema import RawJudgment
+    from faith_dspy.scoring.measure import measure_features
 
     answers = html.with_suffix(".jsonl")
     for path in (html, answers):
@@ -236,7 +237,8 @@ def demo(
         strict=True,
     ):
         raw = RawJudgment.model_validate(r["raw_judgment"])
-        judgment = judge.score_answer(raw, as_chunks(r["context"]), r["question"])
+        features = measure_features(raw, as_chunks(r["context"]), r["question"])
+        judgment = judge.score_answer(raw, features)
         items.append((record, judgment))
         typer.echo("\n" + textwrap.fill(f"{kind}. {record['question']}", 80))
         for i in shown:

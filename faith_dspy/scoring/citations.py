@@ -9,12 +9,17 @@ chunk that does not exist supports nothing, and is named apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, zip_longest
 from pathlib import PurePath
 
-from faith_dspy.schema import Chunk, Citations, Sentence, StatementVerdict
-from faith_dspy.text.features import Comparison, best_chunks, index_context
+from faith_dspy.schema import (
+    Chunk,
+    Citations,
+    Sentence,
+    Statement,
+    StatementVerdict,
+)
 from faith_dspy.text.words import (
     CITATION,
     CITED_KINDS,
@@ -145,19 +150,19 @@ def _numbers_in(marker: str) -> list[int]:
     return sorted(numbers)
 
 
-def cite(
-    statements: Sequence[StatementVerdict],
+def resolve_citations(
+    statements: Sequence[Statement],
     sentences: Sequence[Sentence],
     context: Sequence[Chunk],
     start: int | None = None,
-) -> tuple[list[StatementVerdict], list[str]] | None:
-    """Return the statements with the ids of the chunks they cite, and the citations of chunks that do not exist.
+) -> tuple[list[tuple[int, ...]], tuple[str, ...] | None]:
+    """Return the ids of the chunks that each statement cites, and the citations of chunks that do not exist.
 
     A statement about the whole answer has all citations of it. None where the answer cites nothing.
     """
     by_sentence = citations_by_sentence(sentences)
     if not by_sentence:
-        return None
+        return [() for _ in statements], None
     markers = list(chain.from_iterable(by_sentence.values()))
     index = CitationIndex(context, markers, start)
     whole_answer: set[int] = set()
@@ -170,44 +175,36 @@ def cite(
             ids_by_sentence[sentence].update(chunk_ids)
             whole_answer.update(chunk_ids)
             unknown += names
-    citing = []
+    ids = []
     for statement in statements:
-        ids = tuple(sorted(ids_by_sentence.get(statement.sentence_index, ())))
-        citing.append(statement.model_copy(update={"cited_chunk_ids": ids}))
-    return citing, unknown
-
-
-def needs_verdict(statement: StatementVerdict) -> bool:
-    """Tell whether only another verdict says if what a statement cites supports it: that is not what supports it."""
-    cited = set(statement.cited_chunk_ids)
-    supporting = set(statement.supporting_chunk_ids)
-    if not statement.is_supported or not cited:
-        return False
-    return not supporting or not supporting <= cited
+        of_statement = ids_by_sentence.get(statement.sentence_index, ())
+        ids.append(tuple(sorted(of_statement)))
+    return ids, tuple(unknown)
 
 
 def measure_citations(
     statements: Sequence[StatementVerdict],
+    alone: Sequence[Collection[int]],
     unknown: Sequence[str],
-    context: Sequence[Chunk],
-    question: str | None,
 ) -> Citations:
-    """Measure precision and recall (see above) of statements that know whether their citations support them."""
-    chunks = {chunk.id: chunk for chunk in context}
+    """Measure precision and recall (see above) of statements that know whether their citations support them.
+
+    Args:
+        statements: The statements.
+        alone: For each, those of the chunks it cites that have most of its words.
+        unknown: Citations of chunks that do not exist.
+    """
     good = supported = 0
     total = len(unknown)
-    for statement in statements:
+    for statement, closest in zip(statements, alone, strict=True):
         cited = statement.cited_chunk_ids
         total += len(cited)
         if not statement.citations_support:
             continue
         supported += 1
         supporting = set(statement.supporting_chunk_ids).intersection(cited)
-        good += len(supporting)
-        if not supporting:  # by the verdict on the cited chunks alone
-            indexed = index_context([chunks[i] for i in cited], question)
-            compared = Comparison(statement.text, indexed)
-            good += len(best_chunks(compared)) or 1
+        # Without any, by the verdict on the cited chunks alone.
+        good += len(supporting) or len(closest) or 1
     return Citations(
         precision=good / total if total else None,
         recall=supported / len(statements) if statements else None,

@@ -5,14 +5,13 @@ Nothing here calls an LM, so a study can score the same `RawJudgment` again, und
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import counted
 from faith_dspy.schema import (
     Chunk,
-    Citations,
     Judgment,
     RawJudgment,
     RawVerdict,
@@ -20,19 +19,9 @@ from faith_dspy.schema import (
     Unscored,
     Verdict,
 )
-from faith_dspy.scoring.citations import cite, measure_citations, needs_verdict
+from faith_dspy.scoring.citations import measure_citations
 from faith_dspy.scoring.classifier import Classifier
-from faith_dspy.scoring.evidence import find_quotes, valid_chunk_ids
-from faith_dspy.text.features import (
-    DIRECTIONS,
-    Comparison,
-    best_chunks,
-    compare,
-    index_context,
-    lexical_features,
-    missing_words,
-)
-from faith_dspy.text.languages import language_gap
+from faith_dspy.scoring.measure import AnswerFeatures, Evidence, StatementFeatures
 from faith_dspy.text.sentences import carries_statement, declines, sentences
 from faith_dspy.text.words import has_words
 
@@ -64,19 +53,20 @@ def raw_judgment_without_lm(answer: str) -> RawJudgment:
     return RawJudgment(sentences=parts, raw_verdicts=tuple(raw_verdicts))
 
 
-def statement_features(
-    raw_verdicts: Iterable[RawVerdict],
-    comparisons: Iterable[Comparison],
-    names: Collection[str] = DIRECTIONS.keys(),
-) -> list[dict[str, float]]:
-    """Return features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
-    features = []
-    for raw, compared in zip(raw_verdicts, comparisons, strict=True):
-        values = lexical_features(compared, names)
+def statement_values(
+    raw_judgment: RawJudgment, features: AnswerFeatures, names: Collection[str]
+) -> list[dict[str, float] | None]:
+    """Return what a classifier reads of each statement: the lexical features in ``names``, and ``lm``, the LM's
+    log-odds of support; None for a statement that could not be judged."""
+    values = []
+    verdicts = raw_judgment.raw_verdicts
+    for raw, measured in zip(verdicts, features.statements, strict=True):
+        lexical = measured.by_context.lexical
+        of_statement = {name: lexical[name] for name in names if name in lexical}
         if raw.logit is not None:
-            values["lm"] = raw.logit
-        features.append(values)
-    return features
+            of_statement["lm"] = raw.logit
+        values.append(of_statement if raw.verdict else None)
+    return values
 
 
 def unjudged_reason(raw_judgment: RawJudgment) -> Unscored | None:
@@ -120,8 +110,7 @@ def pass_by_score(
 
 def score_answer(
     raw_judgment: RawJudgment,
-    context: Sequence[Chunk],
-    question: str | None,
+    features: AnswerFeatures,
     config: JudgeConfig,
     classifier: Classifier | None = None,
 ) -> Judgment:
@@ -129,39 +118,37 @@ def score_answer(
 
     An unjudged statement counts as not supported. Where the answer would pass if it were supported, that would turn a
     failure of the LM into a verdict: such an answer is unscored.
+
+    Args:
+        raw_judgment: What the LM said.
+        features: What its statements have in the context (`measure_features`).
+        config: The options.
+        classifier: Numbers fitted on labels; None: what the LM says counts.
     """
     verdicts = raw_judgment.raw_verdicts
     if not verdicts:
         value = config.no_statements
         return policy_judgment(Unscored.NO_STATEMENTS, value, raw_judgment)
-    indexed = index_context(context, question)
-    if _needs_no_lm(classifier):
-        text = " ".join(raw.text for raw in verdicts)
-        gap = language_gap(indexed.text, text)
-        if gap is not None:
-            why = f"{gap}: name an LM to judge it"
-            return unscored(Unscored.LANGUAGE, why, raw_judgment)
-    comparisons = compare([raw.text for raw in verdicts], indexed)
-    features: list[dict[str, float]] = [{} for _ in verdicts]
+    if _needs_no_lm(classifier) and features.language_gap:
+        why = f"{features.language_gap}: name an LM to judge it"
+        return unscored(Unscored.LANGUAGE, why, raw_judgment)
+    values: list[dict[str, float] | None] = [None for _ in verdicts]
     confidences = [raw.probability for raw in verdicts]
     if classifier is not None:
-        names = [name for name in classifier.statement.names if name in DIRECTIONS]
-        features = statement_features(verdicts, comparisons, names)
-        pairs = zip(verdicts, features, strict=True)
-        judged = [values if raw.verdict else None for raw, values in pairs]
-        confidences = classifier.statement_probabilities(judged)
-    statements = []
-    dropped_ids = dropped_quotes = 0
-    by_statement = zip(verdicts, confidences, features, comparisons, strict=True)
-    for raw, confidence, values, compared in by_statement:
-        about = (raw, confidence, classifier, values, context, compared)
-        statement, ids, quotes = _statement(*about)
-        statements.append(statement)
-        dropped_ids += ids
-        dropped_quotes += quotes
-    statements, citations = _cited(
-        statements, raw_judgment, context, question, config, classifier
-    )
+        values = statement_values(raw_judgment, features, classifier.statement.names)
+        confidences = classifier.statement_probabilities(values)
+    statements = [
+        _statement(*about, classifier)
+        for about in zip(
+            verdicts, features.statements, confidences, values, strict=True
+        )
+    ]
+    citations = None
+    if features.unknown_citations is not None:
+        alone = []
+        for one in features.statements:
+            alone.append(one.by_cited.closest if one.by_cited else ())
+        citations = measure_citations(statements, alone, features.unknown_citations)
 
     def outcome(unjudged: Verdict) -> tuple[float, float | None, float | None, bool]:
         """Return score, probability, threshold, and whether the answer passes, if every unjudged statement had that
@@ -203,8 +190,8 @@ def score_answer(
         level=level(on_scale, threshold, faithful),
         statements=tuple(statements),
         citations=citations,
-        dropped_chunk_ids=dropped_ids,
-        dropped_quotes=dropped_quotes,
+        dropped_chunk_ids=sum(one.dropped_ids for one in features.statements),
+        dropped_quotes=sum(one.dropped_quotes for one in features.statements),
         fallbacks=raw_judgment.fallbacks,
         stand_ins=raw_judgment.stand_ins,
         detail=detail,
@@ -216,52 +203,14 @@ def _needs_no_lm(classifier: Classifier | None) -> bool:
     return classifier is not None and "lm" not in classifier.statement.names
 
 
-def _cited(
-    statements: list[StatementVerdict],
-    raw_judgment: RawJudgment,
-    context: Sequence[Chunk],
-    question: str | None,
-    config: JudgeConfig,
-    classifier: Classifier | None,
-) -> tuple[list[StatementVerdict], Citations | None]:
-    """Return the statements with what they cite and whether it supports them, and how good the citations are.
-
-    Where cited and supporting chunks differ, the LM's verdict on the cited ones decides; without an LM the classifier.
-    """
-    cited = cite(statements, raw_judgment.sentences, context, config.citations_from)
-    if cited is None:
-        return statements, None
-    citing, unknown = cited
-    by_id = {chunk.id: chunk for chunk in context}
-    judged = []
-    for statement, raw in zip(citing, raw_judgment.raw_verdicts, strict=True):
-        supports = None
-        if statement.cited_chunk_ids:
-            is_open = needs_verdict(statement)
-            supports = bool(statement.is_supported) and not is_open
-            if statement.is_supported and raw.cited_support is not None:
-                supports = raw.cited_support
-            elif classifier is not None and is_open and _needs_no_lm(classifier):
-                chunks = [by_id[i] for i in statement.cited_chunk_ids]
-                cited_alone = index_context(chunks, question)
-                names = classifier.statement.names
-                compared = Comparison(statement.text, cited_alone)
-                features = lexical_features(compared, names)
-                probability = classifier.statement.probability(features)
-                supports = probability >= classifier.statement_threshold
-        judged.append(statement.model_copy(update={"citations_support": supports}))
-    return judged, measure_citations(judged, unknown, context, question)
-
-
 def _statement(
     raw: RawVerdict,
+    measured: StatementFeatures,
     confidence: float | None,
+    values: Mapping[str, float] | None,
     classifier: Classifier | None,
-    features: dict[str, float],
-    context: Sequence[Chunk],
-    compared: Comparison,
-) -> tuple[StatementVerdict, int, int]:
-    """Return the statement with evidence that exists; how many chunk ids and quotes of the LM are not in the context.
+) -> StatementVerdict:
+    """Return the statement with evidence that exists.
 
     Only supported and contradicted statements have evidence. A supported one without any gets the chunks that share
     its words; one without evidence the words that the context lacks. The LM's reason goes with the LM's verdict only.
@@ -272,42 +221,54 @@ def _statement(
             verdict = Verdict.FULLY_SUPPORTED
         elif verdict.is_supported:
             verdict = Verdict.NOT_SUPPORTED
-    ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
-    spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
-    closest = best_chunks(compared)
-    evidence: dict[int, Literal["cited", "quoted", "shared_words"]] = {}
-    if verdict in (
-        Verdict.FULLY_SUPPORTED,
-        Verdict.PARTIALLY_SUPPORTED,
-        Verdict.CONTRADICTORY,
-    ):
-        evidence |= dict.fromkeys(ids, "cited")
-        evidence |= {span.chunk_id: "quoted" for span in spans}
-        if not evidence and verdict is not Verdict.CONTRADICTORY:
-            evidence |= dict.fromkeys(closest, "shared_words")
-    else:
-        spans = ()
-    supporting_chunk_ids = tuple(sorted(evidence))
-    missing = None
-    if verdict and not evidence:
-        missing = missing_words(compared)
-    texts = {chunk.id: chunk.text for chunk in context}
-    statement = StatementVerdict(
+    evidence: Evidence = {}
+    has_support = verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED)
+    if has_support:
+        evidence = measured.evidence
+    elif verdict is Verdict.CONTRADICTORY:
+        evidence = measured.named
+    has_quotes = has_support or verdict is Verdict.CONTRADICTORY
+    supporting = tuple(sorted(evidence))
+    is_supported = verdict is Verdict.FULLY_SUPPORTED
+    return StatementVerdict(
         text=raw.text,
         sentence_index=raw.sentence_index,
         verdict=verdict,
-        supporting_chunk_ids=supporting_chunk_ids,
-        found_by=tuple(evidence[i] for i in supporting_chunk_ids),
-        closest_chunk_ids=closest,
-        quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
-        quote_spans=spans,
+        supporting_chunk_ids=supporting,
+        found_by=tuple(evidence[i] for i in supporting),
+        closest_chunk_ids=measured.by_context.closest,
+        cited_chunk_ids=measured.cited_chunk_ids,
+        citations_support=_citations_support(raw, measured, is_supported, classifier),
+        quotes=measured.quotes if has_quotes else (),
+        quote_spans=measured.spans if has_quotes else (),
         reason=raw.reason if verdict is raw.verdict else None,
         confidence=confidence,
-        missing=missing,
-        features={name: round(value, 6) for name, value in features.items()},
+        missing=measured.by_context.missing if verdict and not evidence else None,
+        features={name: round(value, 6) for name, value in (values or {}).items()},
         error=raw.error,
     )
-    return statement, dropped_ids, dropped_quotes
+
+
+def _citations_support(
+    raw: RawVerdict,
+    measured: StatementFeatures,
+    is_supported: bool,
+    classifier: Classifier | None,
+) -> bool | None:
+    """Return whether what a statement cites supports it alone; None where it cites nothing.
+
+    Where cited and supporting chunks differ, the LM's verdict on the cited ones decides; without an LM the classifier.
+    """
+    if not measured.cited_chunk_ids:
+        return None
+    if not is_supported or raw.cited_support is not None:
+        return is_supported and bool(raw.cited_support)
+    if measured.by_cited is None:
+        return True
+    if classifier is None or not _needs_no_lm(classifier):
+        return False
+    probability = classifier.statement.probability(measured.by_cited.lexical)
+    return probability >= classifier.statement_threshold
 
 
 def level(value: float, threshold: float | None, faithful: bool) -> str:

@@ -6,6 +6,7 @@ No LM is asked here: everything is made of replies that are there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from faith_dspy.config import JudgeConfig
@@ -35,6 +36,7 @@ from faith_dspy.scoring.classifier import (
     to_logit,
     to_probability,
 )
+from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
@@ -298,11 +300,13 @@ def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
         return answer.by(judge)
     example = answer.example
     raw = raw_judgment_without_lm(example.answer)
-    judgment = judge.score_answer(raw, example.context, example.question)
+    features = measure_features(raw, example.context, example.question)
+    judgment = judge.score_answer(raw, features)
     if judge.escalate_to and judge.should_escalate(judgment):
         update = {"escalated": answer.raw, "usage": answer.raw.usage}
         raw = raw.model_copy(update=update)
-        judgment = judge.score_answer(raw, example.context, example.question)
+        features = replace(features, escalated=answer.measured)
+        judgment = judge.score_answer(raw, features)
     return JudgedAnswer.judged(example, raw, judgment)
 
 

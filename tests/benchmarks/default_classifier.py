@@ -47,6 +47,7 @@ from faith_dspy.scoring.classifier import (
     to_logit,
     to_probability,
 )
+from faith_dspy.scoring.measure import measure_features
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .public_labels import read, table, write
@@ -345,9 +346,8 @@ def _judged(
         faithful=bool(first["answer_label"]),
     )
     raw = RawJudgment.model_validate({"sentences": sentences, "raw_verdicts": verdicts})
-    return JudgedAnswer.judged(
-        example, raw, judge.score_answer(raw, example.context, example.question)
-    )
+    features = measure_features(raw, example.context, example.question)
+    return JudgedAnswer.judged(example, raw, judge.score_answer(raw, features))
 
 
 def with_lm(

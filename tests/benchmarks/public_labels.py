@@ -18,6 +18,7 @@ from faith_dspy.eval_sets.public import PUBLIC, load_public
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import LabelledExample, RawJudgment
+from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import early_judgment, score_answer
 
 from .log import Log
@@ -111,9 +112,9 @@ def read_replies(
             raw = _with_text(row[granularity], e.answer)
             if early := early_judgment(e.context, e.answer, config):
                 raw = RawJudgment(sentences=raw.sentences)
-            found[e.id] = JudgedAnswer.judged(
-                e, raw, early or score_answer(raw, e.context, e.question, config)
-            )
+            features = measure_features(raw, e.context, e.question)
+            judgment = early or score_answer(raw, features, config)
+            found[e.id] = JudgedAnswer.judged(e, raw, judgment)
     return found
 
 

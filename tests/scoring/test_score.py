@@ -7,6 +7,7 @@ from faith_dspy import Chunk, JudgeConfig, Judgment, Unscored, Verdict
 from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import RawJudgment, RawVerdict, Usage
+from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import (
     LEVELS,
     early_judgment,
@@ -30,9 +31,8 @@ def raw_verdict(verdict, text="The kettle is blue.", **fields):
 
 def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
     raw_judgment = RawJudgment(raw_verdicts=raw_verdicts, usage=USAGE)
-    return score_answer(
-        raw_judgment, context, None, JudgeConfig.make(**options), classifier
-    )
+    features = measure_features(raw_judgment, context, None)
+    return score_answer(raw_judgment, features, JudgeConfig.make(**options), classifier)
 
 
 # logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
