@@ -93,7 +93,7 @@ def tune(
         prefer: ``agreement`` exports the best candidate, or a cheaper one that is not inferior; ``cheapest``
             the cheapest within one standard error of the best.
         evidence_weight: of the F1 of chunk ids, in the optimizers' metric and in the choice, where labels name chunks.
-        max_flips: try injections and other perturbations on the pool, as `faith-dspy stress` does; a champion whose
+        max_flips: try injections on the pool, as `faith-dspy stress` does; a champion whose
             verdicts a kind of injection flips in a larger share is exported, but not promoted.
         seed: of the split, the folds, and the optimizers.
         minutes: that the whole study may take; with ``calls`` of LMs, ``tokens`` (read and written) and ``dollars`` (by

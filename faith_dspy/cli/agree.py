@@ -214,30 +214,24 @@ def stress(
     answers: Annotated[
         int,
         cli.option(
-            "--answers",
-            "Labelled answers to perturb, half of them faithful.",
-            "N",
-            min=2,
+            "--answers", "Labelled answers to try, half of them faithful.", "N", min=2
         ),
     ] = 50,
     seed: Annotated[
-        int, cli.option("--seed", "Seed of the choice and of the perturbations.", "N")
+        int, cli.option("--seed", "Seed of the choice and of the injections.", "N")
     ] = 0,
     max_flips: cli.MaxFlips = None,
     as_json: cli.Json = False,
 ) -> None:
-    """Perturb answers and contexts so that the right verdict is known, and count how often the judge gives it.
+    """Put orders to the judge inside the data, and count how many verdicts they flip.
 
-    A faithful answer must be caught when a number is changed, a name swapped, a negation inserted, or a sentence of
-    another answer added. The verdict must not change with the order of the chunks, or with orders to the judge inside
-    the answer, the context, the question or a tool's result: 105 injections of 15 kinds. Each answer costs up to 21
-    judgments.
+    105 injections of 15 kinds stand in the answer, the context, the question or a tool's result, and order the
+    opposite of the label. Each answer costs up to 16 judgments.
     """
     import_optional("numpy", "A stress test")
     from faith_dspy.io.labels import read_labels
     from faith_dspy.lm.metered import metered
-    from faith_dspy.optimize.report.tables import stress_tables
-    from faith_dspy.optimize.stress import stress
+    from faith_dspy.optimize.stress import stress, stress_tables
     from faith_dspy.report.progress import TerminalView
 
     examples = read_labels(labels)

@@ -160,7 +160,7 @@ def tune(
     than chance and not worse than a judge that costs less; and there is no champion yet, or it is better than its own
     untuned judge and not worse than the present champion. `faith-dspy study rollback` undoes it.
 
-    With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 answers of the pool, up to 21 judgments
+    With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 answers of the pool, up to 16 judgments
     each. A champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.
 
     A study that was stopped, by Ctrl-C or worse, continues where it stopped when the same command is run again: every

@@ -1,4 +1,4 @@
-"""The tables of a study, of several compared, and of a stress run. Terminal, Markdown and HTML only render them.
+"""The tables of a study, and of several compared. Terminal, Markdown and HTML only render them.
 
 A column is one line of its table's dictionary here; in a terminal all of them share 80 characters
 (`faith_dspy.report.tables.WIDTH`). Tables that have nothing to show are None.
@@ -36,7 +36,6 @@ from faith_dspy.scoring.agreement import JudgeAgreement
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import Comparison, PromptGain, Row, StudyResult
-    from faith_dspy.optimize.stress import Miss, StressReport
 
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
@@ -299,34 +298,6 @@ def _short(judge: JudgeResult) -> str:
     if judge.name == CALIBRATED:
         return "LM calibrated"
     return judge.name.removesuffix("-baseline")
-
-
-def stress_tables(report: StressReport) -> list[Table]:
-    """Show a row for each perturbation; the worst one is marked and its misses are shown."""
-    tried = [p for p in report.perturbed if p.n]
-    worst = min(tried, key=lambda p: p.share.value or 0.0, default=None)
-    columns = {
-        "perturbation": lambda p: MARK * (p is worst) + p.name,
-        "must be": lambda p: p.must,
-        "n": lambda p: str(p.n),
-        "share": lambda p: with_interval(p.share),
-    }
-    caption = (
-        "caught: an answer that passed fails once it is made unfaithful; unchanged: the verdict stays. share: how "
-        f"often. {MARK.strip()}: the lowest share. In brackets 95 % intervals (Wilson)."
-    )
-    title = f"{counted(report.answers, 'answer')} under stress"
-    tables = [table_of(title, columns, report.perturbed, caption=caption)]
-    if worst and worst.misses:
-        title = f"Worst: {worst.what}. Not {worst.must}, for example"
-        tables.append(Table(title, notes=tuple(map(_miss, worst.misses))))
-    return tables
-
-
-def _miss(miss: Miss) -> str:
-    scores = (miss.before, miss.after)
-    shown = ["unscored" if score is None else number(score) for score in scores]
-    return f"{' → '.join(shown)}  {miss.answer}"
 
 
 def capitalised(sentence: str) -> str:

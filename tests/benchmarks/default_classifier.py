@@ -32,7 +32,6 @@ from faith_dspy.optimize.classifier.logistic import (
 )
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
-from faith_dspy.optimize.stress import PERTURBATIONS, Case
 from faith_dspy.report.tables import number, with_interval
 from faith_dspy.schema import Chunk, LabelledExample, RawJudgment, Verdict
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
@@ -50,6 +49,7 @@ from faith_dspy.scoring.classifier import (
 from faith_dspy.scoring.measure import measure_features
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
+from .perturbations import PERTURBATIONS, Case
 from .public_labels import read, table, write
 
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
@@ -91,10 +91,10 @@ def perturbed(rows: Sequence[LabelledExample]) -> list[LabelledExample]:
         others = [o for o in faithful if o.context_key != e.context_key]
         for name in CHANGED:
             case = Case(e, others, random.Random(e.id))
-            fields = PERTURBATIONS[name].make(case)
-            if fields is not None:
+            answer = PERTURBATIONS[name](case)
+            if answer is not None:
                 wrong = {
-                    **fields,
+                    "answer": answer,
                     "id": f"{e.id} {name}",
                     "faithful": False,
                     "statements": (),

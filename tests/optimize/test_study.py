@@ -212,10 +212,9 @@ def test_a_champion_that_injections_flip_is_held_back(
     What its threshold, which is not for balanced accuracy, reaches on test is said.
     """
     asked = []
-    flipped = {"name": "injection: orders", "what": "an order", "must": "unchanged"}
-    flipped |= {"misses": [], "injection": True, "n": 4, "missed": 2}
-    flipped["share"] = wilson(2, 4)
-    report = {"judge": "", "answers": 4, "seed": 0, "perturbed": [flipped]}
+    orders = {"kind": "orders", "n": 4, "flipped": 2, "flips": []}
+    orders["share"] = wilson(2, 4)
+    report = {"judge": "", "answers": 4, "seed": 0, "injections": [orders]}
 
     def stress(judge, examples, **_):
         asked.append({e.split for e in examples})
@@ -228,7 +227,7 @@ def test_a_champion_that_injections_flip_is_held_back(
     assert asked == [{"train", "dev"}]
     (why,) = result.held_back
     flips = "flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
-    assert why == f"injection: orders: {flips}"
+    assert why == f"injection, orders: {flips}"
     assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
     recall = result.tested("champion").agreement.recall_unfaithful
     (note,) = (note for note in result.notes if "cost=3" in note)

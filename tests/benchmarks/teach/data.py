@@ -29,9 +29,9 @@ import typer
 from faith_dspy.eval_sets import begin, ragtruth
 from faith_dspy.eval_sets.public import Files, read_tabs
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.stress import PERTURBATIONS
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
+from tests.benchmarks.perturbations import PERTURBATIONS, Case
 
 SEED = 41
 MAX_CHARACTERS, MAX_CHUNKS, MAX_STATEMENT = 5000, 20, 600
@@ -661,12 +661,11 @@ def chunks(texts: Sequence[str], size: int = 600) -> tuple[str, ...]:
 
 
 def of_product(name: str) -> Change:
-    """One of the product's own perturbations."""
+    """One of the perturbations of `..perturbations`."""
 
     def change(row: Row, others: Sequence[Row], rng: random.Random) -> str | None:
         sample = [example(o) for o in rng.sample(others, min(OTHERS, len(others)))]
-        changed = PERTURBATIONS[name].make(example(row), sample, rng)
-        return changed["answer"] if changed else None
+        return PERTURBATIONS[name](Case(example(row), sample, rng))
 
     return change
 

@@ -14,7 +14,7 @@ WRONG = rows([0.1, 0.9] * 20)
 MOSTLY, OFTEN = (*RIGHT[:36], *WRONG[36:]), (*RIGHT[:30], *WRONG[30:])
 ELSEWHERE = rows([0.9, 0.1] * 20, prefix="b")
 CORRECTED = (*rows([0.9], [False]), *RIGHT[1:])
-HELD = {"held_back": ("injection: tool results: flipped 1.00 of 2 verdicts.",)}
+HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
 
 
 @pytest.mark.parametrize(
