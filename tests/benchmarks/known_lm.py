@@ -1,17 +1,15 @@
 """A scripted endpoint of known strength: it has read the labels, and separates them no better than it is set to."""
 
-import json
 import math
 import random
 import re
 from statistics import NormalDist
 from typing import NamedTuple
 
-from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import Statement
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.text.sentences import carries_statement, sentence_texts
-from tests.support.chat_server import ChatServer
+from tests.support.scripted_lm import ScriptedLM
 
 SPREAD = 1.5
 """Standard deviation of an answer's log-odds among those of one label."""
@@ -21,7 +19,6 @@ SOURCE_SHARE = 0.15
 """Share of that variance which answers of one source have in common."""
 PROMPT_SHARE = 0.2
 """Share of that variance which another prompt draws anew."""
-CHARACTERS_PER_TOKEN = 4
 PREFIX = 60
 """Characters of an answer's first chunk by which a prompt about it is recognized."""
 
@@ -35,17 +32,7 @@ class _Known(NamedTuple):
     logit: float
 
 
-class Asks(NamedTuple):
-    """What a prompt asks for: each of these draws a part of the noise anew."""
-
-    labels: tuple[str, ...]
-    reasons: bool
-    jointly: bool
-    examples: int
-    """How many it shows."""
-
-
-class KnownLM(ChatServer):
+class KnownLM(ScriptedLM):
     """An endpoint whose weakest statement separates the labels of answers with a set AUROC, in the mean over prompts.
 
     An answer's log-odds are normal, `SPREAD` wide, and their means lie apart so that a faithful answer has the higher
@@ -62,9 +49,7 @@ class KnownLM(ChatServer):
     """
 
     def __init__(self, labelled, auroc, *, offset=0.0, probabilities=True, seed=0):
-        super().__init__(
-            self._reply, models=[], characters_per_token=CHARACTERS_PER_TOKEN
-        )
+        super().__init__()
         self.tells = probabilities
         self.seed = seed
         self.offset = offset
@@ -126,13 +111,9 @@ class KnownLM(ChatServer):
         mean = self.distance / 2 if label else -self.distance / 2
         return SPREAD * (mean + noise) + self.offset
 
-    def log_odds(self, text, prompt, asks):
-        """Log-odds that the statement is supported, of the answer whose context the prompt shows; ``asks``: `Asks`.
-
-        Raises:
-            LookupError: no labelled answer over this context has such a statement.
-        """
-        shown = _plain(prompt)
+    def log_odds(self, text, messages, asks):
+        """Those of the answer whose context the request shows."""
+        shown = _plain(messages[-1]["content"])
         by_context = self.known.get(_plain(text), {})
         answers = [known for start, known in by_context.items() if start in shown]
         if not answers:
@@ -143,90 +124,6 @@ class KnownLM(ChatServer):
         ).gauss()
         return answer.logit + SPREAD * math.sqrt(PROMPT_SHARE) * noise
 
-    def _reply(self, asked):
-        messages = asked["messages"]
-        request = messages[-1]["content"]
-        if "\nSentences:\n" in request:
-            return _extracted(request)
-        prompt = "\n".join(message["content"] for message in messages)
-        try:
-            if "[[ ## statements ## ]]" in request:
-                return self._joint_reply(prompt, request)
-            turns = [message for message in messages if message["role"] != "system"]
-            return self._single_reply(request, len(turns) // 2)
-        except LookupError as exc:
-            return {"status": 500, "text": str(exc)}
-
-    def _single_reply(self, request, shown):
-        labels = _labels(request.rpartition("\n\n")[2])
-        asks = Asks(tuple(labels), "\nWhy: …" in request, False, shown)
-        logit = self.log_odds(
-            self.statement({"messages": [{"content": request}]}), request, asks
-        )
-        top = distribution(labels, logit)
-        label = max(top, key=top.get)
-        if "\nWhy: …\nVerdict:" in request:  # the reason first
-            return {
-                "text": "",
-                "tokens": [
-                    ("Why: by the context.\nVerdict:", {" ": 1.0}),
-                    (f" {label}", top),
-                ],
-            }
-        tokens = [(label, top)]
-        if "\nWhy: …" in request:
-            tokens.append(("\nWhy: by the context.", {"\n": 1.0}))
-        return {"text": "", "tokens": tokens}
-
-    def _joint_reply(self, prompt, request):
-        statements = json.loads(
-            re.search(r"## statements ## \]\]\n(\{.*\})\n", request)[1]
-        )
-        labels = _labels(
-            prompt.partition("In adhering to this structure")[2].partition("[[ ##")[0]
-        )
-        asks = Asks(
-            tuple(labels), '"reason' in prompt or '\\"reason' in prompt, True, 0
-        )
-        tokens = [('{"verdicts": [', {"{": 1.0})]
-        for number, text in statements.items():
-            top = distribution(labels, self.log_odds(text, request, asks))
-            label = max(top, key=top.get)
-            reason = '"reason": "by the context", ' if asks.reasons else ""
-            entry = f'{{"statement": {number}, {reason}"verdict": "'
-            tokens += [(entry, {"{": 1.0}), (label, top), ('"}, ', {'"': 1.0})]
-        tokens[-1] = ('"}]}', {'"': 1.0})
-        return {"text": "", "tokens": tokens}
-
 
 def _plain(text):
     return " ".join(re.findall(r"\w+", text))
-
-
-def _labels(question):
-    """The labels that a question asks for, with the support that each stands for."""
-    asks = question.rpartition("Answer")[2]
-    banks = [
-        i.labels
-        for i in INSTRUCTIONS.values()
-        if all(re.search(rf"\b{label}\b", asks) for label in i.labels)
-    ]
-    return max(banks, key=len)
-
-
-def distribution(labels, logit):
-    """Probabilities of labels of full and of least support, so that the expected support has these log-odds."""
-    p = 1 / (1 + math.exp(-logit))
-    full = max(labels, key=labels.get)
-    least = [
-        label for label, support in labels.items() if support == min(labels.values())
-    ]
-    return {full: p} | {label: (1 - p) / len(least) for label in least}
-
-
-def _extracted(request):
-    """The sentences themselves, as the statements of an answer."""
-    numbered = re.findall(
-        r"^\[(\d+)\] (.*)$", request.partition("\nSentences:\n")[2], re.MULTILINE
-    )
-    return "\n".join(f"{number} {text}" for number, text in numbered)

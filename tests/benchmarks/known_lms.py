@@ -38,9 +38,10 @@ from faith_dspy.program.signatures import INSTRUCTIONS, Instruction
 from faith_dspy.schema import LabelledExample, RawVerdict, Usage
 from faith_dspy.scoring.statistics import metric_values
 from tests.support.files import write_lines
+from tests.support.scripted_lm import CHARACTERS_PER_TOKEN, Asks, distribution
 
 from . import DATA, HERE
-from .known_lm import BADLY_PLACED, CHARACTERS_PER_TOKEN, Asks, KnownLM, distribution
+from .known_lm import BADLY_PLACED, KnownLM
 from .log import Log
 from .public_labels import read
 from .studied import SHAPES, Answers, answerable, choose, unasked_answers, with_sources
@@ -238,9 +239,9 @@ def _verdict(
     asks: Asks,
     instruction: Instruction,
 ) -> RawVerdict:
-    shares = distribution(
-        instruction.labels, server.log_odds(statement.text, context, asks)
-    )
+    messages = [{"role": "user", "content": context}]
+    logit = server.log_odds(statement.text, messages, asks)
+    shares = distribution(instruction.labels, logit)
     label = max(shares, key=shares.__getitem__)
     level = instruction.labels[label]
     said: dict[str, Any] = {
