@@ -118,7 +118,7 @@ def tune(
     """
     values = {k: v for k, v in locals().items() if k in Options.model_fields}
     from faith_dspy.optimize.tracking.store import connect
-    from faith_dspy.optimize.tracking.study_run import MlflowTracker
+    from faith_dspy.optimize.tracking.tracker import MlflowTracker
     from faith_dspy.report.progress import TerminalView
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,20 +41,8 @@ def agree(
     junit: cli.JUnit = None,
     track: Annotated[
         bool,
-        cli.option(
-            "--track", "Record the result in MLflow; compare it with earlier ones."
-        ),
+        cli.option("--track", "Record the result in MLflow."),
     ] = False,
-    max_drift: Annotated[
-        float,
-        cli.option(
-            "--max-drift",
-            "With --track: largest change of coverage.",
-            "SHARE",
-            min=0,
-            max=1,
-        ),
-    ] = 0.2,
     tracking_uri: cli.TrackingURI = None,
     experiment: Annotated[
         str | None,
@@ -83,18 +72,17 @@ def agree(
     Both refuse labels that the judge was tuned on.
 
     With --track (implied by --tracking-uri and --experiment), monitor a judge in use: run it on a schedule with the
-    same LABELS. Agreement, coverage and drift are lines of one MLflow run, and verdicts that flipped since the last
-    time are listed. It also exits 1 when the judge has become worse than the last or the first time (paired, 95 %), or
-    when coverage has changed by more than --max-drift. A hosted LM is asked again each time; its cached replies are not
-    used.
+    same LABELS. Each time is a step of the metrics of one MLflow run; --min is the bar. A hosted LM is asked again each
+    time; its cached replies are not used.
 
     Example: faith-dspy agree new-labels.jsonl --judge models:/faithfulness@champion --track --min 0.75
     """
     import_optional("numpy", "Measuring agreement")  # before anything is asked
     from faith_dspy.io.files import check_page, check_writable
     from faith_dspy.io.labels import label_set_hash, read_labels
-    from faith_dspy.optimize import drift
+    from faith_dspy.optimize.pass_rate import estimate_share, traffic_table
     from faith_dspy.optimize.report.headline import of_judge
+    from faith_dspy.optimize.results import Row
     from faith_dspy.report.judgment import judge_summary, write_html
     from faith_dspy.report.tables import (
         Table,
@@ -102,7 +90,9 @@ def agree(
         disagreements,
         disagreements_table,
     )
-    from faith_dspy.scoring.gate import count_tuned_on, refuse_tuned_on
+    from faith_dspy.schema import Usage
+    from faith_dspy.scoring.agreement import measure_agreement
+    from faith_dspy.scoring.gate import count_tuned_on, gate_checks, refuse_tuned_on
 
     for path in filter(None, (html, junit)):
         check_writable(path, Path(labels))
@@ -122,30 +112,30 @@ def agree(
     seen = count_tuned_on(answer_keys, examples)
     run = None
     if track or tracking_uri or experiment:
+        from faith_dspy.optimize.tracking.monitor import MonitorRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
-        run = drift.DriftRun(
-            store, chosen.source or judge.lm_name, labels.name, label_set_hash(examples)
-        )
-        drift.ignore_cache(judge)
+        name = chosen.source or judge.lm_name
+        run = MonitorRun(store, name, labels.name, label_set_hash(examples))
+        for lm in judge.lms:
+            # Another model may answer to a hosted one's name by now.
+            lm.cache = lm.cache and bool(lm.endpoint.sha256)
     judged, outage = _judged(judge, examples, "judging")
-    rows = drift.judged_rows(examples, judged)
     share = None
     if traffic and not outage:
+        rows = list(map(Row.of, examples, judged))
         traffic_judged, outage = _judged(judge, traffic, "judging the unlabelled")
         scores = [judgment.ranking for judgment in traffic_judged]
-        share = drift.estimate_share(rows, scores, [e.group_key for e in traffic])
-    report = drift.drift_report(
-        examples,
-        judged,
-        judge.fingerprint,
-        share=share,
-        earlier=run.earlier if run and not outage else (),
-        minimum=minimum,
-        min_coverage=min_coverage,
-        max_shift=max_drift,
-    )
+        share = estimate_share(rows, scores, [e.group_key for e in traffic])
+    agreement = measure_agreement(examples, judged)
+    assert agreement.answers is not None  # as every answer has a label
+    usage = sum((j.usage for j in judged), Usage())
+    replayed = sum((j.replayed for j in judged), Usage())
+    checks = {
+        "the LM answers": outage,
+        **gate_checks(examples, judged, minimum, min_coverage),
+    }
     unscored = dict(
         Counter(
             j.unscored.value for j in judged if j.unscored is not None
@@ -153,17 +143,18 @@ def agree(
     )
     wrong = disagreements(examples, judged)
     judge_name = judge_summary(judge)
-    assert report.agreement.answers is not None  # else there is no report
-    three_lines = of_judge(judge, chosen.source, report.agreement.answers, seen=seen)
-    document = report.agreement.to_json() | {
+    three_lines = of_judge(judge, chosen.source, agreement.answers, seen=seen)
+    document = agreement.to_json() | {
         "in_three_lines": three_lines.notes,
         "disagreements": [
             {"id": e.id, "faithful": e.label, "probability": j.ranking}
             for e, j in wrong
         ],
-        **report.model_dump(
-            mode="json", include={"at", "label_set_hash", "usage", "replayed", "alarms"}
-        ),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "label_set_hash": label_set_hash(examples),
+        "usage": usage.model_dump(mode="json"),
+        "replayed": replayed.model_dump(mode="json"),
+        "alarms": list(filter(None, checks.values())),
         "judge": judge_name,
         "version": metadata.version("faith_dspy"),
         "unscored": unscored,
@@ -176,19 +167,13 @@ def agree(
         tables.append(Table("Unscored", notes=tuple(reasons)))
     if details:
         tables += agreement_tables(
-            report.agreement, report.usage, report.replayed, len(examples), judge_name
+            agreement, usage, replayed, len(examples), judge_name
         )
     if share is not None:
         document["traffic"] = share.model_dump(mode="json")
-        tables.append(drift.traffic_table(share))
+        tables.append(traffic_table(share))
     if run is not None:
-        fields = {"at", "changes", "new_version", "flips"}
-        document["drift"] = {
-            "run_id": run.run_id,
-            "step": run.steps,
-            **report.model_dump(mode="json", include=fields),
-        }
-        tables += drift.drift_tables(report)
+        document["tracked"] = {"run_id": run.run_id, "step": run.step}
     cli.print_result(as_json, document, tables)
     if html is not None:
         title = f"{counted(len(wrong), 'disagreement')} with {labels.name}, worst first"
@@ -199,8 +184,7 @@ def agree(
             judge=judge_name,
         )
     if run is not None and not outage:  # which says nothing about the judge
-        run.log(report)
-    checks = {"the LM answers": outage, **report.checks}
+        run.log(agreement, usage + replayed, len(examples), share)
     if junit is not None:
         cli.write_junit(junit, f"faith-dspy agree {labels.name}", checks)
     cli.fail(filter(None, checks.values()))

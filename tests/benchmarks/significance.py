@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from faith_dspy.optimize.classifier.fitting import OperatingPoint, threshold_for
-from faith_dspy.optimize.drift import estimate_share
+from faith_dspy.optimize.pass_rate import estimate_share
 from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.scoring.agreement import measure

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.study import run
-from faith_dspy.optimize.tracking import study_run
+from faith_dspy.optimize.tracking import tracker
 from faith_dspy.optimize.tracking.store import connect
-from faith_dspy.optimize.tracking.study_run import MlflowTracker
+from faith_dspy.optimize.tracking.tracker import MlflowTracker
 from tests.support.chat_server import yes_or_no
 from tests.support.files import write_lines
 
@@ -167,9 +167,9 @@ def log_little(patch, *, traces=False):
     """Log blank pictures and no traces: they take most of the time."""
     figures = {"judge_figures": "calibration.png", "study_figures": "roc.png"}
     for name, file in figures.items():
-        patch.setattr(study_run, name, lambda *_, file=file: {file: Figure()})
+        patch.setattr(tracker, name, lambda *_, file=file: {file: Figure()})
     if not traces:
-        patch.setattr(study_run, "log_traces", lambda *_: None)
+        patch.setattr(tracker, "log_traces", lambda *_: None)
 
 
 ENVIRONMENT = {

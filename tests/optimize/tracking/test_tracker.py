@@ -11,12 +11,9 @@ from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.results import JudgedAnswer, StudyResult
+from faith_dspy.optimize.tracking.metrics import cost_metrics
 from faith_dspy.optimize.tracking.store import connect
-from faith_dspy.optimize.tracking.study_run import (
-    MlflowTracker,
-    cost_metrics,
-    log_traces,
-)
+from faith_dspy.optimize.tracking.tracker import MlflowTracker, log_traces
 from faith_dspy.schema import Judgment, Unscored, Usage
 from tests.support.studies import log_little, log_study
 

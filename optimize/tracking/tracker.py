@@ -42,6 +42,11 @@ from faith_dspy.optimize.results import (
     StudyResult,
     StudySetup,
 )
+from faith_dspy.optimize.tracking.metrics import (
+    agreement_metrics,
+    cost_metrics,
+    with_ends,
+)
 from faith_dspy.optimize.tracking.registry import register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
@@ -57,9 +62,6 @@ from faith_dspy.optimize.tracking.store import (
     redacted,
 )
 from faith_dspy.report.tables import MARK, csv_text, markdown
-from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import JudgeAgreement
-from faith_dspy.scoring.statistics import Estimate
 
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, DatasetInput
@@ -76,7 +78,6 @@ _OPENED = "faith_dspy.test_hash"
 _YES = {True: "yes", False: "no"}
 """As MLflow's own judges write it; its table of traces shows nothing for an expectation that is False."""
 _STATUS = {"done": "FINISHED", "skipped": "KILLED", "failed": "FAILED"}
-Metrics = dict[str, float | None]
 log = logging.getLogger(__name__)
 
 
@@ -216,7 +217,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         }
         if v.gain is not None:
             gain = v.gain.comparison.balanced_accuracy
-            metrics |= _with_ends("dev/gain_over_seed", gain)
+            metrics |= with_ends("dev/gain_over_seed", gain)
         log_batch(self.client, run_id, metrics, v.params)
         if v.seed_prompts:
             self._log_prompts(run_id, v)
@@ -239,7 +240,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         gain = result.comparisons[UNTUNED]
         metrics = {
             **agreement_metrics("test", champion.levels),
-            **_with_ends("test/gain_over_untuned", gain.balanced_accuracy),
+            **with_ends("test/gain_over_untuned", gain.balanced_accuracy),
             "dev/flip_rate": result.flip_rate,
             **cost_metrics(champion.usage, champion.agreement.n),
         }
@@ -347,39 +348,6 @@ def _datasets(setup: StudySetup) -> dict[str, DatasetInput]:
         )
         inputs[part] = DatasetInput(dataset, [InputTag("mlflow.data.context", part)])
     return inputs
-
-
-def agreement_metrics(part: str, levels: JudgeAgreement) -> Metrics:
-    """Return agreement on answers, statements and evidence, as far as it is known."""
-    metrics: Metrics = {}
-    a, statements, evidence = levels.answers, levels.statements, levels.evidence
-    if a is not None:
-        metrics |= _with_ends(f"{part}/balanced_accuracy", a.balanced_accuracy)
-        metrics |= _with_ends(f"{part}/auroc", a.auroc)
-        metrics[f"{part}/cohen_kappa"] = a.cohen_kappa.value
-        metrics[f"{part}/coverage"] = a.coverage
-    if statements is not None:
-        name = f"{part}/statements/balanced_accuracy"
-        metrics[name] = statements.balanced_accuracy.value
-    if evidence is not None:
-        metrics[f"{part}/evidence/f1"] = evidence.f1.value
-    return metrics
-
-
-def cost_metrics(usage: Usage, answers: int) -> Metrics:
-    """Return prompt tokens that were not cached, seconds and dollars; empty for no answers."""
-    if not answers:
-        return {}
-    dollars = None if usage.dollars is None else 1000 * usage.dollars / answers
-    return {
-        "cost/computed_tokens": usage.computed_tokens / answers,
-        "cost/seconds": usage.seconds / answers,
-        "cost/dollars_per_1000_answers": dollars,
-    }
-
-
-def _with_ends(name: str, e: Estimate) -> Metrics:
-    return {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
 
 
 def _sample(judge: JudgeResult) -> list[str]:
