@@ -155,3 +155,11 @@ def line_of(s: StatementVerdict) -> str:
 def value(judgment: Judgment) -> float | None:
     """Return the calibrated probability of a tuned judge, else the score; None when unscored."""
     return judgment.score if judgment.probability is None else judgment.probability
+
+
+def passes(judgment: Judgment, score: float | None, threshold: float | None) -> bool:
+    """Return whether an answer passes: where the score that is shown reaches the user's threshold, without one as the
+    judge decided; False when unscored."""
+    if threshold is None or score is None:
+        return bool(judgment.faithful)
+    return score >= threshold

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from faith_dspy.integrations.adapters import explain, judge_of
+from faith_dspy.integrations.adapters import explain, judge_of, passes
 from faith_dspy.schema import Judgment
 
 DEFAULTS = {
@@ -79,8 +79,8 @@ class Faithfulness:
     """axion's metric. ``llm`` and ``options``: what `judge_of` takes.
 
     In ``strict_mode`` a claim without evidence counts −1, unless ``verdict_scores``, in axion's spelling or ours, say
-    otherwise. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a tuned judge decides as
-    it was tuned.
+    otherwise. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a judge of one's own
+    decides.
     """
 
     def __init__(
@@ -95,20 +95,15 @@ class Faithfulness:
     ) -> None:
         if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC:
             options["granularity"] = "answer"
-        weights = {
-            str(getattr(k, "value", k)).lower(): v
-            for k, v in (verdict_scores or {}).items()
-        }
+        weights = {"no_evidence": -1.0} if strict_mode else {}
+        for name, weight in (verdict_scores or {}).items():
+            weights[str(getattr(name, "value", name)).lower()] = weight
         if "no_evidence" in weights:  # what we call not supported is its No Evidence
             weights = {"not_supported": weights["no_evidence"], **weights}
         self.threshold = threshold
-        defaults = (
-            DEFAULTS if threshold is None else DEFAULTS | {"threshold": threshold}
-        )
         self.judge = judge_of(
-            defaults,
+            DEFAULTS,
             llm,
-            strict_mode=strict_mode or None,
             verdict_scores=weights or None,
             checks_statements=False,
             **options,
@@ -123,43 +118,32 @@ class Faithfulness:
         return [self._result(judgment) for judgment in await self.judge.abatch(items)]
 
     def _result(self, judgment: Judgment) -> MetricResult:
-        counts, claims = judgment.verdict_counts, []
-        counts["no_evidence"] += counts.pop(
-            "not_supported"
-        )  # a binary judge does not tell it from contradictory
+        score = judgment.score
+        counts = judgment.verdict_counts
+        counts["no_evidence"] += counts.pop("not_supported")  # a binary judge's word
         del counts["unjudged"]
-        for s in judgment.statements:
-            verdict = (
-                (s.verdict or "not_judged")
-                .replace("not_supported", "no_evidence")
-                .replace("_", " ")
-                .title()
+        claims = []
+        for statement in judgment.statements:
+            verdict = statement.verdict or "not_judged"
+            if verdict == "not_supported":
+                verdict = "no_evidence"
+            claim = JudgedClaim(
+                claim_text=statement.text,
+                faithfulness_verdict=verdict.replace("_", " ").title(),
+                reason=statement.reason or statement.error,
             )
-            claims.append(
-                JudgedClaim(
-                    claim_text=s.text,
-                    faithfulness_verdict=verdict,
-                    reason=s.reason or s.error,
-                )
-            )
-        score, passed, why, n = (
-            judgment.score,
-            judgment.faithful,
-            explain(judgment),
-            len(claims),
-        )
-        if score is not None and self.threshold is not None:
-            passed = score >= self.threshold
+            claims.append(claim)
         signals = FaithfulnessResult(
             overall_score=score,
-            total_claims=n,
+            total_claims=len(claims),
             verdict_counts=counts,
             judged_claims=claims,
         )
+        passed = None if score is None else passes(judgment, score, self.threshold)
         return MetricResult(
             score=score,
             passed=passed,
-            explanation=why,
+            explanation=explain(judgment),
             signals=signals,
             judgment=judgment,
         )

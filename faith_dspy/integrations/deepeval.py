@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from faith_dspy.errors import optional_dependency
-from faith_dspy.integrations.adapters import explain, judge_of, value
+from faith_dspy.integrations.adapters import explain, judge_of, passes, value
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
 
@@ -39,7 +39,7 @@ class FaithfulnessMetric(BaseMetric):
     ) -> None:
         # DeepEval copies a metric by passing its attributes of these names to a new one.
         self.judge = judge_of({}, judge)
-        self.threshold = _threshold_of(self.judge) if threshold is None else threshold
+        self.threshold = threshold_of(self.judge) if threshold is None else threshold
         self.include_reason = include_reason
         self.async_mode = async_mode
         self.evaluation_model = self.judge.lm_name
@@ -50,13 +50,13 @@ class FaithfulnessMetric(BaseMetric):
         self, test_case: LLMTestCase, *args: Any, **kwargs: Any
     ) -> float | None:
         """Judge a test case; sets ``score``, ``reason``, ``success``, ``error`` and the tokens used."""
-        return self._found(self.judge.batch([test_case], 1)[0])
+        return self._record(self.judge.batch([test_case], 1)[0])
 
     async def a_measure(
         self, test_case: LLMTestCase, *args: Any, **kwargs: Any
     ) -> float | None:
         """Measure without blocking the event loop."""
-        return self._found((await self.judge.abatch([test_case], 1))[0])
+        return self._record((await self.judge.abatch([test_case], 1))[0])
 
     def is_successful(self) -> bool:
         """Tell whether the last test case passed; False when it could not be scored."""
@@ -66,29 +66,20 @@ class FaithfulnessMetric(BaseMetric):
     def __name__(self) -> str:
         return "Faithfulness (faith_dspy)"
 
-    def _found(self, judgment: Judgment) -> float | None:
+    def _record(self, judgment: Judgment) -> float | None:
         self.judgment = judgment
         self.score = value(judgment)
         self.error = None if judgment.unscored is None else explain(judgment)
         self.reason = explain(judgment) if self.include_reason else None
-        self.input_tokens, self.output_tokens = (
-            judgment.usage.prompt_tokens,
-            judgment.usage.output_tokens,
-        )
-        own = self.threshold == _threshold_of(self.judge)
-        self.success = (
-            bool(judgment.faithful)
-            if own or self.score is None
-            else self.score >= self.threshold
-        )
+        self.input_tokens = judgment.usage.prompt_tokens
+        self.output_tokens = judgment.usage.output_tokens
+        is_own = self.threshold == threshold_of(self.judge)
+        self.success = passes(judgment, self.score, None if is_own else self.threshold)
         return self.score
 
 
-def _threshold_of(judge: Judge) -> float:
-    """Return the score from which the judge passes an answer: fitted by tuning, else ``threshold``, else all
-    statements."""
-    if judge.classifier is not None:
-        return judge.classifier.threshold
-    if judge.config.threshold is not None:
-        return judge.config.threshold
-    return 0.5 if judge.config.verdicts == "five_level" else 1.0
+def threshold_of(judge: Judge) -> float:
+    """Return the number that DeepEval shows where the judge's own threshold counts; 1 where all statements have to be
+    supported."""
+    fitted = judge.classifier or judge.config
+    return 1.0 if fitted.threshold is None else fitted.threshold

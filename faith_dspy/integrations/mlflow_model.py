@@ -14,17 +14,17 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType
-from typing import Any, cast, get_args
+from typing import Any
 
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 from pydantic import BaseModel
 
 from faith_dspy import Judge, Judgment, load_judge
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import LMUnavailableError, ModelFileError
+from faith_dspy.judge import NO_LM
 from faith_dspy.runner import limit_replies_in_memory
-from faith_dspy.schema import Unscored, Usage
+from faith_dspy.schema import Unscored
 
 PARAMS = {"nested": False, "threads": 0}
 """Parameters of a request: whether each row is nested under ``judgment``, as `RESULT_TYPE` needs it; answers judged at
@@ -47,91 +47,58 @@ class Row(BaseModel):
     answer: str | None = None
 
 
-class VerdictCounts(BaseModel):
-    """Statements per verdict."""
-
-    fully_supported: int = 0
-    partially_supported: int = 0
-    no_evidence: int = 0
-    contradictory: int = 0
-    not_supported: int = 0
-    unjudged: int = 0
-
-
-class JudgedRow(BaseModel, extra="forbid"):
-    """`Judgment.to_dict` of one answer, its statements as JSON."""
-
-    score: float | None = None
-    faithful: bool | None = None
-    probability: float | None = None
-    threshold: float | None = None
-    statement_threshold: float | None = None
-    fitted_to: str | None = None
-    level: str | None = None
-    needs_review: bool | None = None
-    unscored: str | None = None
-    detail: str | None = None
-    verdict_counts: VerdictCounts = VerdictCounts()
-    statements: str = "[]"
-    citations: str | None = None
-    dropped_chunk_ids: int = 0
-    dropped_quotes: int = 0
-    fallbacks: int = 0
-    stand_ins: int = 0
-    escalated: int = 0
-    usage: Usage = Usage()
-    replayed: Usage = Usage()
-
-
 def judge_rows(
     judge: Judge, records: Sequence[Any], threads: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return a `JudgedRow` as a dictionary for each record. What cannot be judged, also for want of an LM, says why."""
+    """Return `Judgment.to_dict` of each record as a row, statements and citations as JSON. What cannot be judged, also
+    for want of the LM or its file, says why.
+
+    Raises:
+        ConfigError: `threads` is not a number of threads, or the judge cannot be used as it was made.
+    """
+    if not records:
+        return []
     try:
         judgments = judge.batch(records, threads)
-    except FaithDspyError as exc:  # the LM cannot be made
-        judgments = [Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))] * len(
-            records
-        )
+    except (LMUnavailableError, ModelFileError) as exc:
+        lost = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
+        judgments = [lost] * len(records)
     rows = [judgment.to_dict() for judgment in judgments]
     for row in rows:
         del row["id"]
-        row["statements"] = json.dumps(row["statements"], ensure_ascii=False)
-        row["citations"] = row["citations"] and json.dumps(
-            row["citations"], ensure_ascii=False
-        )
+        for name in ("statements", "citations"):
+            if row[name] is not None:
+                row[name] = json.dumps(row[name], ensure_ascii=False)
     return rows
 
 
-def _spark_type(model: type[BaseModel]) -> str:
-    names = {float: "double", bool: "boolean", int: "long", str: "string"}
-    fields = []
-    for name, field in model.model_fields.items():
-        kind = next(
-            k
-            for k in (*get_args(field.annotation), field.annotation)
-            if k is not NoneType
-        )
-        fields.append(f"{name} {names.get(kind) or _spark_type(kind)}")
-    return f"struct<{', '.join(fields)}>"
-
-
-RESULT_TYPE = f"struct<judgment {_spark_type(JudgedRow)}>"
+_USAGE = (
+    "struct<calls long, prompt_tokens long, cached_tokens long, output_tokens long, seconds double, "
+    "dollars double>"
+)
+RESULT_TYPE = (
+    "struct<judgment struct<score double, faithful boolean, probability double, threshold double, statement_threshold "
+    "double, fitted_to string, level string, needs_review boolean, unscored string, detail string, verdict_counts "
+    "struct<fully_supported long, partially_supported long, no_evidence long, contradictory long, not_supported long, "
+    "unjudged long>, statements string, citations string, dropped_chunk_ids long, dropped_quotes long, fallbacks long, "
+    f"stand_ins long, escalated long, usage {_USAGE}, replayed {_USAGE}>>"
+)
 """For ``mlflow.pyfunc.spark_udf(…, result_type=RESULT_TYPE, params={"nested": True})``: one field, ``judgment``, that
-holds a `JudgedRow`. Without nesting, MLflow 3.17 turns null texts into 'nan' and null booleans into false as soon as
-another row of the batch has a value."""
+holds a row. Without nesting, MLflow 3.17 turns null texts into 'nan' and null booleans into false as soon as another
+row of the batch has a value."""
 
 
 class FaithfulnessModel(PythonModel):
     """A judge behind MLflow's ``predict``."""
 
-    judge: Judge | None = None
+    judge: Judge
 
     def load_context(self, context: Any) -> None:
         """Load the exported judge; its LM is not contacted before the first prediction."""
         folder = Path(context.artifacts["judge"])
         # While a model is being saved MLflow runs its example on the folder as exported: that must not call the LM.
         if not (folder.parents[1] / "MLmodel").exists():
+            self.judge = Judge(NO_LM)
             return
         config = dict(context.model_config or {})
         if kept := config.pop("replies_in_memory", None):
@@ -142,21 +109,12 @@ class FaithfulnessModel(PythonModel):
 
     def predict(
         self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None
-    ) -> list[JudgedRow]:
+    ) -> list[dict[str, object]]:  # MLflow warns of a hint that says Any
         """Return one row per row, in order."""
-        if self.judge is None:
-            return []
-        options = {**PARAMS, **(params or {})}
-        found = judge_rows(
-            self.judge,
-            [row.model_dump() for row in model_input],
-            options["threads"] or None,
-        )
-        # MLflow takes the signature from the annotation; Spark and data frames want plain dictionaries.
-        return cast(
-            "list[JudgedRow]",
-            [{"judgment": row} for row in found] if options["nested"] else found,
-        )
+        options = PARAMS | (params or {})
+        records = [row.model_dump() for row in model_input]
+        rows = judge_rows(self.judge, records, options["threads"] or None)
+        return [{"judgment": row} if options["nested"] else row for row in rows]
 
 
 set_model(FaithfulnessModel())

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.adapters import explain, judge_of, line_of, value
 from faith_dspy.integrations.traces import record_of_call
 from faith_dspy.judge import Judge
@@ -34,8 +35,16 @@ def get_assert(output: Any, context: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         promptfoo's ``GradingResult``, with a component for each statement. An answer that cannot be scored does not
         pass, and its reason begins with ``unscored``; ``faithfulness`` is then in no mean, and ``scored`` is 0.
+
+    Raises:
+        ConfigError: The configuration is no object, or the judge cannot be made with it.
     """
-    config = json.dumps(context.get("config") or {}, sort_keys=True)
+    options = context.get("config") or {}
+    if not isinstance(options, Mapping):
+        raise ConfigError(
+            f"config is {options!r}, expected an object: config: {{judge: judges/champion}}"
+        )
+    config = json.dumps(options, sort_keys=True)
     record = record_of_call(context.get("vars"), output, context.get("metadata"))
     (judgment,) = _judge(config).batch([record], 1)
     score = value(judgment)

@@ -29,7 +29,7 @@ with optional_dependency("pyspark", "spark", "Judging on Spark"):
     from pyspark.sql import functions as F
 
 COLUMN = "judgment"
-"""Name of the column that is added: a struct with the fields of `faith_dspy.integrations.mlflow_model.JudgedRow`."""
+"""Name of the column that is added: a struct with the fields of `Judgment.to_dict`."""
 
 
 def judge_table(

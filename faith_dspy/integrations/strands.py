@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from faith_dspy.errors import ConfigError, optional_dependency
-from faith_dspy.integrations.adapters import explain, judge_of, value
+from faith_dspy.integrations.adapters import explain, judge_of, passes, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.schema import Judgment, Unscored
-from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences
 
 with optional_dependency("strands_evals", "strands", "A judge as a Strands evaluator"):
@@ -41,11 +40,11 @@ class FaithfulnessEvaluator(Evaluator):
     ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``. Where
     nobody stated anything before the answer, as with an agent without tools, the reason says so.
 
-    Score and label are one of five levels, always with a reason. An answer passes from ``threshold`` on, 0.5 unless
-    given; without it a tuned judge decides as it was tuned. An unscored answer has the label ``not_applicable``, a
-    reason that begins with ``unscored``, and the score 0.0, which Strands writes where there is none. If there was
-    nothing to judge (it declines, or states nothing) it passes and is left out of the report's mean; if judging failed
-    it does not pass, and Strands' mean counts it as 0: look at the labels before the mean.
+    The label is one of five levels, the score the number behind it; there is always a reason. An answer passes from the
+    score ``threshold`` on, 0.5 unless given; without it a judge of one's own decides. An unscored answer has the label
+    ``not_applicable``, a reason that begins with ``unscored``, and the score 0.0, which Strands writes where there is
+    none. If there was nothing to judge (it declines, or states nothing) it passes and is left out of the report's
+    mean; if judging failed it does not pass, and Strands' mean counts it as 0: look at the labels before the mean.
     """
 
     evaluation_level = EvaluationLevel.TRACE_LEVEL
@@ -76,38 +75,29 @@ class FaithfulnessEvaluator(Evaluator):
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """Return one output."""
-        given = _input(evaluation_case)
-        return [self._output(self._judge.batch([given], 1)[0], given)]
+        record = _input(evaluation_case)
+        (judgment,) = self._judge.batch([record], 1)
+        return [self._output(judgment, record)]
 
     async def evaluate_async(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """Evaluate without blocking the event loop."""
-        given = _input(evaluation_case)
-        return [self._output((await self._judge.abatch([given], 1))[0], given)]
+        record = _input(evaluation_case)
+        (judgment,) = await self._judge.abatch([record], 1)
+        return [self._output(judgment, record)]
 
-    def _output(self, judgment: Judgment, given: AnswerInput) -> EvaluationOutput:
+    def _output(self, judgment: Judgment, record: AnswerInput) -> EvaluationOutput:
         reason = explain(judgment)
-        if not any(
-            carries_statement(s.text)
-            for chunk in given.chunks
-            for s in sentences(chunk.text)
-        ):
+        parts = [part for chunk in record.chunks for part in sentences(chunk.text)]
+        if not any(carries_statement(part.text) for part in parts):
             reason += "\nNobody stated anything before it, and no tool was used."
-        if judgment.level is None:
-            nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
-            return EvaluationOutput(
-                score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=reason
-            )
-        if (
-            self.threshold is None and judgment.probability is not None
-        ):  # a tuned judge has its own
-            label, passed = judgment.level, bool(judgment.faithful)
-        else:
-            label = LEVELS[round(4 * (value(judgment) or 0.0))]
-            passed = LEVELS.index(label) / 4 >= (
-                0.5 if self.threshold is None else self.threshold
-            )
+        label = judgment.level
+        score = value(judgment)
+        passed = passes(judgment, score, self.threshold)
+        if label is None:
+            label = NOT_APPLICABLE
+            passed = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
         return EvaluationOutput(
-            score=LEVELS.index(label) / 4, test_pass=passed, label=label, reason=reason
+            score=score or 0.0, test_pass=passed, label=label, reason=reason
         )
 
 

@@ -171,7 +171,7 @@ def test_cases(recorded, adapter, tells):
         **({"verdicts": "graded", "threshold": 0.5} if graded else {})
     )
     server.tells = tells
-    judged, bar = adapter(judge), 0.5 if adapter in (_axion, _strands) else 1.0
+    judged, bar = adapter(judge), 0.5 if graded else 1.0
     for answer, share, weighted in CASES:
         score, passed, words = judged(QUESTION, CONTEXT, answer)
         assert score == (weighted if graded else share), answer

@@ -4,6 +4,9 @@ import sys
 
 import pytest
 
+from faith_dspy.errors import ConfigError
+from faith_dspy.integrations.promptfoo import get_assert
+
 ASKED = {
     "prompt": "Which colour?",
     "vars": {"query": "Which colour?", "context": "It is blue."},
@@ -75,3 +78,9 @@ def test_where_the_context_is(server):
     unscored = get_assert("It is blue.", bare)
     assert unscored["reason"].startswith("unscored (no_context)")
     assert (unscored["pass"], unscored["namedScores"]) == (False, {"scored": 0.0})
+
+
+def test_a_configuration_that_is_no_object():
+    """A text in its place is refused in one sentence that says what is expected."""
+    with pytest.raises(ConfigError, match="config is 'none', expected an object"):
+        get_assert("It is blue.", ASKED | {"config": "none"})

@@ -310,3 +310,20 @@ def test_five_levels(judge_at, reply, level):
         "mixed (some of it is supported and some is not)"
         in server.requests[0]["messages"][-1]["content"]
     )
+
+
+@pytest.mark.parametrize(
+    ("supported", "of", "threshold", "passes"),
+    [(2, 5, 0.5, False), (2, 3, 0.7, False), (3, 5, 0.6, True)],
+)
+def test_a_score_is_compared_as_it_is(judge_at, supported, of, threshold, passes):
+    """.4 fails at .5 and .67 at .7, whose nearest levels are .5 and .75; .6 passes at .6, whose nearest is .5."""
+    said = [f"Kettle {i} is blue." for i in range(of)]
+    judge, _ = judge_at(
+        yes={s: 0.9 if i < supported else 0.1 for i, s in enumerate(said)}
+    )
+    case = EvaluationData(
+        input="?", actual_output=" ".join(said), metadata={"context": ["It is blue."]}
+    )
+    (found,) = FaithfulnessEvaluator(judge, threshold=threshold).evaluate(case)
+    assert (found.score, found.test_pass) == (supported / of, passes)
