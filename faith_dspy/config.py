@@ -37,7 +37,7 @@ _ALLOWED_VERDICTS = {
 }
 """The `JudgeConfig.verdicts` that go with an instruction; ``binary`` with any other."""
 _SCORING_OPTIONS = {
-    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "citations_from", "no_statements",
+    "strict_mode", "verdict_scores", "threshold", "review_range", "citations_from", "no_statements",
     "abstention", "max_statements",
 }  # fmt: skip
 """Options that change how replies are scored, and not what the LM is asked."""
@@ -100,9 +100,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Seed prompt (`faith_dspy.program.signatures.INSTRUCTIONS`). Default: ``supported``, or that of the verdicts."""
     reasoning: Literal["none", "after", "before"] = "none"
     """A sentence why, after the verdict or before it. Kept as the statement's ``reason``."""
-    ask_about: Literal["all", "weakest"] = "all"
-    """``weakest``: only the statement with most in it that is new to the context. Those with nothing new pass; the
-    others are left to the classifier, or without one presumed supported."""
     confidence: Literal["auto", "probability", "samples", "none"] = "auto"
     """``auto``: the label's probability if the LM gives it; ``probability``: an LM that gives none is an error;
     ``samples``: the share of support among repeated samples; ``none``: not requested."""
@@ -114,12 +111,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """The user's own instructions, added to the top of both prompts, extraction's and verification's."""
     system_prompt: str = ""
     """The user's own words in place of the top of both prompts; of our question the form of the reply is left."""
-    nearest_demos: int = Field(default=0, ge=0)
-    """Of the labelled examples in a prompt show so many, those nearest to the statement; 0: all, the same each time.
-    Other examples before each statement leave the server's prefix cache nothing to keep."""
-    embedder: str | None = None
-    """By whose vectors they are near: an embedding model by DSPy's name, such as openai/text-embedding-3-small. None:
-    TF-IDF of the statements, which needs the ``tune`` extra."""
     cite: bool = False
     """Ask the LM for the ids of supporting chunks. Without it they are found by shared words."""
     citations_from: int | None = Field(default=None, ge=0, le=1)
@@ -151,7 +142,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         "abstention",
         "max_statements",
         "citations_from",
-        "nearest_demos",
         mode="before",
     )
     @classmethod

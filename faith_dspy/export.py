@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
@@ -28,6 +29,7 @@ from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
 from faith_dspy.scoring.measure import measure_features
 
+log = logging.getLogger(__name__)
 FILES = ("judge.json", "program.json", "CARD.md", "study.json")
 """All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
 FORMAT_VERSION = 1
@@ -35,6 +37,8 @@ FORMAT_VERSION = 1
 NEXT = "escalate_to"
 REPRODUCED = ("score", "probability", "faithful")
 """What loading compares with the stored judgments."""
+FORMER_OPTIONS = {"ask_about": "all", "nearest_demos": 0, "embedder": None}
+"""Options that there were, and the value with which an export judges as it did."""
 _VERSIONED = ("faith_dspy", "dspy", "pydantic")
 
 
@@ -107,6 +111,23 @@ class Manifest(BaseModel, extra="allow"):
     reference: list[Reference] = []
     sha256: str = ""
     """Of everything in the folder that a judge is made from."""
+
+    @field_validator("config", mode="before")
+    @classmethod
+    def _without_former_options(cls, config: Any) -> Any:
+        if not isinstance(config, Mapping):
+            return config
+        options = dict(config)
+        for name, usual in FORMER_OPTIONS.items():
+            value = options.pop(name, usual)
+            if value != usual:
+                log.warning(
+                    "the judge was tuned with %s=%r, which is no longer an option: it goes on without it. Measure it "
+                    "anew (faith-dspy agree).",
+                    name,
+                    value,
+                )
+        return options
 
 
 def save_judge(

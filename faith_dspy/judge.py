@@ -585,7 +585,6 @@ class Judge:
                 context=input.chunks,
                 answer=input.answer,
                 question=input.question,
-                ask_about=self.config.ask_about,
             )
         return RawJudgment(**prediction, usage=meter.usage, replayed=meter.replayed)
 

@@ -31,9 +31,8 @@ from faith_dspy.program.windows import (
     merge_windows,
     room_beside,
 )
-from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Verdict, digest
+from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, digest
 from faith_dspy.scoring.score import pass_by_score
-from faith_dspy.text.features import index_context, is_covered, novelty
 from faith_dspy.text.sentences import carries_statement, sentences
 
 MAX_CUTS = 5
@@ -73,7 +72,6 @@ class FaithfulnessProgram(dspy.Module):
         context: Any,
         answer: str,
         question: str | None = None,
-        ask_about: str | None = None,
     ) -> dspy.Prediction:
         """Verify an answer. An LM fault becomes the error of a verdict; no statement is dropped.
 
@@ -81,7 +79,6 @@ class FaithfulnessProgram(dspy.Module):
             context: Texts, or `Chunk` objects.
             answer: The answer.
             question: The question that it answers.
-            ask_about: ``all`` or ``weakest``, in place of the option.
 
         Returns:
             ``statements`` (texts), their ``verdicts`` (None: unjudged), the ``chunk_ids`` that the LM cites for each,
@@ -98,10 +95,7 @@ class FaithfulnessProgram(dspy.Module):
             lm = to_metered_lm(lm)
         with dspy.context(lm=lm):
             statements, stand_ins = self._statements(parts, answer, question)
-            verify = self._verify
-            if (ask_about or self.config.ask_about) == "weakest":
-                verify = self._verify_weakest
-            verdicts, fallbacks = verify(statements, question, chunks)
+            verdicts, fallbacks = self._verify(statements, question, chunks)
         labels = [verdict.verdict for verdict in verdicts]
         judged = [label for label in labels if label is not None]
         score = faithful = None
@@ -178,7 +172,7 @@ class FaithfulnessProgram(dspy.Module):
     ) -> tuple[list[RawVerdict], int]:
         """Return the LM's verdicts, and how many of a joint reply had to be asked for one by one."""
         lm = dspy.settings.lm
-        demos = self.verify.predict.shown_demos
+        demos = self.verify.predict.demos
         for _ in range(MAX_CUTS):
             room = context_bytes(lm, demos)
             if self.window is not None:
@@ -205,41 +199,6 @@ class FaithfulnessProgram(dspy.Module):
             else:
                 return [merge_windows(verdicts) for verdicts in replies], fallbacks
         return [failed_verdict(statement, error, lm) for statement in statements], 0
-
-    def _verify_weakest(
-        self, statements: Sequence[Statement], question: str, chunks: Sequence[Chunk]
-    ) -> tuple[list[RawVerdict], int]:
-        """Return verdicts of which the LM gives one.
-
-        A statement that is covered by the context's words is supported with probability 1. Of the others the LM is
-        asked about the one with the most novelty; the rest are presumed supported, without a probability. If the LM
-        could not judge it, nothing can be presumed of them: they become unjudged, too.
-        """
-        indexed = index_context(chunks, question)
-        verdicts = []
-        uncovered = []
-        for i, statement in enumerate(statements):
-            probability = None
-            if is_covered(statement.text, indexed):
-                probability = 1.0
-            else:
-                uncovered.append(i)
-            verdict = RawVerdict(
-                **statement.model_dump(),
-                probability=probability,
-                verdict=Verdict.FULLY_SUPPORTED,
-            )
-            verdicts.append(verdict)
-        if not uncovered:
-            return verdicts, 0
-        weakest = max(uncovered, key=lambda i: novelty(statements[i].text, indexed))
-        (verdict,), fallbacks = self._verify([statements[weakest]], question, chunks)
-        if verdict.error:
-            fault = verdict.model_dump(include={"verdict", "error", "lm_failed"})
-            for i in uncovered:
-                verdicts[i] = verdicts[i].model_copy(update=fault)
-        verdicts[weakest] = verdict
-        return verdicts, fallbacks
 
 
 def as_statement(sentence: Sentence) -> Statement:

@@ -16,7 +16,6 @@ import dspy
 from dspy import Signature
 from dspy.adapters import ChatAdapter
 
-from faith_dspy.errors import import_optional
 from faith_dspy.lm.capabilities import without_thoughts
 from faith_dspy.program.reply import VERDICT_FIELDS, find_label, read_fields
 from faith_dspy.program.signatures import labels_of
@@ -29,73 +28,14 @@ _Values: TypeAlias = dict[str, Any]
 class BoundPredict(dspy.Predict):
     """A `dspy.Predict` that asks through an adapter of its own, whatever `dspy.configure` names."""
 
-    def __init__(
-        self,
-        signature: type[Signature],
-        adapter: dspy.Adapter,
-        nearest: NearestDemos | None = None,
-    ) -> None:
+    def __init__(self, signature: type[Signature], adapter: dspy.Adapter) -> None:
         super().__init__(signature)
         self.adapter = adapter
-        self.nearest = nearest
-        """Chooses demos for each statement; None: all of them are shown."""
-
-    @property
-    def shown_demos(self) -> list[Any]:
-        """The demos that one prompt holds, at most: of those that are chosen from, the longest."""
-        demos: list[Any] = self.demos
-        if self.nearest is None:
-            return demos
-        by_length = sorted(demos, key=lambda demo: len(str(demo)))
-        return by_length[-self.nearest.k :]
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         """Ask as `dspy.Predict` does."""
-        if self.nearest is not None and len(self.demos) > self.nearest.k:
-            kwargs["demos"] = self.nearest(self.demos, kwargs["statement"])
         with dspy.context(adapter=self.adapter):
             return super().forward(**kwargs)
-
-
-class NearestDemos:
-    """Chooses the demos whose statements are nearest to one, by `dspy.KNN`: the retriever of DSPy's `KNNFewShot`.
-
-    `KNNFewShot` itself puts a function in the place of the module's ``forward``, which JSON cannot hold.
-    """
-
-    def __init__(self, k: int, embedder: str | None) -> None:
-        self.k = k
-        self.embedder = embedder
-        self._demos: list[Any] | None = None
-        self._index: Any = None
-        """A `dspy.KNN` of these demos."""
-
-    def __call__(self, demos: list[Any], statement: str) -> list[Any]:
-        """Return the ``k`` nearest, the nearest last, where an LM heeds it best."""
-        if self._demos is not demos:
-            rows = [dspy.Example(**demo).with_inputs("statement") for demo in demos]
-            vectorizer = self._vectorizer(rows)
-            self._index = dspy.KNN(self.k, rows, vectorizer)
-            self._demos = demos
-        nearest: list[Any] = self._index(statement=statement)
-        return nearest[::-1]
-
-    def __deepcopy__(self, memo: Any) -> NearestDemos:
-        return NearestDemos(self.k, self.embedder)
-
-    def _vectorizer(self, rows: Sequence[Any]) -> dspy.Embedder:
-        if self.embedder is not None:
-            return dspy.Embedder(self.embedder)
-        text = import_optional(
-            "sklearn.feature_extraction.text", "Showing the nearest examples"
-        )
-        tfidf = text.TfidfVectorizer(sublinear_tf=True)
-        tfidf.fit([f"statement: {row.statement}" for row in rows])
-
-        def vectors(texts: Sequence[str]) -> Any:
-            return tfidf.transform(texts).toarray()
-
-        return dspy.Embedder(vectors, caching=False)
 
 
 class CompactAdapter(ChatAdapter):

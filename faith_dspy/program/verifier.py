@@ -16,7 +16,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
 from faith_dspy.lm.capabilities import LABEL_TOKENS, Capabilities, capabilities_of
 from faith_dspy.lm.metered import Call, last_call
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter, NearestDemos
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter
 from faith_dspy.program.reply import (
     VERDICT_FIELDS,
     Token,
@@ -74,11 +74,8 @@ class Verifier(dspy.Module):
         self.tokens = 1
         if self.extra_tokens or config.cite:
             self.tokens = LABEL_TOKENS + self.extra_tokens
-        nearest = None
-        if config.nearest_demos:
-            nearest = NearestDemos(config.nearest_demos, config.embedder)
         signature = build_verification_signature(config)
-        self.predict = BoundPredict(signature, CompactAdapter(), nearest)
+        self.predict = BoundPredict(signature, CompactAdapter())
 
     def forward(
         self, context: list[str], question: str, statement: str

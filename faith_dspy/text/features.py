@@ -22,14 +22,11 @@ from faith_dspy.text.languages import (
     stem,
     word_lists,
 )
-from faith_dspy.text.sentences import carries_statement, sentence_texts
+from faith_dspy.text.sentences import sentence_texts
 from faith_dspy.text.words import (
     Token,
     comparable,
     content_tokens,
-    plain_words,
-    symbols,
-    tidy,
     tokenize,
     without_markers,
 )
@@ -149,10 +146,7 @@ CLASSIFIER_FEATURES = (
     "admits_gap",
 )
 """What a study fits a classifier on. More features separated no better on any of our sets (optimize/LOG.md); the others
-serve `is_covered`, the matching of statements and the default classifier without an LM."""
-
-_NOVELTY = CLASSIFIER_FEATURES[:5]
-"""What `novelty` adds up. It decides what exported judges ask about, so it does not grow with the features."""
+serve the matching of statements and the default classifier without an LM."""
 
 
 class Comparison:
@@ -560,54 +554,6 @@ def lexical_features(
         if compared.content or name == "admits_gap":
             features[name] = _FEATURES[name](compared)
     return features
-
-
-_STEP = re.compile(
-    r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE
-)
-
-
-_UNCOVERED = (
-    novel_words,
-    novel_name_count,
-    novel_number_count,
-    moved_numbers,
-    negation_mismatch,
-    contradictions,
-)
-
-
-def is_covered(statement: str, indexed: IndexedContext) -> bool:
-    """Tell whether the context has everything in a statement, so that no LM need be asked about it.
-
-    Each content word, name, number and quotation occurs in the context, no number is near other words, negation is
-    the same, and the context has every symbol (``$``, ``<``, ✗). A statement without content words is not covered.
-    Not caught: words of the context rearranged to say something else, and other small words (“after” for “before”).
-    """
-    parts = []
-    for _, text in sentence_texts(statement):
-        if carries_statement(text):
-            parts.append(text)
-    if len(parts) > 1:
-        return all(is_covered(part, indexed) for part in parts)
-    compared = Comparison(statement, indexed)
-    as_written = tidy(statement)
-    has_symbols = symbols(as_written) <= symbols(indexed.text)
-    if not compared.content or not has_symbols:
-        return False
-    if any(feature(compared) for feature in _UNCOVERED):
-        return False
-    quotations = re.findall(r'"([^"]*)"', compared.text)
-    literal = [*quotations, *_STEP.findall(as_written)]
-    context = f" {plain_words(indexed.text)} "
-    return all(f" {plain_words(text)} " in context for text in literal)
-
-
-def novelty(statement: str, indexed: IndexedContext) -> float:
-    """Return how much of a statement is new to the context, from 0: the sum of five features."""
-    compared = Comparison(statement, indexed)
-    features = lexical_features(compared, _NOVELTY)
-    return math.fsum(features.values())
 
 
 def best_chunks(compared: Comparison) -> tuple[int, ...]:

@@ -489,18 +489,10 @@ def _plain(value: float) -> str:
     return repr(value)
 
 
-@lru_cache(maxsize=64)  # of a context, asked about with each statement
 def plain_words(text: str) -> str:
     """Return lower-case words with one space between, nothing else."""
     words = regex.findall(r"[\p{L}\p{M}\p{N}_]+", text.lower())
     return " ".join(words)
-
-
-@lru_cache(maxsize=64)
-def symbols(text: str) -> frozenset[str]:
-    """Return characters that belong neither to words nor to common punctuation: ``$``, ``<``, ✗."""
-    signs = regex.findall(r"[^\p{L}\p{M}\p{N}_\s.,;:!?'\"()\[\]*#…-]", text)
-    return frozenset(signs)
 
 
 _INVISIBLE = regex.compile(

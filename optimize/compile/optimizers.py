@@ -44,8 +44,6 @@ from faith_dspy.optimize.compile.proposals import (
     with_rules,
 )
 
-NEAREST = 4
-"""Labelled examples that a prompt shows where they are chosen for each statement."""
 MIN_LABELS = 2
 """Supported and unsupported examples that are needed each, to learn from and to compare candidates on."""
 HELD_BACK = 1 / 3
@@ -157,14 +155,6 @@ def mistakes(task: Task) -> dspy.Module:
     unsupported = [row for row in worst if not row.supported]
     demos = in_turn([supported, unsupported])
     return _with_demos(task, demos[: task.effort.demos])
-
-
-def knn(task: Task) -> dspy.Module:
-    """Return all labelled statements as demos, of which the prompt shows the nearest: see
-    `JudgeConfig.nearest_demos`."""
-    if len(task.train) < 2:
-        raise ConfigError("got one labelled statement; nearest ones take at least 2.")
-    return _with_demos(task, short(task.train))
 
 
 def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
@@ -356,7 +346,6 @@ class Optimizer(NamedTuple):
 OPTIMIZERS = {
     "labelled": Optimizer(labelled_few_shot, learns_demos=True, extraction="apart"),
     "mistakes": Optimizer(mistakes, learns_demos=True, extraction="apart"),
-    "knn": Optimizer(knn, options={"nearest_demos": NEAREST}),
     "bootstrap": Optimizer(
         bootstrap, has_teacher=True, options={"reasoning": "before"}
     ),

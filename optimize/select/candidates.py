@@ -135,8 +135,10 @@ def _of_variant(
         "features": fit_judge(judge, answers, "features", fold_of, point),
     }
     fitted["cascade"] = cascade(lexical, fitted["features"])
-    as_shipped = not variant.seed_prompts and judge.config.ask_about == "all"
-    if as_shipped and default_classifier(judge.lm_name, judge.config) is not None:
+    if (
+        not variant.seed_prompts
+        and default_classifier(judge.lm_name, judge.config) is not None
+    ):
         fitted["default"] = fit_judge(judge, answers, "default", fold_of, point)
     gain = _prompt_gain(asked, fitted["lm"], fold_of)
     tried = []

@@ -64,7 +64,6 @@ PROMPTS = (
     "guidelines by hand",
     "gepa by hand",
     "guidelines",
-    "knn",
     "gepa",
     "mipro",
 )

@@ -478,7 +478,7 @@ def test_reading_makes_no_store(cli, tmp_path, command):
         ),
         (
             "{at} --set verdict=graded",
-            "verdict: there is no such field.*abstention, ask_about, citations_from, cite",
+            "verdict: there is no such field.*abstention, citations_from, cite",
         ),
         (
             "{at} --set granularity=word",

@@ -293,7 +293,9 @@ def test_whatever_changes_the_outcome_changes_the_id():
         identity(variants=[answer]),
         identity(variants=[sentence, answer]),
         identity(variants=[answer, sentence.model_copy(update={"config": config})]),
-        identity(variants=[answer, sentence.model_copy(update={"optimizer": "knn"})]),
+        identity(
+            variants=[answer, sentence.model_copy(update={"optimizer": "mistakes"})]
+        ),
         identity(seed=1),
         identity(operating_point="cost=2"),
     }

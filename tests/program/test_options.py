@@ -382,7 +382,7 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
 
 OPTIONS = Path(faith_dspy.__file__).with_name("README.md")
 COSTS = [
-    {}, {"granularity": "statement"}, {"granularity": "answer"}, {"ask_about": "weakest"}, {"verification": "joint"},
+    {}, {"granularity": "statement"}, {"granularity": "answer"}, {"verification": "joint"},
     {"reasoning": "after"}, {"cite": True}, {"confidence": "samples"},
 ]  # fmt: skip
 

@@ -12,7 +12,6 @@ from faith_dspy.text.features import (
     best_chunks,
     compare,
     index_context,
-    is_covered,
     lexical_features,
 )
 from faith_dspy.text.sentences import sentences
@@ -49,35 +48,6 @@ def test_novel_words_by_hand():
     assert [
         found[name] for name in ("novel_words", "novel_run", "novel_in_window")
     ] == [0.5, math.log1p(2), 0.5]
-
-
-@pytest.mark.parametrize(
-    ("statement", "covered"),
-    [
-        ("The tower stands in Paris.", True),
-        (
-            "Paris stands in the tower.",
-            False,
-        ),  # the words of the context, with places changed
-        ("In Paris the tower stands.", True),
-        ("The tower stands in Rome.", False),
-        ("The tower stands not in Paris.", False),
-        ("The tower has 3 floors.", False),
-        ("The tower stands before Paris.", True),  # small words are not compared
-        ("The tower ($5) stands in Paris.", False),
-        ("No.", False),
-        ("The tower stands in Paris. The tower does not stand in Paris.", False),
-        ('The "tower in" Paris stands.', False),  # quoted, and not so in the context
-    ],
-)
-def test_what_a_context_covers(statement, covered):
-    """A statement is covered when the context has its words, names, numbers, symbols and quotations, negated alike."""
-    assert (
-        is_covered(
-            statement, index_context([Chunk(id=0, text="The tower stands in Paris.")])
-        )
-        is covered
-    )
 
 
 @pytest.mark.parametrize(

@@ -355,24 +355,6 @@ def test_by_default_gepa_makes_at_least_400_metric_calls(compiling, monkeypatch)
     assert 400 <= compiled.metric_calls <= 440 + 14 + 12
 
 
-def test_the_nearest_examples_are_shown(chat_server, tmp_path):
-    """Of twenty statements two medals for a medal; so does the loaded judge."""
-    server = chat_server(says=verdicts(shown_demos))
-    config = variant("knn").model_copy(update={"nearest_demos": 2})
-    judge = compile_judge(
-        Judge(lm_at(server), config=config), "knn", TRAIN, EFFORT, 0
-    ).judge
-    assert len(judge.program.verify.predict.demos) == 20
-    judge.save(tmp_path / "judge")
-    loaded = load_judge(tmp_path / "judge", lm=judge.lm)
-    for one, city in ((judge, "Z"), (loaded, "Y")):
-        server.requests.clear()
-        one(context=[f"{city}."], answer=f"{city} won a medal in 1990.")
-        shown = [m["content"] for m in server.requests[0]["messages"][1:-1:2]]
-        assert len(shown) == 2
-        assert all("medal" in text.rpartition("Statement:")[2] for text in shown)
-
-
 OWN = """
 import dspy
 

@@ -102,18 +102,14 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
 
 
 @pytest.mark.parametrize(
-    ("options", "seed_prompts", "offered"),
-    [
-        ({}, {}, True),
-        ({}, {"verify.predict": {"instructions": "?", "demos": []}}, False),
-        ({"ask_about": "weakest"}, {}, False),
-    ],
+    ("seed_prompts", "offered"),
+    [({}, True), ({"verify.predict": {"instructions": "?", "demos": []}}, False)],
 )
 def test_the_default_classifier_is_of_the_prompts_it_was_fitted_to(
-    options, seed_prompts, offered
+    seed_prompts, offered
 ):
-    """Of the embedded model as shipped; not of compiled prompts, nor where it is asked about less."""
-    judge = Judge("local", classifier=None, **options)
+    """Of the embedded model as shipped; not of compiled prompts."""
+    judge = Judge("local", classifier=None)
     pool = examples(24)
     asked = replies(pool, separation=1.7, judge=judge, seed_prompts=seed_prompts)
     made = candidates({"sentence": asked}, pool, 0, BALANCED)
