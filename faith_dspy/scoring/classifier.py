@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from faith_dspy.config import Granularity, JudgeConfig
+from faith_dspy.config import JudgeConfig
 from faith_dspy.text.features import DIRECTIONS
 
 LOGIT_LIMIT = 6.0
@@ -211,12 +211,11 @@ def default_classifiers() -> dict[str, Classifier]:
 def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
     """Return the default classifier for the replies of that LM, ``none`` for no LM.
 
-    None for an LM it was not fitted to, and where the options ask for something else: another question than whether a
-    statement is supported, verdicts on whole answers, or a threshold on the score. Such a judge is untuned.
+    None for an LM it was not fitted to, where the options change anything of what is asked or replied, and with a
+    threshold on the score. Such a judge is untuned.
     """
-    if config.granularity is Granularity.ANSWER or config.threshold is not None:
-        return None
-    if config.instruction != "supported":
+    asks_as_fitted = config.program_options == JudgeConfig().program_options
+    if not asks_as_fitted or config.threshold is not None:
         return None
     return default_classifiers().get(lm)
 

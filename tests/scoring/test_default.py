@@ -1,6 +1,7 @@
 import pytest
 
-from faith_dspy import Judge
+from faith_dspy import Judge, JudgeConfig
+from faith_dspy.program.program import FaithfulnessProgram
 from faith_dspy.scoring.classifier import (
     aggregates,
     default_classifiers,
@@ -13,14 +14,39 @@ CONTEXT = ["The kettle is red. It holds two litres and boils within three minute
 
 
 @pytest.mark.parametrize(
-    "options", [{"granularity": "answer"}, {"verdicts": "graded"}, {"threshold": 0.5}]
+    "options",
+    [
+        {"granularity": "answer"},
+        {"granularity": "statement"},
+        {"verdicts": "graded"},
+        {"verification": "joint"},
+        {"reasoning": "after"},
+        {"criteria": "Is it polite?"},
+        {"cite": True},
+        {"quote": True},
+        {"confidence": "samples"},
+        {"threshold": 0.5},
+    ],
+    ids=str,
 )
 def test_options_it_was_not_fitted_to(options):
-    """A judge of whole answers, with finer verdicts or a threshold on the score, is untuned; so is one that is told
-    so."""
-    assert Judge("openai/tiny", **options).classifier is None
-    assert Judge("openai/tiny", classifier=None).classifier is None
-    assert "untuned" in repr(Judge("openai/tiny", classifier=None))
+    """A judge that asks otherwise than the default classifier was fitted, by however little, is untuned and says so; so
+    is one with a threshold on the score, and one that is told so."""
+    judge = Judge("local", **options)
+    assert judge.classifier is None
+    assert "untuned" in repr(judge)
+    assert Judge("local", classifier=None).classifier is None
+
+
+def test_the_prompts_it_was_fitted_to():
+    """The seed prompts are those of the labels' replies: whoever changes them fits the default classifiers again
+    (`tests/benchmarks/default_classifier.py`), and then this hash."""
+    assert FaithfulnessProgram(JudgeConfig()).prompts_hash == "126d84234240e0e8"
+    changed = Judge("local", no_statements=0.0)
+    assert changed.classifier is not None
+    verify = changed.program.prompts["verify.predict"]
+    verify.signature = verify.signature.with_instructions("Is it polite?")
+    assert changed.classifier is None
 
 
 def test_another_lm_has_none():
@@ -33,9 +59,6 @@ def test_another_lm_has_none():
         == Judge("none", escalate_to="local").escalate_to.classifier
         == default
     )
-    assert (
-        Judge("local", instruction="grounded").classifier is None
-    )  # nor to replies to another question
     assert (
         Judge(
             "openai/tiny", classifier=None, escalate_to="local"
