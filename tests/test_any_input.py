@@ -22,7 +22,9 @@ from faith_dspy.program.signatures import INSTRUCTIONS, build_verification_signa
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
 from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import score_answer
-from faith_dspy.text.sentences import sentences
+from faith_dspy.text.features import Comparison, IndexedContext
+from faith_dspy.text.sentences import sentences, split_answer
+from faith_dspy.text.words import citations_in
 
 CASES = int(os.environ.get("CASES", "60"))
 settings.register_profile(
@@ -132,6 +134,32 @@ def test_any_text_in_sentences(text):
         assert not text[end : s.start].strip()
         end = s.end
     assert not text[end:].strip()
+
+
+CONTENT = ("guarantee", "kettle", "lamp", "void", "ends", "Manual", "Paris")
+LAYOUT = (
+    "(source: ", ")", "[", "]", "[^1]: ", "[^1]", "[1]", "(doc ", "【1†", "】", "](https://x.org)", "<b ", "<sup>",
+    "</sup>", ">", "\n", "\nSources: ", "\n1. ", "\n- ", ". ", "? ", "! ", ": ", "the ", "is ", "Did you know that ",
+    ".pdf", "|", "**", "# ",
+)  # fmt: skip
+
+
+@given(pieces=st.lists(st.sampled_from(CONTENT + LAYOUT), max_size=20))
+def test_each_content_word_is_asked_about_or_listed(pieces):
+    """It is compared as part of a statement, or stands in a citation, or in a sentence that is listed as stating
+    nothing."""
+    answer = " ".join(pieces)
+    context = IndexedContext(as_chunks(["It is red."]))
+    parts, stating, _ = split_answer(answer)
+    words = []
+    for sentence in stating:
+        compared = Comparison(sentence.text, context)
+        words += [token.raw for token in compared.tokens]
+        words += " ".join(match[0] for match in citations_in(sentence.text)).split()
+    unstated = [sentence.text for sentence in parts if sentence not in stating]
+    rest = " ".join([*words, *unstated])
+    for word in CONTENT:
+        assert rest.count(word) >= answer.count(word)
 
 
 @given(row=LABEL)

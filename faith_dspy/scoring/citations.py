@@ -21,11 +21,11 @@ from faith_dspy.schema import (
     StatementVerdict,
 )
 from faith_dspy.text.words import (
-    CITATION,
     CITED_KINDS,
+    begins_with_citation,
+    citations_in,
     has_words,
     tidy,
-    without_citations,
 )
 
 _NUMBERS = re.compile(r"[S#^]?\d{1,3}(?:(?:[\s,;&–-]|and)*[S#^]?\d{1,3})*")
@@ -45,30 +45,32 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
     One right after a full stop belongs to the sentence before it; in an answer that begins with a citation, to the
     sentence behind it.
     """
-    leads = bool(sentences) and CITATION.match(sentences[0].text) is not None
+    leads = bool(sentences) and begins_with_citation(sentences[0].text)
     markers: dict[int, list[str]] = {}
     before: int | None = None
     for sentence, following in zip_longest(sentences, sentences[1:]):
         text = sentence.text
-        for match in CITATION.finditer(text):
-            text_before = text[: match.start()]
-            text_after = text[match.end() :]
+        matches = list(citations_in(text))
+        starts = [match.start() for match in matches]
+        ends = [match.end() for match in matches]
+        between = [
+            text[i:j] for i, j in zip([0, *ends], [*starts, len(text)], strict=True)
+        ]
+        stating = [i for i, words in enumerate(between) if has_words(words)]
+        for i, match in enumerate(matches):
             index = sentence.index
+            states_before = bool(stating) and stating[0] <= i
+            states_after = bool(stating) and stating[-1] > i
             if leads:
-                ends_a_sentence = text_before.rstrip().endswith(_ENDS)
-                if ends_a_sentence and following and not _states(text_after):
+                ends_a_sentence = between[i].rstrip().endswith(_ENDS)
+                if ends_a_sentence and following and not states_after:
                     index = following.index
-            elif before is not None and not _states(text_before):
+            elif before is not None and not states_before:
                 index = before
             markers.setdefault(index, []).append(match[0])
-        if _states(text):
+        if stating:
             before = sentence.index
     return dict(sorted(markers.items()))
-
-
-def _states(text: str) -> bool:
-    """Tell whether there are words beside the citations."""
-    return has_words(without_citations(text))
 
 
 class CitationIndex:

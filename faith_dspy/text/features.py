@@ -506,9 +506,8 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
 
 def admits_gap(c: Comparison) -> float:
     """Return 1 if the statement says that the context does not tell something (English phrases), else 0."""
-    if _NOT_TOLD.search(c.text) and _SOURCE.search(c.text):
-        return 1.0
-    return 0.0
+    says_gap = all(form.search(c.text) for form in (_NOT, _SOURCE, _TELLS))
+    return float(says_gap)
 
 
 _SOURCE = re.compile(
@@ -517,7 +516,15 @@ _SOURCE = re.compile(
     r"|\bunable\s+to\s+(?:answer|provide|determine|say)",
     re.IGNORECASE,
 )
-_NOT_TOLD = re.compile(
+_TELLS = re.compile(
+    r"\b(?:accord|address|answer|available|clarif|clear|conclud|confirm|contain|cover|describ|detail|determin|direct|discuss"
+    r"|enough|evidence|explain|find|found|give|includ|indicat|insufficient|know|list|mention|nam(?:e|ing)|prov(?:e|id)"
+    r"|refer|relat|relevant|report|sa(?:id|y)|specif|stat(?:e|ing)|sufficient|suggest|support|tell|told"
+    r"|information(?!\s+(?:is\s+|was\s+)?(?:needed|necessary|required)))",
+    re.IGNORECASE,
+)
+"""Without such a word it is about the source itself: “No documents are required.”"""
+_NOT = re.compile(
     r"\b(?:not|no|none|nothing|nor|neither|without|unable|cannot|impossible|insufficient|lacks?|unclear|limited)\b"
     r"|n['’]t\b",
     re.IGNORECASE,

@@ -9,12 +9,15 @@ file is read with its function words counted as content. Words are listed as the
 - ``qualifiers`` say how many, how surely, how often or in what order; to lose one says something else.
 - ``negations``, words or phrases, negate; ``antonyms`` are groups of words, those before the bar against those behind.
 - ``agents`` (“by”) come before who did it, where the verb stands in the passive.
-- ``stating_verbs`` make a short line that ends in a colon a statement.
+- ``stating_verbs`` make a short line that ends in a colon a statement, and a line about sources more than their names.
+- ``openers`` may come before any clause; ``question_words`` before the verb say that a sentence with a question mark
+  asks. Languages that ask in the order of statements have neither.
 - ``number_words`` have values. They begin at two: “one” is an article in most languages.
 
 Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
 to four greetings, pleasantries and offers of help states nothing. ``refusal``, in lines, is how a clause begins that
-says the answer cannot be given; ``clause_break`` is where another clause begins.
+says the answer cannot be given; ``clause_break`` is where another clause begins. ``asserting_question`` is how one asks
+without asking: “Did you know that …?”, “…, right?”.
 
 ``values.json`` has, for all languages together, the units and currencies, months, scales and fractions that are
 compared by value, and how scripts without spaces negate. They are lists of our own: babel formats values and reads no
@@ -52,10 +55,13 @@ class WordLists(BaseModel, extra="forbid", frozen=True):
     agents: Words = Words()
     number_words: dict[str, int] = {}
     stating_verbs: Words = Words()
+    openers: Words = Words()
+    question_words: Words = Words()
     apology: Phrases = ()
     greeting: Phrases = ()
     refusal: Phrases = ()
     clause_break: Phrases = ()
+    asserting_question: Phrases = ()
 
 
 class Values(BaseModel, extra="forbid", frozen=True):

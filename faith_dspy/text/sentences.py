@@ -15,7 +15,14 @@ import regex
 
 from faith_dspy.schema import Sentence
 from faith_dspy.text.languages import LANGUAGES, language_of, word_lists
-from faith_dspy.text.words import CITATION, has_words, plain_words, without_citations
+from faith_dspy.text.words import (
+    UNSPACED_VERB,
+    begins_with_citation,
+    has_words,
+    names_only,
+    plain_words,
+    without_citations,
+)
 
 HEADING_WORDS = 6
 """A line of at most so many words that ends in a colon, or begins with Markdown's number signs, is a heading, unless it
@@ -177,9 +184,9 @@ def _pieces(text: str) -> Iterator[_Piece]:
 def carries_statement(sentence: str) -> bool:
     """Tell whether a sentence can assert anything.
 
-    Questions, greetings, pleasantries, offers of help, apologies, headings (“Steps:”, “## Steps”), code fences, list
-    markers, citations, entries of a list of sources, rules of tables and between paragraphs, symbols and what cannot be
-    seen cannot.
+    Questions that only ask, greetings, pleasantries, offers of help, apologies, headings (“Steps:”, “## Steps”), code
+    fences, list markers, citations, names of sources, rules of tables and between paragraphs, symbols and what cannot
+    be seen cannot.
     """
     text = without_citations(sentence).strip()
     if _FENCE.fullmatch(sentence) or not has_words(text):
@@ -187,7 +194,7 @@ def carries_statement(sentence: str) -> bool:
     if _is_source(sentence, text):
         return False
     if any(map(str.isalpha, text)):
-        return not (_is_question(text) or _is_heading(text) or _is_courtesy(text))
+        return not (_only_asks(text) or _is_heading(text) or _is_courtesy(text))
     has_digit = re.search(r"\d", text) is not None
     return has_digit and not _MARKER.fullmatch(text)
 
@@ -197,28 +204,27 @@ _SOURCES = (
     "|参考(?:文献|资料)?|来源|出典|المصادر|स्रोत"
 )
 _SOURCE = regex.compile(
-    rf"[*_#>\s-]*(?:{_SOURCES})[*_\s]*(?:[:：].{{0,300}})?|\W*(?:\d{{1,3}}[.)]\s+)?(?:https?://|www\.)\S+",
-    regex.IGNORECASE | regex.DOTALL,
+    rf"[*_#>\s-]*(?:{_SOURCES})[*_\s]*(?:[:：]|$)|\[\^?\d{{1,3}}\]:|\W*(?:\d{{1,3}}[.)]\s+)?(?:https?://|www\.)[!-~]+$",
+    regex.IGNORECASE,
 )
-_FOOTNOTE = regex.compile(r"\[\^?\d{1,3}\]:")
-_LINK = regex.compile(r"[-*•\s]*\[[^\[\]\n]{1,200}\]\(https?://[^()\s]*\)\W*")
-"""A heading of a list of sources with what follows it in its line; an address."""
-_ENTRY_WORDS = 12
-"""Words of an entry of a list of sources at most: a number in brackets, a title, and no verb or full stop."""
+"""How a line about sources begins: the heading of their list, a footnote, nothing but an address."""
+_LINK = regex.compile(r"[-*•\s]*\[([^\[\]\n]{1,200})\]\(https?://[^()\s]*\)\W*")
+_ADDRESS = regex.compile(r"(?:https?://|www\.)[!-~]+")
 
 
 def _is_source(sentence: str, text: str) -> bool:
     """Tell whether it is an entry or the heading of a list of sources; ``text`` is without citations."""
-    is_entry = _FOOTNOTE.match(sentence) or _LINK.fullmatch(sentence)
-    if is_entry or _SOURCE.fullmatch(text):
-        return True
-    has_marker = CITATION.match(sentence.lstrip("-*• "))
-    is_whole = text.endswith((".", "!", "。", "।"))
-    if is_whole or not has_marker:
-        return False
-    words = text.lower().split()
-    is_title = len(words) <= _ENTRY_WORDS and _verbs().isdisjoint(words)
-    return is_title or "http" in text
+    link = _LINK.fullmatch(sentence)
+    heading = _SOURCE.match(sentence) or _SOURCE.match(text)
+    if link:
+        text = link[1]
+    elif heading:
+        text = heading.string[heading.end() :]
+    else:
+        is_whole = text.endswith((".", "!", "。", "।"))
+        if is_whole or not begins_with_citation(sentence.lstrip("-*• ")):
+            return False
+    return names_only(_ADDRESS.sub(" ", text))
 
 
 _COURTESY = 400
@@ -231,9 +237,36 @@ def _is_courtesy(sentence: str) -> bool:
     return _courtesies().match(sentence) is not None
 
 
-def _is_question(sentence: str) -> bool:
+def _only_asks(sentence: str) -> bool:
+    """Tell whether it is a question that asserts nothing, unlike “Did you know that …?” or “It is blue, right?”."""
     text = sentence.rstrip("\"'”’»)] ")
-    return text.endswith(("?", "？", "؟"))
+    if not text.endswith(("?", "？", "؟")) or _asserting_questions().search(text):
+        return False
+    lists = word_lists(language_of(text))
+    verb = None
+    before: list[str] = []
+    for match in _WORD.finditer(text):
+        if match[0].lower() in lists.stating_verbs:
+            verb = match
+            break
+        before.append(match[0].lower())
+    if verb is None or not lists.question_words:
+        return True
+    follows_pause = text[: verb.start()].rstrip().endswith(_PAUSES)
+    asks = not lists.question_words.isdisjoint(before)
+    return asks or follows_pause or lists.openers.issuperset(before)
+
+
+_WORD = regex.compile(r"[\p{L}\p{M}]+(?:['’](?!s\b)\p{L}+)?")
+_PAUSES = (",", ":", ";", "–", "—", "-", "(", '"', "“")
+
+
+@cache
+def _asserting_questions() -> _Pattern:
+    phrases: list[str] = []
+    for language in LANGUAGES:
+        phrases += word_lists(language).asserting_question
+    return re.compile("|".join(phrases), _FLAGS)
 
 
 def _is_heading(sentence: str) -> bool:
@@ -242,7 +275,7 @@ def _is_heading(sentence: str) -> bool:
     if not has_colon and not _MARKDOWN_HEADING.match(sentence):
         return False
     if re.search(f"[{_UNSPACED}]", line):
-        states = re.search(r"是|为|有|です|\d", line)
+        states = UNSPACED_VERB.search(line) or re.search(r"\d", line)
         return len(line) <= HEADING_WORDS and not states
     # “Method 1:” has a number, “It costs 20 euros:” a quantity.
     line = re.sub(r"\s\d{1,2}\W*$", "", line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import zip_longest
@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 import regex
 
-from faith_dspy.text.languages import LANGUAGES, VALUES, stem, unit_stems, word_lists
+from faith_dspy.text.languages import (
+    LANGUAGES,
+    VALUES,
+    language_of,
+    stem,
+    unit_stems,
+    word_lists,
+)
 
 # What is a letter, a mark or a digit is Unicode's to say: Python's \w has no vowel signs, and would cut Hindi at each.
 _PAIRED = (
@@ -125,12 +132,16 @@ _AUTHOR = r"\p{Lu}[\p{L}'’-]{1,40}"
 _AUTHOR_YEAR = (
     rf"{_AUTHOR}(?:\s(?:and|&|et\sal\.?)(?:\s{_AUTHOR})?)?,?\s(?:19|20)\d\d[a-z]?"
 )
+_ATTRIBUTES = r"(?:\s[^<>=]{1,40}=[^<>]{0,500})?\s*/?"
+"""Of a tag; words without a value are none."""
+_ADDRESS = r"\((?:https?://[^()\s]{0,2000}|[!-'*-~]{0,500})\)"
+"""Of a link: words of a script without spaces are none."""
 _CITATIONS = (
-    rf"{_POWER}<sup\b[^<>]{{0,200}}>(?:<a\b[^<>]{{0,200}}>)?\s*\[?[\d,;\s–-]{{1,40}}\]?\s*(?:</a>)?</sup>",
-    r"<cite\b[^<>]{0,200}>[\[\]\d,;\s–-]{1,40}</cite>",
+    rf"{_POWER}<sup{_ATTRIBUTES}>(?:<a{_ATTRIBUTES}>)?\s*\[?[\d,;\s–-]{{1,40}}\]?\s*(?:</a>)?</sup>",
+    rf"<cite{_ATTRIBUTES}>[\[\]\d,;\s–-]{{1,40}}</cite>",
     r"【\d[^】\n]{0,80}】",
     r"(?::contentReference)?\[oaicite:\d{1,3}\](?:\{index=\d{1,3}\})?",
-    rf"\[\[?{_NUMBERS}{_PAGE}\]\]?(?:\([^()\s]{{0,2000}}\))?(?!\s{_QUANTITY}\b)",
+    rf"\[\[?{_NUMBERS}{_PAGE}\]\]?(?:{_ADDRESS})?(?!\s{_QUANTITY}\b)",
     r"\[\^[\w-]{1,40}\](?!:)",
     rf"\[(?i:{CITED_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]",
     r"\[[^\[\]\n.]{1,60}\.(?i:pdf|md|html?|docx?|txt|pptx?|xlsx?|csv|json)\b[^\[\]\n]{0,40}\](?!\()",
@@ -139,8 +150,8 @@ _CITATIONS = (
     rf"⁽[{_RAISED}]{{1,3}}⁾",
     rf"(?:(?<=\p{{L}}{{3}})|(?<=[.,;:!?)\"'”’\]])|(?<!\S))[{_RAISED}](?:[{_RAISED},]{{0,11}}[{_RAISED}])?",
 )
-CITATION = regex.compile("|".join(_CITATIONS), regex.VERSION1)
-"""Citations in an answer, in the forms that models write: ``[1, 2]``, ``[^1]``, ``[[1]](url)``, ``【4†source】``,
+_CITATION = regex.compile("|".join(_CITATIONS), regex.VERSION1)
+"""Forms in which models write citations: ``[1, 2]``, ``[^1]``, ``[[1]](url)``, ``【4†source】``,
 ``(Source: …)``, ``<sup>1</sup>``, ``¹``, ``[doc_1]``, ``[a.pdf, p. 3]``, ``[1 and 2]``, ``[oaicite:1]``,
 ``[Smith, 2020]``, ``(Smith et al., 2020)``."""
 _INLINE = (
@@ -148,9 +159,9 @@ _INLINE = (
 )
 _BLOCK = "p|br|div|li|ul|ol|td|th|tr|table|tbody|thead|h[1-6]|hr|pre|blockquote|section|article|dl|dt|dd"
 _MARKUP = regex.compile(
-    rf"(?P<gone></?(?i:{_INLINE})\b[^<>]{{0,500}}>|`+|~~|(?<!\w)\*+(?=\S)|(?<=\S)\*+(?!\w)|(?<!\w)__+(?=\w)|(?<=\w)__+(?!\w)"
+    rf"(?P<gone></?(?i:{_INLINE}){_ATTRIBUTES}>|`+|~~|(?<!\w)\*+(?=\S)|(?<=\S)\*+(?!\w)|(?<!\w)__+(?=\w)|(?<=\w)__+(?!\w)"
     r"|(?m:^\s{0,3}#{1,6}\s)|(?m:^\s{0,3}>\s))"
-    rf"|(?P<block></?(?i:{_BLOCK})\b[^<>]{{0,500}}>|\|)"
+    rf"|(?P<block></?(?i:{_BLOCK}){_ATTRIBUTES}>|\|)"
     r"|!?\[(?P<text>[^\[\]\n]{0,500})\]\((?:[^()\s]|\([^()\s]{0,200}\)){1,2000}(?:\s\"[^\"\n]{0,200}\")?\)",
     regex.VERSION1,
 )
@@ -164,10 +175,63 @@ def without_markers(text: str) -> str:
     return _REFERENCE.sub(" ", text)
 
 
+def citations_in(text: str) -> Iterator[regex.Match[str]]:
+    """Yield the citations of a text; brackets that say something are none."""
+    return filter(_only_cites, _CITATION.finditer(text))
+
+
+def begins_with_citation(text: str) -> bool:
+    """Tell whether a citation is the first of a text."""
+    first = next(citations_in(text), None)
+    return first is not None and first.start() == 0
+
+
 def without_citations(text: str) -> str:
-    """Strip citations (`CITATION`)."""
-    stripped: str = CITATION.sub(" ", text)
+    """Strip what `citations_in` yields."""
+    stripped: str = _CITATION.sub(
+        lambda match: " " if _only_cites(match) else match[0], text
+    )
     return stripped
+
+
+def _only_cites(match: regex.Match[str]) -> bool:
+    cited = _CITED.sub("", match[0])
+    return names_only(cited)
+
+
+_CITED = regex.compile(rf"^\W*(?:(?i:{CITED_KINDS})\b)?|https?://\S*")
+"""What a citation has before the name of a source, and addresses."""
+_NAME_WORD = regex.compile(r"[^\s,;:()\[\]\"“”|†【】<>]+")
+_PLAIN_WORD = regex.compile(r"[\p{L}\p{M}'’-]+")
+_UNSPACED_CHARACTER = regex.compile(rf"[{_PAIRED}]", regex.VERSION1)
+UNSPACED_VERB = re.compile(r"是|为|有|です")
+_LONGEST_NAME = 8
+"""Characters in a script without spaces."""
+
+
+def names_only(text: str) -> bool:
+    """Tell whether a text can only name sources, as titles and file names do, and asserts nothing.
+
+    It has no verb, and of its content words at most two, or half, are in lower case and no names of files.
+    """
+    words = [word.strip(".!*_") for word in _NAME_WORD.findall(text)]
+    plain = {
+        word
+        for word in words
+        if _PLAIN_WORD.fullmatch(word) and word[0] == word[0].lower()
+    }
+    if not plain:
+        return True
+    lists = word_lists(language_of(text))
+    verbs = lists.stating_verbs - VALUES.months.keys()
+    content = [word for word in words if word.lower() not in lists.function_words]
+    unspaced = _UNSPACED_CHARACTER.findall(text)
+    return (
+        verbs.isdisjoint(map(str.lower, words))
+        and len(plain.intersection(content)) <= max(2, len(content) // 2)
+        and len(unspaced) <= _LONGEST_NAME
+        and not UNSPACED_VERB.search(text)
+    )
 
 
 def without_markup(text: str) -> str:

@@ -132,6 +132,24 @@ def test_elided_articles_are_split_off():
     assert tokenize(tidy("isn’t"), "english")[0].negates
 
 
+@pytest.mark.parametrize(
+    ("statement", "context", "says_gap"),
+    [
+        ("The documents do not mention a fee.", "It is red.", True),
+        ("There is no information about a fee in the passages.", "It is red.", True),
+        ("I am unable to answer from the context.", "It is red.", True),
+        ("No documents are required.", "Documents are required.", False),
+        ("No further information is needed.", "Further information is needed.", False),
+        ("Cancel within 14 days of your documents, used or not.", "It is red.", False),
+    ],
+)
+def test_what_says_that_the_context_does_not_tell(statement, context, says_gap):
+    """Nothing is hidden by it that only speaks of documents: that is the opposite of what the context says."""
+    values = features(statement, context)
+    assert values["admits_gap"] == says_gap
+    assert values["says_opposite"] == ("required" in context or "needed" in context)
+
+
 def test_best_chunks_are_ids_in_order():
     """The chunk with most shared words, and what adds to it; ids as given, not positions; none if nothing fits."""
     context = [

@@ -3,7 +3,14 @@ import time
 import pytest
 
 from faith_dspy import Unscored
-from faith_dspy.text.sentences import carries_statement, declines, sentences
+from faith_dspy.schema import Chunk
+from faith_dspy.text.features import Comparison, IndexedContext
+from faith_dspy.text.sentences import (
+    carries_statement,
+    declines,
+    sentences,
+    split_answer,
+)
 from faith_dspy.text.words import comparable
 
 ANSWERS = {
@@ -259,7 +266,10 @@ def test_what_is_no_citation(text):
     "line",
     [
         "Sources:", "Source: manual.pdf, p. 3", "**References**", "## Quellen", "[1] https://x.org/a", "https://x.org/a",
-        "1. https://x.org/a", "[^1]: The manual is here.", "- [Manual](https://x.org)", "[2] Annual report 2023, p. 5",
+        "1. https://x.org/a", "[^1]: Manual of the kettle, May 2023", "- [How to descale a kettle](https://x.org)",
+        "[2] Annual report 2023, p. 5", "Sources: Mayo Clinic, World Health Organization", "Source: the user manual",
+        "[3] https://x.org/a Manual", "Source: History of World War II", "来源：用户手册第3页",
+        "Sources: [1], [2] and [4]",
     ],
 )  # fmt: skip
 def test_a_list_of_sources_states_nothing(line):
@@ -277,3 +287,45 @@ def test_a_list_of_sources_states_nothing(line):
 )
 def test_a_statement_about_sources_or_behind_a_marker(line):
     assert carries_statement(line)
+
+
+LIES = ["the guarantee is void after one day", "The guarantee ends after one day"]
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "It is red.[^1]\n\n[^1]: {}.", "It is red.\n\nSource: {}", "It is red.\nReferences: {}.",
+        "It is red.\n[{}](https://x.org)", "It is red.\n- [{}](https://x.org)", "It is red (source: {}).",
+        "It is red [source: {}].", "It is red 【1†{}】.", "It is red [doc 1, {}].", "It is red.\n[1] {}",
+        "It is red.\n[1] {} https://x.org", "It is red. <b {}>", "It is red <sup {}>1</sup>.",
+        "Did you know that {}?", "Oh! Do you know that {}?", "Are you aware {}?", "Isn't it so that {}?", "{}, right?",
+        "{}, isn't it?", "Wussten Sie, dass {}?",
+    ],
+)  # fmt: skip
+def test_what_layout_and_citations_assert_is_asked_about(form, lie):
+    """Each content word of it is compared with the context, as part of a statement."""
+    context = IndexedContext([Chunk(id=0, text="It is red.")])
+    keys = set()
+    for sentence in split_answer(form.format(lie)).stating:
+        keys |= Comparison(sentence.text, context).keys
+    assert Comparison(lie, context).keys <= keys
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        ("Is it blue?", True), ("So, is it blue?", True), ("For kettles, is there a guarantee?", True),
+        ("Anything else I can help you with?", True), ("If it is blue, would you like it?", True),
+        ("You asked: is it blue?", True), ("Do you know the price?", True), ("Did you hear about it?", True),
+        ("Ist der Kessel blau?", True), ("Und welcher ist blau?", True), ("¿La tetera es azul?", True),
+        ("Votre bouilloire est-elle bleue ?", True), ("真的吗？", True),
+        ("The kettle is blue?", False), ("Kettles are blue, do you like them?", False), ("Der Kessel ist blau?", False),
+        ("¿Sabía usted que la tetera es azul?", False), ("Saviez-vous que la bouilloire est bleue ?", False),
+        ("水壶是蓝色的，对吗？", False), ("青いことをご存じですか？", False), ("क्या आप जानते हैं कि यह नीली है?", False),
+    ],
+)  # fmt: skip
+def test_a_question_that_asserts(question, asks):
+    """One that only asks states nothing; one in the order of a statement, or that asks whether it is known, does."""
+    assert carries_statement(question) is not asks
