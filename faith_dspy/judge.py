@@ -523,14 +523,14 @@ class Judge:
         raw = self._ask(input)
         features = self._measure(raw, input)
         judgment = self.score_answer(raw, features)
-        if self.asks_lm and features.unknown_citations is not None:
-            raw = self._ask_about_citations(raw, features, judgment, input)
-            judgment = self.score_answer(raw, features)
         if self.escalate_to is not None and self.should_escalate(judgment):
             following, judgment = self.escalate_to.judge_input(input)
             raw = _add_cost(raw, following, escalated=following)
             paid = {"usage": raw.usage - raw.replayed, "replayed": raw.replayed}
             judgment = judgment.model_copy(update=paid | {"escalated": 1})
+        elif self.asks_lm and judgment.citations is not None:
+            raw = self._ask_about_citations(raw, features, judgment, input)
+            judgment = self.score_answer(raw, features)
         return raw, judgment
 
     def _measure(self, raw: RawJudgment, input: AnswerInput) -> AnswerFeatures:

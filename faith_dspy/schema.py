@@ -93,7 +93,8 @@ class StatementVerdict(Statement):
     cited_chunk_ids: tuple[int, ...] = ()
     """0-based ids of the chunks that the answer itself cites for it, whether they support it or not."""
     citations_support: bool | None = None
-    """Whether the chunks it cites support it without the others; None where it cites none."""
+    """Whether the chunks it cites support it without the others; None where it cites none, or that could not be
+    checked."""
     found_by: tuple[Literal["cited", "quoted", "shared_words"], ...] = ()
     """How each of those was found: by the LM's citation or quote, or, where the LM named none, by shared words."""
     closest_chunk_ids: tuple[int, ...] = ()
@@ -159,6 +160,8 @@ class Citations(_Frozen):
     """Citations of chunks, each once a statement, and of what does not exist."""
     unknown: tuple[str, ...] = ()
     """Cited numbers and names that no chunk has."""
+    unchecked: int = 0
+    """Statements whose citations could not be checked; they count in neither share."""
 
 
 class Judgment(_Frozen):

@@ -145,7 +145,7 @@ def test_input_of_a_wrong_type(judge_at, given, message):
         (
             "openai/tiny",
             {"granuality": "answer"},
-            "granuality: there is no such field.*Options are: abstention, ask_a",
+            "granuality: there is no such field.*Options are: abstention, citations_f",
         ),
         ("openai/tiny", {"threshold": 1.5}, "threshold: .*less than or equal to 1"),
         ("openai/tiny", {"threshold": True}, "threshold: expected a number, got True"),

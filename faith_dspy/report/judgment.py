@@ -171,6 +171,8 @@ def _citations_line(citations: Citations) -> str:
         figures.append(f"precision {citations.precision:.2f}")
     if citations.recall is not None:
         figures.append(f"recall {citations.recall:.2f}")
+    if citations.unchecked:
+        figures.append(f"{counted(citations.unchecked, 'statement')} not checked")
     line = f"citations: {', '.join(figures)}"
     if not citations.unknown:
         return f"{line}."
@@ -194,6 +196,8 @@ def citation_faults(judgment: Judgment) -> list[str]:
             lines.append(f"cites nothing, {evidence}: {statement.text}")
         elif not statement.citations_support:
             cited = ", ".join(map(str, statement.cited_chunk_ids))
+            if statement.citations_support is None:
+                evidence = "not checked"
             lines.append(f"cites [{cited}], {evidence}: {statement.text}")
     return lines
 

@@ -106,9 +106,11 @@
     if (item.citations) {
       const cited = found.cited_chunk_ids;
       const overlap = supporting.some((id) => cited.includes(id)); // without one a verdict on what is cited decided
-      const right = found.citations_support && !overlap ? cited : supporting;
+      const unchecked = cited.length && found.citations_support === null;
+      const right = unchecked || (found.citations_support && !overlap) ? cited : supporting;
       chips("cites ", cited, cited.filter((id) => !right.includes(id)));
-      const fault = cited.length ? "what it cites does not support it" : "cites nothing";
+      const verdict = unchecked ? "was not checked" : "does not support it";
+      const fault = cited.length ? `what it cites ${verdict}` : "cites nothing";
       if (!found.citations_support) line.append(el("span", { class: "fault" }, fault));
     }
     return el("li", { class: `statement ${found.told}` }, line,

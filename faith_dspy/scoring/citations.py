@@ -196,20 +196,26 @@ def measure_citations(
         alone: For each, those of the chunks it cites that have most of its words.
         unknown: Citations of chunks that do not exist.
     """
-    good = supported = 0
-    total = len(unknown)
+    good = supported = unchecked = 0
+    cites = checked = len(unknown)
     for statement, closest in zip(statements, alone, strict=True):
         cited = statement.cited_chunk_ids
-        total += len(cited)
+        cites += len(cited)
+        if cited and statement.citations_support is None:
+            unchecked += 1
+            continue
+        checked += len(cited)
         if not statement.citations_support:
             continue
         supported += 1
         supporting = set(statement.supporting_chunk_ids).intersection(cited)
         # Without any, by the verdict on the cited chunks alone.
         good += len(supporting) or len(closest) or 1
+    told = len(statements) - unchecked
     return Citations(
-        precision=good / total if total else None,
-        recall=supported / len(statements) if statements else None,
-        cited=total,
+        precision=good / checked if checked else None,
+        recall=supported / told if told else None,
+        cited=cites,
         unknown=tuple(dict.fromkeys(unknown)),
+        unchecked=unchecked,
     )

@@ -255,18 +255,16 @@ def _citations_support(
     is_supported: bool,
     classifier: Classifier | None,
 ) -> bool | None:
-    """Return whether what a statement cites supports it alone; None where it cites nothing.
+    """Return whether what a statement cites supports it alone; None where it cites nothing, or nobody could tell.
 
     Where cited and supporting chunks differ, the LM's verdict on the cited ones decides; without an LM the classifier.
     """
-    if not measured.cited_chunk_ids:
+    if raw.verdict is None or not measured.cited_chunk_ids:
         return None
-    if not is_supported or raw.cited_support is not None:
-        return is_supported and bool(raw.cited_support)
-    if measured.by_cited is None:
-        return True
+    if not is_supported or measured.by_cited is None:
+        return is_supported
     if classifier is None or not _needs_no_lm(classifier):
-        return False
+        return raw.cited_support
     probability = classifier.statement.probability(measured.by_cited.lexical)
     return probability >= classifier.statement_threshold
 

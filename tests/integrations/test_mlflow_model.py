@@ -83,7 +83,13 @@ def test_rows_are_judged_over_http(served, registry, tmp_path):
     )
     assert "it has no answer" in empty["detail"]
     cites, long = ask(CITES, LONG).json()["predictions"]
-    citations = {"precision": 1.0, "recall": 1.0, "cited": 1, "unknown": []}
+    citations = {
+        "precision": 1.0,
+        "recall": 1.0,
+        "cited": 1,
+        "unknown": [],
+        "unchecked": 0,
+    }
     assert json.loads(cites["citations"]) == citations
     assert json.loads(cites["statements"])[0]["cited_chunk_ids"] == [1]
     assert long["score"] == 1.0

@@ -168,7 +168,13 @@ def test_mlflow_alone(spark, server, registry):
         cites, long = [row.judgment for row in judged.collect()]
     finally:
         mlflow.set_tracking_uri(None)
-    citations = {"precision": 1.0, "recall": 1.0, "cited": 1, "unknown": []}
+    citations = {
+        "precision": 1.0,
+        "recall": 1.0,
+        "cited": 1,
+        "unknown": [],
+        "unchecked": 0,
+    }
     assert json.loads(cites.citations) == citations
     assert (long.score, long.unscored) == (1.0, None)
     assert server.statements.count(LONG["answer"]) > 1

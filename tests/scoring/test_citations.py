@@ -4,6 +4,7 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.io.inputs import as_chunks
+from faith_dspy.report.judgment import citation_faults
 from faith_dspy.scoring.citations import CitationIndex, citations_by_sentence
 from faith_dspy.text.sentences import sentences, split_answer
 
@@ -177,3 +178,31 @@ def test_citations_without_end_are_read_in_linear_time(unit, size):
     parts = split_answer(answer).sentences
     citations_by_sentence(parts)
     assert time.process_time() - started < 2
+
+
+def test_a_check_that_fails_says_nothing_about_the_citation(judge_at):
+    """One citation is right, one is not, and the check of the third fails: precision and recall 1/2 over the first two.
+    The answer's verdict stays."""
+
+    def says(asked):
+        if "[1] " in asked["messages"][-1]["content"]:  # with all chunks
+            return "Yes"
+        is_checked = server.statement(asked).startswith(GRAMS)
+        return "No" if is_checked else {"status": 400, "text": "no"}
+
+    judge, server = judge_at(says=says)
+    answer = f"{BLUE} [1]. {GRAMS} [1]. {CORD} [1]."
+    judgment = judge(context=FACTS, answer=answer)
+    assert [s.citations_support for s in judgment.statements] == [True, False, None]
+    citations = judgment.citations
+    assert (citations.precision, citations.recall) == (0.5, 0.5)
+    assert (citations.unchecked, judgment.faithful) == (1, True)
+    assert "recall 0.50, 1 statement not checked." in judgment.pretty()
+    assert f"cites [0], not checked: {CORD} [1]." in citation_faults(judgment)
+
+
+def test_no_citation_is_checked_of_an_unscored_answer(judge_at):
+    """Where a statement could not be judged and the answer has no score, the LM is asked nothing more."""
+    judge, server = judge_at(yes={f"{GRAMS} [1].": 0.9})  # it fails on the other
+    judgment = judge(context=FACTS, answer=f"{BLUE} [1]. {GRAMS} [1].")
+    assert (judgment.unscored, len(server.requests)) == ("lm_failed", 2)
