@@ -1,19 +1,13 @@
 """What a study is asked to do: the user's options, a budget by name, and variants by name, as objects or in a file.
 
 # plan.toml: faith-dspy tune labels.jsonl --variants plan.toml
-[sizes]                           # answers at most: of the pool by every variant, of the testset by the champion
-pool = 80                         # what is not said is taken from --budget
-
-[effort]                          # of the optimizers
-demos = 4
-
 [[variants]]
 name = "sentence"                 # one that exists ...
 
 [[variants]]
 name = "careful"                  # ... or one of your own: any option of JudgeConfig, and
 granularity = "sentence"
-instruction = "every_detail"
+criteria = "Dates have to be exact."
 optimizer = "gepa"                # none when it is left out; yours: module:function
 lm = "openai/gpt-4o-mini"         # the study's when it is left out
 """
@@ -38,18 +32,18 @@ from pydantic import (
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError, describe_invalid
+from faith_dspy.judge import NO_LM
 from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
-from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort, optimizer_of
-from faith_dspy.optimize.data.splits import Parts
+from faith_dspy.optimize.data.pool import Partition
+from faith_dspy.optimize.results import BASELINES, CHAMPION
 
-WHOLE = "answer"
-"""The variant every study includes: the whole answer, one verdict, nothing tuned."""
-
+LEXICAL_ONLY = "lexical"
+"""In place of a variant: no LM. Lexical features are candidates of every study."""
+_RESERVED = (CHAMPION, *BASELINES, LEXICAL_ONLY)
 BudgetName = Literal["quick", "standard", "thorough"]
-Prefer = Literal["agreement", "cheapest"]
 _Count = Annotated[int, Field(ge=1)]
 _ALL = 10**9
 
@@ -77,7 +71,7 @@ class Variant(_Model):
         pydantic.ValidationError: An option or an optimizer does not exist.
     """
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1, pattern="^[^,]+$")]
     config: JudgeConfig
     optimizer: str | None = None
     description: str = ""
@@ -109,6 +103,14 @@ class Variant(_Model):
             options["optimizer"] = fields["optimizer"]
         description = ", ".join(f"{name} {value}" for name, value in options.items())
         return {"description": description, **fields, "config": config}
+
+    @model_validator(mode="after")
+    def _has_its_own_name_and_lm(self) -> Variant:
+        if self.name in _RESERVED:
+            raise ValueError(f"{self.name!r} is the name of a baseline; choose another")
+        if self.api_base and self.lm is None:
+            raise ValueError("api_base is the address of a variant's own lm; name it")
+        return self
 
     @field_validator("optimizer", mode="before")
     @classmethod
@@ -149,12 +151,6 @@ class Options(_Model):
     )
     budget: BudgetName = "quick"
     out: Path | None = None
-    prefer: Prefer = "agreement"
-    evidence_weight: float = Field(
-        default=EVIDENCE_WEIGHT,
-        ge=0,
-        le=1,
-    )
     max_flips: float | None = Field(
         default=None,
         ge=0,
@@ -186,13 +182,12 @@ class Budget(_Model):
 
     effort: Effort
     pool: int = _ALL
-    """At most so many answers of the pool are judged by every variant, and of the testset by the champion."""
-    test: int = _ALL
+    """At most so many labelled answers are used, each asked about once by every variant."""
     words: int = _ALL
-    """At most so many words of context and answers are read of either part, every context once."""
+    """At most so many words of context and answers are read of them, every context once."""
     minutes: float | None = None
-    """No variant is begun after so many minutes, but for the first two: on a slow machine, too, a study tries the
-    untuned judge and the cheapest shape that can beat it."""
+    """No variant is begun after so many minutes, but for the first two: on a slow machine, too, a study tries to
+    compile a prompt."""
 
 
 class Plan(NamedTuple):
@@ -200,6 +195,7 @@ class Plan(NamedTuple):
 
     budget: Budget
     variants: list[Variant]
+    """Those without an optimizer first; none where no LM is asked."""
 
 
 class View(Protocol):
@@ -219,7 +215,7 @@ class Study(NamedTuple):
 
     plan: Plan
     options: Options
-    parts: Parts
+    labels: Partition
     view: View
 
 
@@ -227,26 +223,23 @@ _shipped = Path(__file__).with_name("variants.toml").read_text(encoding="utf-8")
 for _fields in tomllib.loads(_shipped)["variants"]:
     VARIANTS[_fields["name"]] = Variant.model_validate(_fields)
 
-HOSTED = (WHOLE, "answer-reasoning", "joint", "sentence", "sentence-graded")
-"""What is tried with an LM of the user's, unless the budget is thorough."""
-# Optimizers that ask the LM while compiling take minutes, and none was shown to raise agreement on verdicts
-# (tests/benchmarks/OPTIMIZERS.md). Extracted statements, which the LM has to write, took nearly as long as all else.
-EMBEDDED = (WHOLE, "sentence", "sentence-few-shot")
-"""The same with the embedded LM, which writes slowly."""
+HOSTED = ("sentence", "answer", "sentence-few-shot", "sentence-guidelines")
+"""What is tried with an LM of the user's; prompts are compiled by default."""
+_MORE = ("joint", "answer-reasoning", "statement", "statement-gepa")
+EMBEDDED = ("sentence", "sentence-few-shot")
+"""The same with the embedded LM, which writes slowly. What more time buys there: tests/benchmarks/README.md."""
 _WRITTEN = ("answer-reasoning", "joint", "sentence-graded")
 
 BUDGETS: dict[str, Budget] = {
     "quick": Budget(
         effort=Effort(demos=2),
-        pool=80,
-        test=120,
+        pool=100,
         words=40_000,
-        minutes=4,
+        minutes=10,
     ),
     "standard": Budget(
         effort=Effort(demos=4),
-        pool=200,
-        test=400,
+        pool=300,
         words=200_000,
         minutes=60,
     ),
@@ -262,64 +255,72 @@ BUDGETS: dict[str, Budget] = {
 
 def budget_variants(budget: BudgetName, lm: str) -> tuple[str, ...]:
     """Names of the variants that a budget tries with that LM."""
+    if lm == NO_LM:
+        return ()
     if budget == "thorough":
         return tuple(
             name for name in VARIANTS if not (is_local(lm) and name in _WRITTEN)
         )
-    return EMBEDDED if is_local(lm) else HOSTED
+    if is_local(lm):
+        return EMBEDDED if budget == "quick" else (*EMBEDDED, "sentence-guidelines")
+    return HOSTED if budget == "quick" else (*HOSTED, *_MORE)
 
 
 class _File(BaseModel, extra="forbid"):
-    sizes: dict[Literal["pool", "test", "words"], _Count] = {}
-    effort: dict[str, _Count] = {}
     variants: list[Variant] = Field(min_length=1)
 
 
 def plan(options: Options) -> Plan:
     """Return the plan of a study.
 
-    The untuned judge is always tried, and first: it is what the champion is measured against.
+    Raises:
+        ConfigError: a variant does not exist, or twice, or needs an LM where there is none.
+        InputError: a file of variants that cannot be read.
     """
     budget = BUDGETS[options.budget]
+    names: Sequence[str | Variant] = ()
     if isinstance(options.variants, Path):
-        return _read_file(options.variants, budget)
-    names = options.variants or budget_variants(options.budget, options.lm)
-    if options.reflection_lm and "statement" in names and "statement-gepa" not in names:
-        names = (*names, "statement-gepa")
+        names = _read_file(options.variants)
+        budget = budget.model_copy(update={"minutes": None})  # it says what is tried
+    else:
+        names = options.variants or budget_variants(options.budget, options.lm)
     variants = []
     for v in names:
+        if v == LEXICAL_ONLY:
+            continue
         if isinstance(v, str) and v not in VARIANTS:
             raise ConfigError(
-                f"there is no variant {v!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)."
+                f"there is no variant {v!r}; there are {LEXICAL_ONLY}, {', '.join(VARIANTS)}, and those of a file "
+                "(NAME.toml)."
             )
         variants.append(VARIANTS[v] if isinstance(v, str) else v)
-    return Plan(budget, _whole_first(variants))
+    _check_variants(variants, options.lm)
+    variants.sort(key=lambda v: v.optimizer is not None)
+    return Plan(budget, variants)
 
 
-def _read_file(path: Path, budget: Budget) -> Plan:
+def _read_file(path: Path) -> list[Variant]:
     try:
-        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        effort = Effort(**budget.effort.model_dump() | file.effort)
+        text = path.read_text(encoding="utf-8")
+        return _File.model_validate(tomllib.loads(text)).variants
     except ValidationError as exc:
         raise InputError(
-            f"{path}: {describe_invalid(exc)}. Sections are: {', '.join(_File.model_fields)}."
+            f"{path}: {describe_invalid(exc)}. Expected [[variants]] with name and options."
         ) from exc
     except (OSError, ValueError) as exc:
         raise InputError(
             f"{path}: cannot be read ({exc}); expected a TOML file of variants."
         ) from exc
-    # Sizes that were asked for are not cut again, and a file says itself what is tried: no words, no minutes.
-    sizes = ({"words": _ALL} | file.sizes) if file.sizes else {}
-    update = {**sizes, "effort": effort, "minutes": None}
-    variants = _whole_first(file.variants, f"{path}: ")
-    return Plan(budget.model_copy(update=update), variants)
 
 
-def _whole_first(variants: Sequence[Variant], where: str = "") -> list[Variant]:
+def _check_variants(variants: Sequence[Variant], lm: str) -> None:
     names = [v.name for v in variants]
-    for name in names:
-        if names.count(name) > 1:
+    for v in variants:
+        if names.count(v.name) > 1:
             raise ConfigError(
-                f"{where}two variants are called {name!r}; give each a name of its own."
+                f"two variants are called {v.name!r}; give each a name of its own."
             )
-    return [VARIANTS[WHOLE], *(v for v in variants if v.name != WHOLE)]
+        if lm == NO_LM and v.lm is None:
+            raise ConfigError(
+                f"the variant {v.name!r} asks an LM, and --lm is {NO_LM}: name an LM, or leave --variants out."
+            )

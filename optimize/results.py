@@ -5,8 +5,6 @@ Terminal, MLflow, card and exported judge are made from it. A study.json of anot
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -27,20 +25,23 @@ from faith_dspy.scoring.score import statement_values
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import DIRECTIONS
 
-UNTUNED, CALIBRATED, LEXICAL, LENGTH = (
+CHAMPION, UNTUNED, CALIBRATED, LEXICAL, LENGTH = (
+    "champion",
     "untuned",
     "lm-calibrated",
     "lexical-baseline",
     "length-baseline",
 )
-CHEAPER = {
+BASELINES = {
     CALIBRATED: "the LM calibrated",
     LEXICAL: "the lexical baseline (no LM)",
     UNTUNED: "the untuned judge",
+    LENGTH: "counting words (length alone)",
 }
-"""Judges that a champion is compared with on the testset, and how they are called."""
-COUNTING_WORDS = "counting words (length alone)"
-"""How the length baseline is called, which is no judge: a champion that is not ahead of it may have learned length."""
+"""What a champion is compared with, and how it is called. The last is no judge: a champion that is not ahead of it may
+have learned length."""
+CHEAPER = (CALIBRATED, LEXICAL, UNTUNED)
+"""Those of them that are judges."""
 Verdict = Literal["better", "inconclusive", "worse"]
 
 
@@ -53,7 +54,7 @@ class Row(_Result):
 
     id: str
     source: str
-    """Answers of one source are never split, and are resampled together."""
+    """Answers of one source are never divided, and are resampled together."""
     label: bool
     """Whether people call it faithful."""
     predicted: bool | None
@@ -85,7 +86,7 @@ class JudgedAnswer(Row):
     raw: RawJudgment
     """What was said; without statements where there was nothing to ask about."""
     judgment: Judgment
-    """By the judge that is measured; of a fitted one on the pool by weights that did not see the answer's source."""
+    """By the judge that is measured; of a fitted one by weights that did not see the answer's source."""
     measured: AnswerFeatures
     """What the replies have in the context: any judge scores them again by it."""
     features: tuple[dict[str, float] | None, ...]
@@ -119,10 +120,6 @@ class JudgedAnswer(Row):
             return self
         return self.with_judgment(judge.score_answer(self.raw, self.measured))
 
-    def rejudged(self, **update: Any) -> JudgedAnswer:
-        """With other values in its judgment."""
-        return self.with_judgment(self.judgment.model_copy(update=update))
-
     def with_judgment(self, judgment: Judgment) -> JudgedAnswer:
         """With another judgment."""
         row = Row.of(self.example, judgment)
@@ -142,15 +139,10 @@ class Comparison(_Result):
     sources: int | None = None
     """Over which these answers were given; None in exports that do not say."""
     balanced_accuracy: Difference
+    """With an operating point that weighs mistakes, accuracy with these weights."""
     auroc: Difference
-    p_value: float | None = None
-    """Of no difference in balanced accuracy (`faith_dspy.optimize.select.comparison.sign_flips`)."""
     verdict: Verdict
-    """By interval and p of the difference in balanced accuracy; with few sources it is inconclusive."""
-    more_labels: int | None
-    """Labels beyond these n with an even chance to decide, should the difference stay; None where none is needed."""
-    more_sources: int | None = None
-    """Contexts that they are over."""
+    """By the interval of the difference in balanced accuracy; with few sources it is inconclusive."""
     sentence: str
 
 
@@ -160,87 +152,69 @@ class PromptGain(_Result):
     comparison: Comparison
     compiled: JudgeAgreement
     seed: JudgeAgreement
-    metric_calls: int
-    """Predictions that the optimizer compared with labels."""
-    seconds: float
-    """That compiling took."""
 
 
-def word_diff(before: str, after: str) -> list[tuple[str, str]]:
-    """Return word by word what is the ``same``, ``gone`` and ``new``, each with its text.
-
-    Joined, all but the new is ``before``, and all but the gone ``after``.
-    """
-    a, b = (re.findall(r"^\s+|\S+\s*", text) for text in (before, after))
-    pieces = []
-    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-    for kind, a1, a2, b1, b2 in matcher.get_opcodes():
-        gone, new = "".join(a[a1:a2]), "".join(b[b1:b2])
-        if kind == "equal":
-            pieces.append(("same", new))
-        else:
-            pieces += [("gone", gone), ("new", new)]
-    return [(kind, text) for kind, text in pieces if text]
+Learned = Literal["nothing", "the other half", "one half"]
+"""What the prompts that judged an answer of the pool had learned from. ``the other half``: compiled on each half of the
+sources, and on all for the export; ``one half``: compiled once, on the sources that are left out here."""
 
 
-class JudgeResult(_Result):
-    """One judge on one part: on the pool to choose by, on test to believe."""
+class Prompts(_Result):
+    """A variant's prompts, and what compiling them took."""
 
-    name: str
-    kind: Literal["untuned", "lm", "baseline"]
-    levels: JudgeAgreement = JudgeAgreement(
-        answers=None,
-        statements=None,
-        evidence=None,
-    )
-    """Agreement on answers, statements and evidence; on the pool, answers are cross-fitted. Without answers where it
-    was skipped."""
-    usage: Usage = Usage()
-    """Of judging ``judged`` answers."""
-    judged: int = 0
-    lm_share: float = 0.0
-    """Share of them that an LM was asked about."""
-    price: float | None = None
-    """Dollars an answer, by LiteLLM's price list; None where an LM has none, as the embedded one."""
-    rows: tuple[Row, ...] = ()
-    """Its answers, with their texts (`JudgedAnswer`) unless the study was read from a file."""
-
-    description: str = ""
-    """One line: what is asked, and how replies become verdicts."""
-    params: dict[str, str | int] = Field(default_factory=dict)
-    """What a variant was made of: granularity, instruction, optimizer, LM and seed; empty for others."""
-    status: Literal["done", "skipped", "failed"] = "done"
-    note: str | None = None
-    """Why it was skipped, or failed."""
-    score: float | None = None
-    """What the champion is chosen by (`faith_dspy.optimize.select.champion`)."""
-    behind: Difference | None = None
-    """Its score minus the best one's, on the answers that both may be measured on; None for the best."""
-    prompts: dict[str, Any] = Field(default_factory=dict)
+    now: dict[str, Any]
     """Per predictor: instructions and demos."""
-    seed_prompts: dict[str, Any] = Field(default_factory=dict)
+    seed: dict[str, Any] = Field(default_factory=dict)
     """The same before compiling; empty where nothing was compiled."""
-
+    learned: Learned = "nothing"
+    metric_calls: int = 0
+    """Predictions that the optimizer compared with labels."""
+    seconds: float = 0.0
+    """That compiling took."""
     gain: PromptGain | None = None
-    """Of its compiled prompts over the seed's; None where nothing was compiled, or it could not be measured."""
+    """Over the seed's; None where nothing was compiled, or the seed was not asked."""
 
     @property
     def changes(self) -> list[str]:
-        """What compiling changed in the prompts, a sentence for each predictor."""
-        sentences = []
-        for name, prompt in self.prompts.items():
-            seed = self.seed_prompts.get(name, prompt)
-            pieces = word_diff(seed["instructions"], prompt["instructions"])
+        """What compiling changed, a phrase for each predictor."""
+        phrases = []
+        for name, prompt in self.now.items():
             parts = []
+            if prompt["instructions"] != self.seed[name]["instructions"]:
+                parts.append("a new instruction")
             if prompt["demos"]:
                 parts.append(counted(len(prompt["demos"]), "example"))
-            for what, kind in (("put in", "new"), ("taken out", "gone")):
-                texts = [" ".join(text.split()) for k, text in pieces if k == kind]
-                words = " … ".join(filter(None, texts))
-                if words:
-                    parts.append(f"{what} “{shortened(words)}”")
-            sentences.append(f"{name}: {', '.join(parts) or 'as it was'}")
-        return sentences
+            phrases.append(f"{name}: {' and '.join(parts) or 'as it was'}")
+        return phrases
+
+
+class Cost(_Result):
+    """What judging some answers took."""
+
+    usage: Usage
+    """Of judging ``judged`` answers."""
+    judged: int
+    lm_share: float
+    """Share of them that an LM was asked about."""
+    price: float | None = None
+    """Dollars an answer, by LiteLLM's price list; None where an LM has none, as the embedded one."""
+
+    @property
+    def tokens(self) -> float:
+        """Tokens per answer: computed prompt tokens plus three times the completion tokens."""
+        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(
+            1, self.judged
+        )
+
+
+class JudgeResult(Cost):
+    """What one judge reached on some answers."""
+
+    name: str
+    levels: JudgeAgreement
+    """Agreement on answers, statements and evidence."""
+    rows: tuple[Row, ...] = ()
+    """Its answers, with their texts (`JudgedAnswer`) unless the study was read from a file."""
 
     @property
     def answers(self) -> tuple[JudgedAnswer, ...]:
@@ -249,38 +223,68 @@ class JudgeResult(_Result):
 
     @property
     def agreement(self) -> Agreement:
-        """On answers, of a judge that was measured."""
-        assert self.levels.answers is not None, f"{self.name} was not measured"
+        """On answers."""
+        assert self.levels.answers is not None, f"{self.name}: no answer has a label"
         return self.levels.answers
 
+
+class CandidateResult(JudgeResult):
+    """A judge that could be exported, cross-fitted on the pool: to choose by, not agreement with people."""
+
+    variant: str | None
+    """The variant that it asks; None without an LM."""
+    method: str
+    """How replies become verdicts (`faith_dspy.optimize.select.candidates.Method`), or ``cascade``."""
+    description: str
+    """One line: what is asked, and how replies become verdicts."""
+    params: dict[str, str | int] = Field(default_factory=dict)
+    """What its variant was made of: granularity, instruction, optimizer, LM and seed; empty without one."""
+    prompts: Prompts | None = None
+    score: float | None = None
+    """What the champion is chosen by (`faith_dspy.optimize.select.champion`)."""
+    behind: Difference | None = None
+    """Its score minus the best one's, on the answers that both may be measured on; None for the best."""
+
+
+class SkippedVariant(_Result):
+    """A variant that was planned, and became no candidate."""
+
+    name: str
+    description: str
+    params: dict[str, str | int]
+    status: Literal["skipped", "failed"]
+    note: str
+    """Why."""
+
+
+class Measured(_Result):
+    """The champion and the baselines on the same answers, which none of them learned from."""
+
+    judges: tuple[JudgeResult, ...]
+    """The champion first, then those of `BASELINES` that could be measured."""
+    comparisons: dict[str, Comparison]
+    """The champion against each of the others, by name, but for the one that is the champion."""
+
+    def judge(self, name: str) -> JudgeResult | None:
+        """Return that judge; None where it was not measured."""
+        return next((one for one in self.judges if one.name == name), None)
+
     @property
-    def cost(self) -> float:
-        """Tokens per answer: computed prompt tokens plus three times the completion tokens."""
-        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(
-            1, self.judged
-        )
+    def champion(self) -> JudgeResult:
+        """Return the champion's."""
+        return self.judges[0]
 
 
-def have_prices(results: Sequence[JudgeResult]) -> bool:
+def have_prices(judges: Sequence[Cost]) -> bool:
     """Tell whether every LM has a price."""
-    return all(r.price is not None for r in results if r.lm_share)
+    return all(judge.price is not None for judge in judges if judge.lm_share)
 
 
-def costs(results: Sequence[JudgeResult]) -> list[float]:
-    """Return what an answer costs by each judge: dollars where every LM has a price, else tokens
-    (`JudgeResult.cost`)."""
-    if have_prices(results):
-        return [r.price or 0.0 for r in results]
-    return [r.cost for r in results]
-
-
-MAX_QUOTED = 300
-"""Characters of a change that are quoted."""
-
-
-def shortened(text: str) -> str:
-    """Return a text cut at a length that fits a table's note."""
-    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]} …"
+def costs(judges: Sequence[Cost]) -> list[float]:
+    """Return what an answer costs by each judge: dollars where every LM has a price, else tokens (`Cost.tokens`)."""
+    if have_prices(judges):
+        return [judge.price or 0.0 for judge in judges]
+    return [judge.tokens for judge in judges]
 
 
 class StudySetup(_Result):
@@ -294,31 +298,32 @@ class StudySetup(_Result):
     lm: dict[str, Any]
     budget: str
     seed: int
+    operating_point: str = "balanced"
     test_file: str | None = None
-    """File name of the labels to test on; None: a part of ``labels_file``."""
+    """File name of the labels to test on, if they are of a file of their own."""
     split: dict[str, Any]
-    """`Parts.report`."""
+    """`faith_dspy.optimize.data.pool.Partition.report`."""
 
 
 class StudyResult(StudySetup):
     """A whole study."""
 
-    variants: tuple[JudgeResult, ...]
-    """All candidates on the pool; and the variants that were skipped."""
+    candidates: tuple[CandidateResult, ...]
+    """On the pool, cross-fitted."""
+    skipped: tuple[SkippedVariant, ...] = ()
     champion: str
-    """The name of one of them."""
-    test: tuple[JudgeResult, ...]
-    """The champion, the LM calibrated, the lexical baseline, the untuned judge, the length baseline."""
-    comparisons: dict[str, Comparison]
-    """The champion against each of the others, on the testset, by name."""
+    """The name of the candidate that is exported."""
+    cv: Measured
+    """By cross-validation: fit and choose repeated without each fold, which is then judged. These figures are of the
+    procedure; the exported judge is fitted on all labels."""
+    test: Measured | None = None
+    """The exported judge on a test of the user's own; None without one."""
     ceiling: Agreement | None = None
     """One annotator against the majority of the others, where the labels hold several."""
     classifier: Classifier | None = None
-    """The champion's; None for the untuned judge."""
-    evidence_weight: float | None = None
-    """Of chunk ids in the choice; None where labels name none."""
-    opened: int | None = None
-    """How many studies have opened this testset, this one included; None where nobody counts."""
+    """The champion's."""
+    lexical: Classifier | None = None
+    """Of the lexical baseline, fitted on the same labels."""
     seconds: float = 0.0
     usage: Usage = Usage()
     """Everything, compiling included."""
@@ -342,10 +347,17 @@ class StudyResult(StudySetup):
     finished: bool = True
     """False when it was stopped early: the champion is the best of the variants that were finished."""
 
-    def variant(self, name: str) -> JudgeResult:
-        """Return what was measured of it on the pool."""
-        return next(v for v in self.variants if v.name == name)
+    @property
+    def measured(self) -> Measured:
+        """The figures that people read: on the user's own test, else by cross-validation."""
+        return self.test or self.cv
 
-    def tested(self, name: str) -> JudgeResult:
-        """Return the test result of that name."""
-        return next(t for t in self.test if t.name == name)
+    @property
+    def measured_by(self) -> Literal["test", "cross-validation"]:
+        """What they were measured by."""
+        return "cross-validation" if self.test is None else "test"
+
+    @property
+    def chosen(self) -> CandidateResult:
+        """The candidate that is exported."""
+        return next(c for c in self.candidates if c.name == self.champion)

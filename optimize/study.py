@@ -1,8 +1,8 @@
-"""One study from top to bottom: read → ask → candidates → choose → fit → test → export. Start here."""
+"""One study from top to bottom: read → ask → candidates → choose → cross-validate → export. Start here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from importlib import metadata
 from pathlib import Path
@@ -10,23 +10,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import ConfigError, FaithDspyError, describe_invalid
+from faith_dspy.errors import ConfigError, FaithDspyError, InputError, describe_invalid
 from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.io.readers import name_of
-from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
+from faith_dspy.judge import NO_LM
+from faith_dspy.lm.make import identity, make_lm, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.fitting import check_recall
-from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
 from faith_dspy.optimize.data.labels import annotator_agreement
-from faith_dspy.optimize.data.splits import read_parts
+from faith_dspy.optimize.data.pool import Partition, read_partition
 from faith_dspy.optimize.plan import (
     BudgetName,
     Options,
     Plan,
-    Prefer,
     Study,
     Variant,
     View,
@@ -34,12 +33,38 @@ from faith_dspy.optimize.plan import (
 )
 from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card
-from faith_dspy.optimize.results import LEXICAL, UNTUNED, StudyResult, StudySetup
-from faith_dspy.optimize.select.ask import ask_variants, judge_of, usable
-from faith_dspy.optimize.select.candidates import Candidate, as_asked, candidates
-from faith_dspy.optimize.select.champion import choose, open_testset
+from faith_dspy.optimize.results import (
+    LEXICAL,
+    UNTUNED,
+    CandidateResult,
+    PromptGain,
+    Prompts,
+    StudyResult,
+    StudySetup,
+)
+from faith_dspy.optimize.select.ask import (
+    Replies,
+    ask_variants,
+    judge_of,
+    usable,
+)
+from faith_dspy.optimize.select.candidates import (
+    Candidate,
+    as_asked,
+    candidates,
+    fit_judge,
+    measure_judge,
+)
+from faith_dspy.optimize.select.champion import Choice, choose, difference
+from faith_dspy.optimize.select.comparison import compare
+from faith_dspy.optimize.select.validation import (
+    cross_validate,
+    judge_test,
+    measure,
+    rivals_of,
+)
 from faith_dspy.optimize.stress import stress
-from faith_dspy.schema import LabelledExample, digest
+from faith_dspy.schema import digest
 
 
 def tune(
@@ -55,8 +80,6 @@ def tune(
     operating_point: str = "balanced",
     budget: BudgetName = "quick",
     out: str | Path | None = None,
-    prefer: Prefer = "agreement",
-    evidence_weight: float = EVIDENCE_WEIGHT,
     max_flips: float | None = None,
     seed: int = 0,
     minutes: float | None = None,
@@ -78,31 +101,29 @@ def tune(
     Args:
         labels: a file (JSON lines, CSV, TSV, Parquet), the name of a shipped set, a pandas frame, a Hugging Face
             `Dataset` or `DatasetDict`, or a list of rows or examples.
-        test: labels to test on; else a part of ``labels`` is kept aside.
-        lm: the LM that judges: ``local``, or a model string of DSPy's.
+        test: labels of your own to test on, which nothing learns from; so are rows of ``labels`` with ``split: test``.
+            Without them, and beside them, every label is cross-validated: it teaches, and it tests what others taught.
+        lm: the LM that judges: ``local``, a model string of DSPy's, or ``none``: words alone.
         api_base: the address of your own endpoint.
         api_key: its key; else the provider's environment variable counts.
         timeout: seconds a call of any LM may take, as for `faith_dspy.Judge`.
-        reflection_lm: the LM that proposes instructions (gepa, mipro, guidelines), and the teacher (bootstrap);
-            default: the judged one. With it, a study that tries ``statement`` tries ``statement-gepa``, too.
+        reflection_lm: the LM that writes instructions (gepa, mipro, guidelines); default: the judged one.
         reflection_api_base: the address of its endpoint; ``api_base`` is the judged LM's alone.
         operating_point: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
             ``cost=5`` (how much worse it is to pass an unfaithful answer than to fail a faithful one).
         budget: how much is tried, and on how many answers (`faith_dspy.optimize.plan.BUDGETS`).
         out: folder for the champion (default ``judges/<name of labels>``, of labels in memory ``judges/labels``).
-        prefer: ``agreement`` exports the best candidate, or a cheaper one that is not inferior; ``cheapest``
-            the cheapest within one standard error of the best.
-        evidence_weight: of the F1 of chunk ids, in the optimizers' metric and in the choice, where labels name chunks.
-        max_flips: try injections on the pool, as `faith-dspy stress` does; a champion whose
-            verdicts a kind of injection flips in a larger share is exported, but not promoted.
-        seed: of the split, the folds, and the optimizers.
+        max_flips: try injections on the pool, as `faith-dspy stress` does; a champion whose verdicts a kind of
+            injection flips in a larger share is exported, but not promoted.
+        seed: of the folds and the optimizers.
         minutes: that the whole study may take; with ``calls`` of LMs, ``tokens`` (read and written) and ``dollars`` (by
             LiteLLM's prices) it is a stop. Replies that were paid for before are free.
         calls: see ``minutes``.
         tokens: see ``minutes``.
         dollars: see ``minutes``.
         variants: instead of the budget's: names from `faith_dspy.optimize.plan.VARIANTS` (a list, or a text with commas
-            between), `faith_dspy.optimize.plan.Variant` objects, or a ``.toml`` file that declares them.
+            between; ``lexical``: no LM), `faith_dspy.optimize.plan.Variant` objects, or a ``.toml`` file that declares
+            them.
         tracking_uri: MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
         experiment: MLflow's experiment.
         register: whether the champion goes into MLflow's registry.
@@ -149,52 +170,52 @@ def run(
 
     Faults in the labels and at the LMs' endpoints are found before any work. Every LM reply is kept in DSPy's cache as
     it comes: a study that was stopped goes on where it stopped when it is run again. Ctrl-C ends it with the champion
-    among the variants asked so far, if the untuned judge is one of them; a limit that is reached ends it without one.
-    ``tracker`` makes what records the study, such as `MlflowTracker`, a context that is left when the study ends.
+    among the variants asked so far; a limit that is reached ends it without one. ``tracker`` makes what records the
+    study, such as `MlflowTracker`, a context that is left when the study ends.
     """
     planned = plan(options)
-    budget = planned.budget
-    sizes = budget.pool, budget.test
-    parts = read_parts(labels, test, sizes, budget.words, options.seed)
-    study = Study(planned, options, parts, view)
+    budget, point = planned.budget, options.operating_point
+    partition = read_partition(labels, test, budget.pool, budget.words, options.seed)
+    study = Study(planned, options, partition, view)
     setup = _set_up(labels, test, study)
     out = _folder(labels, options)
-    view.say(parts.sentence)
+    view.say(partition.sentence)
     with (
         owned(out),
         metered(options.limits, max_failures=MAX_FAILURES) as meter,
         tracker(setup) as track,
     ):
         asked = ask_variants(study, str(setup.lm["name"]), meter)
-        tried = candidates(
-            asked.replies, parts.pool, options.seed, options.operating_point
-        )
-        choice = choose(tried, options.prefer, options.evidence_weight)
-        opened = None
-        if not parts.cross_fitted:
-            opened = track.count_openings(label_set_hash(parts.test))
-        tested = open_testset(choice.champion, tried, asked.replies, study)
-        stressed = _stressed(choice.champion, study)
+        fold_of = partition.fold_of
+        tried = candidates(asked.lexical, asked.replies, fold_of, point)
+        choice = choose(tried, point)
+        rivals = rivals_of(choice.champion, tried, asked.untuned)
+        with view.task("cross-validation", None):
+            validated = cross_validate(asked, fold_of, point)
+        tested = None
+        if partition.test:
+            on_test = judge_test(rivals, asked.lexical.answers, study)
+            tested = measure(on_test, rivals, point)
         result = StudyResult(
             **dict(setup),
-            variants=(*choice.compared, *asked.skipped),
-            champion=choice.champion.result.name,
-            test=tested.results,
-            comparisons=tested.comparisons,
-            ceiling=annotator_agreement(parts.labelled),
+            candidates=_results(tried, choice, fold_of),
+            skipped=tuple(asked.skipped),
+            champion=choice.champion.name,
+            cv=measure(validated, rivals, point),
+            test=tested,
+            ceiling=annotator_agreement(partition.answers),
             classifier=choice.champion.judge.cascade[-1].classifier,
-            evidence_weight=_evidence_weight(study),
-            opened=opened,
+            lexical=rivals.lexical.judge.classifier,
             usage=meter.usage,
             replayed=meter.replayed.calls,
-            **stressed,
+            **_stressed(choice.champion, study),
             finished=asked.finished,
             version=metadata.version("faith_dspy"),
             date=f"{date.today():%Y-%m-%d}",
             judge_dir=str(out),
             seconds=meter.seconds,
         )
-        notes = notes_of(result, choice.reason, options.operating_point)
+        notes = notes_of(result, choice.reason)
         result = result.model_copy(update={"notes": tuple(notes)})
         _export(choice.champion, result, study, out)
         update = {"registered": track.finish(result), "page": track.page}
@@ -203,37 +224,92 @@ def run(
 
 def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
-    planned, options, parts, _ = study
-    check_recall(options.operating_point, sum(not e.label for e in parts.pool))
-    timeout = options.timeout
-    lm = make_lm(
-        options.lm,
-        api_base=options.api_base,
-        api_key=options.api_key,
-        timeout=timeout,
+    planned, options, partition, _ = study
+    unfaithful = sum(not e.label for e in partition.pool)
+    check_recall(options.operating_point, unfaithful)
+    about_lm: dict[str, Any] = {"name": NO_LM}
+    if planned.variants:
+        about_lm = _reach_lms(planned, options)
+    return StudySetup(
+        study_id=study_id(partition, about_lm, planned, options),
+        labels_file=Path(name_of(labels)).name,
+        label_set_hash=label_set_hash(partition.labelled),
+        test_file=None if test is None else Path(name_of(test)).name,
+        lm=about_lm,
+        budget=options.budget,
+        seed=options.seed,
+        operating_point=str(options.operating_point),
+        split=partition.report,
     )
-    for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
-        preflight(judge_of(variant, options).lm if variant.lm else lm)
-    compiles = any(v.optimizer for v in planned.variants)
-    if options.reflection_lm is not None and compiles:
+
+
+def _reach_lms(planned: Plan, options: Options) -> dict[str, Any]:
+    """Return which LM judges; `LMUnavailableError` unless it, those of variants, and what writes instructions
+    answer."""
+    by_address: dict[Any, Any] = {}
+    for variant in sorted(planned.variants, key=lambda v: v.lm is not None):
+        address = variant.lm, variant.api_base
+        by_address.setdefault(address, judge_of(variant, options).lm)
+    lms = [*by_address.values()]
+    if options.reflection_lm is not None and any(v.optimizer for v in planned.variants):
         reflection_lm = make_lm(
             options.reflection_lm,
             api_base=options.reflection_api_base,
-            timeout=timeout,
+            timeout=options.timeout,
         )
-        preflight(reflection_lm)
-    splits = parts.splits
-    all_parts = [splits.pool, splits.test or parts.test]
-    return StudySetup(
-        study_id=study_id(all_parts, identity(lm), planned, options),
-        labels_file=Path(name_of(labels)).name,
-        label_set_hash=label_set_hash([*splits.pool, *splits.test]),
-        test_file=None if test is None else Path(name_of(test)).name,
-        lm=identity(lm).model_dump(mode="json"),
-        budget=options.budget,
-        seed=options.seed,
-        split=parts.report,
+        lms.append(reflection_lm)
+    for lm in lms:
+        preflight(lm)
+    return identity(lms[0]).model_dump(mode="json")
+
+
+def _results(
+    tried: Sequence[Candidate], choice: Choice, fold_of: Mapping[str, int]
+) -> tuple[CandidateResult, ...]:
+    """Return what each candidate reached on the pool, cross-fitted, and how far it is behind the best."""
+    prompts = {c.replies.name: _prompts(c.replies, fold_of) for c in tried}
+    results = []
+    for c in tried:
+        behind = None
+        if c is not choice.best:
+            behind = difference(c.answers, choice.best.answers)
+        replies = c.replies
+        result = CandidateResult(
+            **dict(measure_judge(c.name, c.answers, c.judge)),
+            variant=replies.name if c.asks_lm else None,
+            method=c.method,
+            description=c.description,
+            params=replies.params,
+            prompts=prompts[replies.name],
+            score=choice.scores.get(c.name),
+            behind=behind,
+        )
+        results.append(result)
+    return tuple(results)
+
+
+def _prompts(replies: Replies, fold_of: Mapping[str, int]) -> Prompts | None:
+    """Return a variant's prompts, and what they gain over the seed's, both calibrated on the same answers, where the
+    seed was asked, too."""
+    prompts = replies.prompts
+    if prompts is None or not replies.seed:
+        return prompts
+    try:
+        before, after = (
+            fit_judge(replies.judge, answers, "lm", fold_of)
+            for answers in (replies.seed, replies.answers)
+        )
+    except InputError:
+        return prompts
+    seed = measure_judge(replies.name, before.answers, before.judge)
+    compiled = measure_judge(replies.name, after.answers, after.judge)
+    names = replies.name, "its seed prompt"
+    gain = PromptGain(
+        comparison=compare(compiled.rows, seed.rows, names),
+        compiled=compiled.levels,
+        seed=seed.levels,
     )
+    return prompts.model_copy(update={"gain": gain})
 
 
 def _folder(labels: Any, options: Options) -> Path:
@@ -247,10 +323,10 @@ def _folder(labels: Any, options: Options) -> Path:
 def _stressed(champion: Candidate, study: Study) -> dict[str, Any]:
     """Return how many verdicts injections flipped on the pool, and why that holds the champion back: a gate that could
     not be measured fails."""
-    name, allowed = champion.result.name, study.options.max_flips
+    name, allowed = champion.name, study.options.max_flips
     if allowed is None:
         return {}
-    pool, seed = study.parts.pool, study.options.seed
+    pool, seed = study.labels.pool, study.options.seed
     try:
         with study.view.task(f"{name}: stress", None) as advance:
             report = stress(champion.judge, pool, seed=seed, advance=advance)
@@ -265,12 +341,6 @@ def _stressed(champion: Candidate, study: Study) -> dict[str, Any]:
     return {"flip_rate": rate, "held_back": tuple(report.flipped(allowed))}
 
 
-def _evidence_weight(study: Study) -> float | None:
-    """Return the weight of chunk ids in the choice; None where people name none."""
-    named = [s.supporting_chunk_ids for e in study.parts.pool for s in e.statements]
-    return study.options.evidence_weight if any(named) else None
-
-
 _IN_MANIFEST = {
     "study_id",
     "label_set_hash",
@@ -278,6 +348,7 @@ _IN_MANIFEST = {
     "split",
     "budget",
     "seed",
+    "operating_point",
     "finished",
     "seconds",
 }
@@ -290,21 +361,25 @@ def _export(
     out: Path,
 ) -> None:
     """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
-    tested, judge = result.tested("champion"), champion.judge
-    untuned, lexical = result.tested(UNTUNED), result.tested(LEXICAL)
-    labelled = study.parts.labelled
+    measured, judge = result.measured, champion.judge
+    labelled = study.labels.labelled
     keys = {answer_key(e.question, e.context, e.answer) for e in labelled}
-    compared = result.model_dump(mode="json", include={"comparisons"})
+    compared = measured.model_dump(mode="json", include={"comparisons"})
+    own: dict[str, Any] = {}
+    if result.lexical is not None:
+        own["lexical_baseline"] = result.lexical.model_dump(mode="json")
+    for name, field in ((UNTUNED, "untuned"), (LEXICAL, "lexical_baseline")):
+        if baseline := measured.judge(name):
+            own[f"{field}_agreement"] = baseline.levels.to_json()
     judge.manifest = {
         **result.model_dump(mode="json", include=_IN_MANIFEST),
         "variant": result.champion,
-        "operating_point": str(study.options.operating_point),
-        "agreement": tested.levels.to_json(),
-        "untuned_agreement": untuned.levels.to_json(),
-        "lexical_baseline_agreement": lexical.levels.to_json(),
+        "agreement": measured.champion.levels.to_json(),
+        "agreement_by": result.measured_by,
         "comparison": compared["comparisons"],
-        "usage": tested.usage.model_dump(mode="json"),
+        "usage": measured.champion.usage.model_dump(mode="json"),
         "answer_keys": sorted(keys),  # `agree` on any of them is told
+        **own,
     }
     save_judge(
         judge,
@@ -317,10 +392,8 @@ def _export(
 
 def _references(champion: Candidate) -> list[tuple[Any, ...]]:
     """Three answers of the pool, one of them escalated where the judge is a cascade."""
-    answers = champion.result.answers
-    if champion.replies is not None:
-        answers = tuple(champion.replies.answers)
-    judged = [as_asked(champion.judge, a) for a in usable(answers)]
+    answers = usable(champion.replies.answers)
+    judged = [as_asked(champion.judge, a) for a in answers]
     escalated = [a for a in judged if a.raw.escalated]
     settled = [a for a in judged if not a.raw.escalated]
     references = []
@@ -331,31 +404,28 @@ def _references(champion: Candidate) -> list[tuple[Any, ...]]:
 
 
 def study_id(
-    parts: Sequence[Sequence[LabelledExample]],
-    lm: LMIdentity,
+    partition: Partition,
+    lm: Mapping[str, Any],
     planned: Plan,
     options: Options,
 ) -> str:
     """Hash of all that a study's outcome depends on, by which its run in MLflow is found again.
 
-    ``parts``: all examples of pool and test, in this order. The LM counts by name, file hash and endpoint; the budget
-    by its numbers; variants with every option, their optimizer and order. Limits do not count: a study that ran out of
-    them goes on when it is given more.
+    The LM counts by name, file hash and endpoint; the budget by its numbers; variants with every option, their
+    optimizer and order. Limits do not count: a study that ran out of them goes on when it is given more.
     """
     counted = {
         "seed",
         "operating_point",
         "reflection_lm",
         "reflection_api_base",
-        "prefer",
         "max_flips",
-        "evidence_weight",
     }
     packages = "faith_dspy", "dspy", "scikit-learn"
     return digest(
         [
-            [label_set_hash(part) for part in parts],
-            lm.model_dump(mode="json"),
+            [label_set_hash(part) for part in (partition.pool, partition.test)],
+            dict(lm),
             planned.budget.model_dump(mode="json", exclude={"minutes"}),
             [v.model_dump(mode="json") for v in planned.variants],
             options.model_dump(mode="json", include=counted),

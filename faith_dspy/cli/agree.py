@@ -83,6 +83,7 @@ def agree(
     from faith_dspy.optimize.pass_rate import estimate_share, traffic_table
     from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.optimize.results import Row
+    from faith_dspy.optimize.select.validation import compare_with_words
     from faith_dspy.report.judgment import judge_summary, write_html
     from faith_dspy.report.tables import (
         Table,
@@ -143,7 +144,14 @@ def agree(
     )
     wrong = disagreements(examples, judged)
     judge_name = judge_summary(judge)
-    three_lines = of_judge(judge, chosen.source, agreement.answers, seen=seen)
+    against_words = None if seen else compare_with_words(judge, examples, judged)
+    three_lines = of_judge(
+        judge,
+        chosen.source,
+        agreement.answers,
+        seen=seen,
+        against_words=against_words,
+    )
     document = agreement.to_json() | {
         "in_three_lines": three_lines.notes,
         "disagreements": [
@@ -160,6 +168,8 @@ def agree(
         "unscored": unscored,
         "tuned_on_these_labels": seen > 0,
         "answers_of_its_study": seen,
+        "against_lexical_baseline": against_words
+        and against_words.model_dump(mode="json"),
     }
     tables = [three_lines, disagreements_table(wrong)]
     if unscored:

@@ -181,7 +181,7 @@ def get(
 
 @app.command()
 def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
-    """Check a labels file: are there enough, of which kind, how would they be split, how far do annotators agree."""
+    """Check a labels file: are there enough, of which kind, how far do annotators agree."""
     from faith_dspy.optimize.data.labels import audit_labels
     from faith_dspy.report.tables import Table
 

@@ -31,7 +31,11 @@ class TuneOptions:
 
     test: Annotated[
         Path | None,
-        cli.option("--test", "Labels to test on. Default: a part of LABELS.", "FILE"),
+        cli.option(
+            "--test",
+            "Labels of your own to test on. Default: LABELS are cross-validated.",
+            "FILE",
+        ),
     ] = None
     lm: cli.LM = "local"
     api_base: cli.APIBase = None
@@ -40,7 +44,7 @@ class TuneOptions:
         str | None,
         cli.option(
             "--reflection-lm",
-            "LM that proposes instructions. Default: the judge's.",
+            "LM that writes instructions. Default: the judge's.",
             "MODEL",
         ),
     ] = None
@@ -73,7 +77,7 @@ class TuneOptions:
         str | None,
         cli.option(
             "--variants",
-            "What to try instead: names with commas between, or a NAME.toml.",
+            "What to try instead: names with commas between (lexical: no LM), or a NAME.toml.",
             "NAMES",
         ),
     ] = None
@@ -91,27 +95,8 @@ class TuneOptions:
         float | None,
         _limit("--dollars", "Dollars, by LiteLLM's price list.", min=0.0001),
     ] = None
-    prefer: Annotated[
-        Literal["agreement", "cheapest"],
-        cli.option(
-            "--prefer",
-            "Export the best, or a cheaper one that is not inferior (agreement); or the cheapest within one "
-            "standard error of the best (cheapest).",
-            "agreement|cheapest",
-        ),
-    ] = "agreement"
-    evidence_weight: Annotated[
-        float,
-        cli.option(
-            "--evidence-weight",
-            "Weight of the F1 of chunk ids, in the optimizers' metric and in the choice, where labels name chunks.",
-            "0..1",
-            min=0,
-            max=1,
-        ),
-    ] = 0.2
     seed: Annotated[
-        int, cli.option("--seed", "Seed of the split, folds and optimizers.", "N")
+        int, cli.option("--seed", "Seed of the folds and optimizers.", "N")
     ] = 0
     out: Annotated[
         Path | None,
@@ -133,32 +118,34 @@ def tune(
         bool,
         cli.option(
             "--require-better",
-            "Exit 1 unless the champion is better than chance, than its untuned judge and than lexical features.",
+            "Exit 1 unless the champion is better than chance, than its untuned judge and than word overlap.",
         ),
     ] = False,
     details: cli.Details = False,
     as_json: cli.Json = False,
 ) -> None:
-    """Tune a judge on human labels; track every variant in MLflow; export the champion.
+    """Tune a judge on human labels; track every candidate in MLflow; export the champion.
 
-    LABELS is split by context into a pool and a testset (or keeps its own, when lines have split=test beside train or
-    dev). Every candidate is cross-fitted on the pool: lexical features, the LM calibrated, both, the shipped default
-    recalibrated, a cascade. The best is exported, or a cheaper one that is not inferior; the testset is opened
-    once.
+    Prompts are compiled by DSPy's optimizers. Every label teaches and tests: candidates are fitted on all of LABELS
+    (lexical features, the LM calibrated, both, the shipped default recalibrated, a cascade), and the figures come from
+    repeating all of it without each fold of the sources. The best candidate is exported, or a cheaper one that is shown
+    not to be worse. With --test, or rows with split=test, the champion is also judged on a test of your own.
 
-    quick takes up to 80 answers of the pool and 120 of the testset; standard 200 and 400; thorough takes all and tries
-    every variant. An estimate of calls, tokens and dollars comes first.
+    quick uses up to 100 answers: by sentence as it is, with examples, and with rules written from disagreements, and by
+    whole answer. standard uses up to 300 and adds joint verdicts, reasoning, statements that the LM extracts, and GEPA.
+    thorough uses all and tries every variant. The embedded LM, which writes slowly, compiles examples under quick, and
+    rules under standard. An estimate of calls, tokens and dollars comes first.
 
     A limit (--minutes, --calls, --tokens, --dollars) stops the study. Every reply is kept: run it again with a higher
-    limit, and it goes on where it stopped. Without one, quick starts no third variant after 4 minutes, standard after
+    limit, and it goes on where it stopped. Without one, quick starts no third variant after 10 minutes, standard after
     60.
 
-    --variants plan.toml declares variants of any options, optimizers and LMs, and sizes;
-    `python -m pydoc faith_dspy.optimize.plan` shows one.
+    --variants plan.toml declares variants of any options, optimizers and LMs; `python -m pydoc
+    faith_dspy.optimize.plan` shows one.
 
     The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is better
     than chance and not worse than a judge that costs less; and there is no champion yet, or it is better than its own
-    untuned judge and not worse than the present champion. `faith-dspy study rollback` undoes it.
+    untuned judge and not worse than the present champion.
 
     With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 answers of the pool, up to 16 judgments
     each. A champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.
@@ -237,7 +224,9 @@ def _study_entry(run: Any) -> dict[str, Any]:
         "lm": run.data.params.get("lm", ""),
         "status": run.data.tags.get("status", ""),
         "champion": run.data.tags.get("champion"),
-        "balanced_accuracy": run.data.metrics.get("test/balanced_accuracy"),
+        "balanced_accuracy": run.data.metrics.get(
+            "test/balanced_accuracy", run.data.metrics.get("cv/balanced_accuracy")
+        ),
     }
 
 
@@ -275,7 +264,7 @@ def compare(
 ) -> None:
     """Compare studies, the first with each of the others: paired where they were tested on the same answers, side by
     side where not."""
-    from faith_dspy.optimize.report.tables import compare_studies, studies_tables
+    from faith_dspy.optimize.report.tables import compare_studies, studies_table
     from faith_dspy.optimize.tracking.store import read_study
 
     studies = [read_study(source, tracking_uri) for source in sources or ()]
@@ -284,19 +273,7 @@ def compare(
         "studies": [study_json(study) for study in studies],
         "pairs": [pair.model_dump(mode="json") for pair in pairs],
     }
-    cli.print_result(as_json, document, studies_tables(studies, pairs))
-
-
-@study.command("rollback")
-def rollback(tracking_uri: cli.TrackingURI = None) -> None:
-    """Make the previous champion the champion again, in MLflow's registry.
-
-    Swap two aliases: `models:/faithfulness@champion` becomes what `@previous` was, and the other way round. After a
-    first champion there is no previous one. Folders stay as they are, and a second rollback undoes the first.
-    """
-    from faith_dspy.optimize.tracking.registry import rollback
-
-    typer.echo(rollback(tracking_uri=tracking_uri))
+    cli.print_result(as_json, document, [studies_table(studies, pairs)])
 
 
 def print_study(result: Any, details: bool, as_json: bool) -> None:
@@ -314,7 +291,9 @@ def print_study(result: Any, details: bool, as_json: bool) -> None:
 def study_json(result: Any) -> Any:
     """Return a study without the rows of its judges."""
     rows = {"__all__": {"rows"}}
-    return result.model_dump(mode="json", exclude={"variants": rows, "test": rows})
+    judges = {"judges": rows}
+    exclude = {"candidates": rows, "cv": judges, "test": judges}
+    return result.model_dump(mode="json", exclude=exclude)
 
 
 def ui(

@@ -24,9 +24,7 @@ from faith_dspy.optimize.classifier.logistic import (
     probabilities_of,
     standardized,
 )
-from faith_dspy.optimize.data.splits import count_sources, deal
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.classifier import (
     AnswerClassifier,
     Classifier,
@@ -36,7 +34,6 @@ from faith_dspy.scoring.classifier import (
 )
 from faith_dspy.scoring.statistics import label_sources
 
-FOLDS = 5
 ENOUGH_STATEMENT_LABELS = 40
 """With fewer labelled statements, or fewer than 5 of one class, the statement classifier learns from the answers'
 labels."""
@@ -77,18 +74,25 @@ class OperatingPoint(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind}={self.value:g}" if self.value else self.kind
 
+    @property
+    def cost(self) -> float:
+        """How many times worse it is to pass an unfaithful answer than to fail a faithful one, where that was said; of
+        the others both labels weigh the same."""
+        return self.value if self.kind == "cost" else 0.0
+
 
 BALANCED = OperatingPoint()
 
 
 class FittedClassifier(NamedTuple):
-    """A classifier, and its cross-fitted probabilities: each answer's by weights that did not see its source.
+    """A classifier, and one for each fold whose weights did not see it.
 
-    Slope, offset and threshold saw all of them: these are numbers to choose by, not agreement with people.
+    Slope, offset and threshold of these saw all answers: what follows from them is to choose by, not agreement with
+    people.
     """
 
     classifier: Classifier
-    probabilities: list[float]
+    without_fold: dict[int, Classifier]
 
 
 class ClassifierData:
@@ -160,12 +164,12 @@ def fit_classifier(
     operating_point: OperatingPoint = BALANCED,
     prior: Classifier | None = None,
 ) -> FittedClassifier:
-    """Fit a classifier on labelled answers whose statements were all judged, and cross-fit it.
+    """Fit a classifier on labelled answers whose statements were all judged, and once without each fold.
 
     Args:
         answers: n answers, both labels over at least two folds.
         names: the statement features it uses. Of a single one nothing but slope, offset and threshold is fitted.
-        fold_of: the fold of each source (`assign_folds`).
+        fold_of: the fold of each source (`faith_dspy.optimize.data.pool.assign_folds`).
         operating_point: what the threshold is for.
         prior: a classifier fitted to other labels; its weights are expected of the features that it uses.
 
@@ -173,8 +177,8 @@ def fit_classifier(
     where the labels of all but one fold are of one kind.
     """
     data = ClassifierData(answers, names)
-    folds = [fold_of[a.source] for a in answers]
-    spread = label_sources([a.label for a in answers], folds)
+    fold = np.array([fold_of[a.source] for a in answers])
+    spread = label_sources([a.label for a in answers], fold.tolist())
     if min(spread.values()) < 2:
         raise InputError(
             f"got {int(data.y.sum())} faithful and {int((1 - data.y).sum())} unfaithful scored answers; fitting needs "
@@ -183,48 +187,62 @@ def fit_classifier(
     start = weights_of(prior, data.names)
     everyone = np.ones(len(answers), dtype=bool)
     statement = data.fit_statements(everyone, start)
+    without_fold = {}
     logits = np.empty(len(data.x))
-    fold = np.array(folds)
-    for k in np.unique(fold):
+    for k in np.unique(fold).tolist():
         held = fold[data.owner] == k
-        others = data.fit_statements(fold != k, start)
-        logits[held] = others.logits(data.x[held])
+        without_fold[k] = data.fit_statements(fold != k, start)
+        logits[held] = without_fold[k].logits(data.x[held])
+    statement_scale = _AS_IT_IS
     statement_threshold = 0.5
     if data.by_statement:
         learned = data.learned(everyone)
         labels = data.labels[learned]
-        slope, shift = platt_scaling(logits[learned], labels)
-        statement = statement.rescaled(slope, shift)
+        statement_scale = platt_scaling(logits[learned], labels)
+        slope, shift = statement_scale
         logits = slope * logits + shift
         statement_threshold = float(labels.mean())
     weakest = np.full(len(answers), np.inf)
     np.minimum.at(weakest, data.owner, logits)
     calibration = _calibrate(weakest, data.y, operating_point)
-    slope, shift = calibration.slope, calibration.shift
+    answer_scale = calibration.slope, calibration.shift
     if not data.by_statement:  # an answer passes where all of its statements do
-        statement = statement.rescaled(slope, shift)
-        slope, shift, statement_threshold = 1.0, 0.0, calibration.threshold
-    classifier = Classifier(
-        statement=StatementClassifier(**numbers(statement, data.names)),
-        answer=AnswerClassifier(
-            names=("weakest",),
-            means=(0.0,),
-            scales=(1.0,),
-            weights=(slope,),
-            intercept=shift,
-        ),
-        statement_threshold=statement_threshold,
-        threshold=calibration.threshold,
-        review_range=calibration.review_range,
+        statement_scale, answer_scale = answer_scale, _AS_IT_IS
+        statement_threshold = calibration.threshold
+
+    def classifier_of(model: Regression) -> Classifier:
+        slope, shift = answer_scale
+        return Classifier(
+            statement=StatementClassifier(
+                **numbers(model.rescaled(*statement_scale), data.names)
+            ),
+            answer=AnswerClassifier(
+                names=("weakest",),
+                means=(0.0,),
+                scales=(1.0,),
+                weights=(slope,),
+                intercept=shift,
+            ),
+            statement_threshold=statement_threshold,
+            threshold=calibration.threshold,
+            review_range=calibration.review_range,
+        )
+
+    return FittedClassifier(
+        classifier_of(statement),
+        {k: classifier_of(model) for k, model in without_fold.items()},
     )
-    return FittedClassifier(classifier, calibration.probabilities)
+
+
+_AS_IT_IS = 1.0, 0.0
+"""Slope and shift that change nothing."""
 
 
 def recalibrate(
     classifier: Classifier,
     answers: Sequence[JudgedAnswer],
     operating_point: OperatingPoint = BALANCED,
-) -> FittedClassifier:
+) -> Classifier:
     """Return the classifier with slope, offset and threshold fitted on these answers, and its weights as they are."""
     y = np.array([a.label for a in answers], dtype=np.float64)
     shipped = [classifier.probability(a.features) or 0.0 for a in answers]
@@ -241,14 +259,12 @@ def recalibrate(
         "review_range": calibration.review_range,
         "fitted_to": "labels",
     }
-    recalibrated = classifier.model_copy(update=fitted)
-    return FittedClassifier(recalibrated, calibration.probabilities)
+    return classifier.model_copy(update=fitted)
 
 
 class _Calibration(NamedTuple):
     slope: float
     shift: float
-    probabilities: list[float]
     threshold: float
     review_range: tuple[float, float]
 
@@ -259,7 +275,7 @@ def _calibrate(logits: Floats, y: Floats, point: OperatingPoint) -> _Calibration
     probabilities = probabilities_of(slope * logits + shift)
     threshold = threshold_for(point, probabilities, y == 1)
     reach = review_range(probabilities, threshold)
-    return _Calibration(slope, shift, probabilities.tolist(), threshold, reach)
+    return _Calibration(slope, shift, threshold, reach)
 
 
 def threshold_for(
@@ -270,8 +286,9 @@ def threshold_for(
     - ``balanced``: the share of faithful answers, the best for calibrated probabilities.
     - ``cost=C``: C / (1 + C), where passing and failing cost the same on average (Elkan 2001, *The foundations of
       cost-sensitive learning*).
-    - ``recall=R``: above the ⌈(n + 1) R⌉-th lowest of the n unfaithful answers (split conformal prediction: Vovk et al.
-      2005; Angelopoulos & Bates 2023, §1), so that the share R of new ones is caught on average, not of these.
+    - ``recall=R``: above the ⌈(n + 1) R⌉-th lowest of the n unfaithful answers: the rank by which split conformal
+      prediction (Angelopoulos & Bates 2023, §1) catches the share R of new ones on average. Here the same answers also
+      fitted the probabilities' slope and offset, so that is an aim and no guarantee.
 
     ``probabilities`` (cross-fitted) and ``labels`` (True = faithful) are of the same answers, with both labels.
     `InputError` where these are too few for R.
@@ -282,20 +299,20 @@ def threshold_for(
         return point.value / (1 + point.value)
     unfaithful = np.sort(probabilities[~labels])
     check_recall(point, len(unfaithful))
-    rank = _conformal_rank(point.value, len(unfaithful))
+    rank = _rank_of(point.value, len(unfaithful))
     last = unfaithful[rank - 1]
     above = probabilities[probabilities > last]
     following = above.min(initial=1.0)
     return float((last + following) / 2)
 
 
-def _conformal_rank(recall: float, n: int) -> int:
+def _rank_of(recall: float, n: int) -> int:
     return math.ceil((n + 1) * recall - 1e-9)
 
 
 def check_recall(point: OperatingPoint, unfaithful: int) -> None:
     """`InputError` where so many unfaithful answers are too few for a threshold that catches the share asked for."""
-    if point.kind == "recall" and _conformal_rank(point.value, unfaithful) > unfaithful:
+    if point.kind == "recall" and _rank_of(point.value, unfaithful) > unfaithful:
         least = math.ceil(point.value / (1 - point.value) - 1e-9)
         raise InputError(
             f"operating point {point}: got {counted(unfaithful, 'unfaithful answer')} to fit on, expected at least "
@@ -312,21 +329,6 @@ def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]
     distances = np.abs(probabilities - threshold)
     reach = float(np.quantile(distances, REVIEWED))
     return max(0.0, threshold - reach), min(1.0, threshold + reach)
-
-
-def assign_folds(examples: Sequence[LabelledExample], seed: int) -> dict[str, int]:
-    """Return the fold of each source, both labels in each; fewer than `FOLDS` folds where a label is in fewer
-    sources."""
-    labelled = [e for e in examples if e.label is not None]
-    spread = count_sources(labelled)
-    n = min(FOLDS, *spread.values())
-    if n < 2:
-        raise InputError(
-            f"got faithful answers in {spread[True]} sources and unfaithful ones in {spread[False]}; fitting needs "
-            "both in at least 2 sources each. Label more answers, over more contexts."
-        )
-    folds = deal(labelled, [1] * n, 1, seed)
-    return {e.group_key: fold for e, fold in zip(labelled, folds, strict=True)}
 
 
 def weights_of(

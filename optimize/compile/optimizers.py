@@ -330,6 +330,9 @@ class Optimizer(NamedTuple):
     """How prompts are compiled, and what compiling them takes."""
 
     compile: Callable[[Task], Any]
+    cheap: bool = False
+    """Whether it costs next to nothing, so that prompts can be compiled on each half of the sources to be judged on the
+    other, and on all to be exported. Else they are exported as they were judged: compiled on one half."""
     proposes: bool = False
     """Whether an LM writes instructions for it."""
     has_teacher: bool = False
@@ -344,12 +347,14 @@ class Optimizer(NamedTuple):
 
 
 OPTIMIZERS = {
-    "labelled": Optimizer(labelled_few_shot, learns_demos=True, extraction="apart"),
-    "mistakes": Optimizer(mistakes, learns_demos=True, extraction="apart"),
+    "labelled": Optimizer(
+        labelled_few_shot, cheap=True, learns_demos=True, extraction="apart"
+    ),
+    "mistakes": Optimizer(mistakes, cheap=True, learns_demos=True, extraction="apart"),
     "bootstrap": Optimizer(
         bootstrap, has_teacher=True, options={"reasoning": "before"}
     ),
-    "guidelines": Optimizer(guidelines, proposes=True),
+    "guidelines": Optimizer(guidelines, cheap=True, proposes=True),
     "mipro": Optimizer(mipro, proposes=True, extraction="apart"),
     "gepa": Optimizer(gepa, proposes=True, extraction="together"),
 }

@@ -26,15 +26,13 @@ from faith_dspy.io.labels import (
     vote,
 )
 from faith_dspy.io.readers import clean, parsed
-from faith_dspy.optimize.data.splits import (
-    MIN_PER_CLASS,
-    PARTS,
-    PER_PART,
+from faith_dspy.optimize.data.pool import (
+    check_pool,
     count_sources,
-    split,
+    with_sources,
     words_of_context,
 )
-from faith_dspy.report.tables import FEW, few, roughly
+from faith_dspy.report.tables import FEW
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
@@ -255,8 +253,8 @@ def label_by_majority(
 
 
 def audit_labels(path: Any) -> dict[str, Any]:
-    """Return whether there are enough labels, counts, contradictions inside the labels, the split they would get, and
-    how far their annotators agree. `InputError` when the file cannot be read or holds no label."""
+    """Return whether there are enough labels, counts, contradictions inside the labels, and how far their annotators
+    agree. `InputError` when the file cannot be read or holds no label."""
     answers = read_labels(path, require_label=False)
     examples = [e for e in answers if e.label is not None]
     if not examples:
@@ -280,7 +278,7 @@ def audit_labels(path: Any) -> dict[str, Any]:
         "first_at_odds": ", ".join(at_odds[:5]),
         "label_set_hash": label_set_hash(examples),
     }
-    report |= _split_and_power(examples)
+    report["enough"] = _enough(examples)
     ceiling = annotator_agreement(
         answers
     )  # without a label are those they are split on
@@ -298,55 +296,36 @@ def _contradicts_statements(e: LabelledExample) -> bool:
     return e.faithful != all(v.is_supported for v in verdicts if v)
 
 
-def _split_and_power(examples: Sequence[LabelledExample]) -> dict[str, Any]:
-    """Return the split that a study would make, and what the labels are enough for, in words."""
+def _enough(examples: Sequence[LabelledExample]) -> dict[str, str]:
+    """Return what the labels are enough for, in words."""
     try:
-        splits = split(examples)
+        labelled = check_pool(with_sources(examples))
     except InputError as exc:
-        return {
-            "split": f"cannot be tuned on: {exc}",
-            "enough": {"to tune": f"no: {exc}."},
-        }
-    n = len(splits.test)
-    if n:
-        parts = splits.report["parts"].items()
-        by_part: Any = {name: part["n"] for name, part in parts}
-        answer = "hardly" if n < FEW else "yes"
-        to_test = f"{answer}, {counted(n, 'answer')} that tuning does not see.{few(n)}"
-    else:
-        by_part = f"too few for a test part: all {len(examples)} are cross-fitted"
-        to_test = (
-            f"no: a test takes {MIN_PER_CLASS} answers of each label over {PER_PART * len(PARTS)} sources each, "
-            f"a fair one {FEW} answers."
-        )
-    to_show = _power([*splits.pool, *splits.test], splits.test)
-    enough = {"to tune": "yes", "to test": to_test, "to show a gain": f"{to_show}."}
-    return {"split": by_part, "enough": enough}
-
-
-def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> str:
-    """Return the gain in balanced accuracy that these labels detect half of the time, and how many more detect two
-    thirds."""
-    n, sources = len(examples), len({e.group_key for e in examples})
+        return {"to tune": f"no: {exc}."}
+    n, sources = len(labelled), len({e.group_key for e in labelled})
     subject = f"{counted(n, 'answer')} from {counted(sources, 'source')}"
-    rarer = min(count_sources(test).values())
+    rarer = min(count_sources(labelled).values())
     if rarer < SIGNIFICANT_FROM:
-        return f"{subject}: no gain yet; it takes {SIGNIFICANT_FROM} sources in the test part, these have {rarer}"
-    points = 100 * detectable_gain(test)
-    smaller = round(points * 2 / 3)
-    share = (points / smaller) ** 2 - 1
-    more = roughly(math.ceil(n * share))
-    return f"{subject}: 50 % power to detect {points:.0f} points; {more} more for {smaller}"
+        gain = f"no: it takes {SIGNIFICANT_FROM} sources of each label, the rarer one is in {rarer}"
+    else:
+        points = 100 * detectable_gain(labelled)
+        gain = f"{subject}: 50 % power to detect {points:.0f} points"
+    few = f"; below {FEW} answers read the interval" if n < FEW else ""
+    return {
+        "to tune": "yes",
+        "to measure": f"yes, {subject}, cross-validated{few}.",
+        "to show a gain": f"{gain}.",
+    }
 
 
-def detectable_gain(test: Sequence[LabelledExample]) -> float:
+def detectable_gain(labelled: Sequence[LabelledExample]) -> float:
     """Return the difference in balanced accuracy that these answers detect with 50 % power (paired, 95 %).
 
     Half the interval of a paired difference, 1.96 · √(d/4 · (1/n₊ + 1/n₋)), where the judges differ on a share d of the
     answers (`_DIFFER`) and answers over one context tell as much as others: an estimate on the bold side.
     """
-    faithful = sum(bool(e.label) for e in test)
-    unfaithful = len(test) - faithful
+    faithful = sum(bool(e.label) for e in labelled)
+    unfaithful = len(labelled) - faithful
     variance = _DIFFER / 4 * (1 / faithful + 1 / unfaithful)
     return 1.96 * math.sqrt(variance)
 

@@ -6,87 +6,75 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
 from faith_dspy.optimize.results import (
-    CALIBRATED,
+    BASELINES,
     CHEAPER,
     LENGTH,
     LEXICAL,
     UNTUNED,
     Comparison,
-    costs,
 )
-from faith_dspy.optimize.select.comparison import ALPHA
-from faith_dspy.report.tables import Table, few, number, points, roughly, with_interval
+from faith_dspy.optimize.select.comparison import (
+    CHANCE,
+    better_than_chance,
+    few_sources,
+)
+from faith_dspy.report.tables import Table, points, with_interval
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
-    from faith_dspy.optimize.results import JudgeResult, StudyResult
+    from faith_dspy.optimize.results import Cost, StudyResult
 
-_CHANCE = 0.5
-_IN_PYTHON = {
-    LEXICAL: 'Judge("none").fit(labels)',
-    CALIBRATED: 'Judge(lm).fit(labels, "lm")',
-    UNTUNED: "Judge(lm, granularity='answer', classifier=None)",
-}
-"""How the judges that a champion is compared with are made."""
-_FREE = f"{CHEAPER[LEXICAL]}, free: {_IN_PYTHON[LEXICAL]}"
-_FIRST_IMPRESSION = (
-    "A first impression, not a test: {n} labels are too few to hold some out. Each answer was judged by weights fitted "
-    "on answers over other contexts, but the judge was chosen on all of them, which flatters it; nor are prompts "
-    "compiled on so few. Eight answers of each label over more contexts make a small test, a hundred a fair one."
+PROCEDURE = (
+    "Cross-validated: fit and choose were repeated without each fold, so these figures are of the procedure; the "
+    "exported judge is fitted on all labels."
 )
+_MEASURED_BY = {"test": "on your test", "cross-validation": "cross-validated"}
 
 
-class Measured(NamedTuple):
+class Headline(NamedTuple):
     """What the three lines are made from."""
 
     agreement: Agreement
     comparisons: Mapping[str, Comparison]
-    """The judge against those of `CHEAPER` and the length baseline, by name; empty for a judge that was not tuned."""
+    """The judge against those of `BASELINES`, by name; empty for a judge that was not tuned."""
     judge: str
     """What ``--judge`` takes."""
-    answers: str = "test answers"
-    """What it was measured on."""
-    in_its_study: bool = False
-    """Whether it was compared on other answers, those of its study."""
-    chosen: str = ""
-    """What it was chosen on, a sentence."""
-    prices: Mapping[str, str] = {}
-    """What an answer costs by ``champion`` and by each that costs no more, in words; empty where nobody knows."""
+    measured_by: str = "on these labels"
+    on_others: bool = False
+    """Whether all comparisons but that with the lexical baseline were made on other answers, those of its study."""
+    price: str = ""
+    """What an answer costs, in words; nothing where nobody knows."""
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
     asks_lm: bool = True
 
 
-def three_lines(m: Measured) -> Table:
-    """Say agreement with its interval and n, gain, and next step, a sentence each."""
+def three_lines(headline: Headline) -> Table:
+    """Say agreement in plain counts, gain, and next step, a sentence each."""
     lines = (
-        f"Agreement: {_agreement_line(m)}",
-        f"Gain: {_gain_line(m)}",
-        f"Next: {_next_step(m)}",
+        f"Agreement: {agreement_line(headline.agreement, headline.measured_by)}",
+        f"Gain: {_gain_line(headline)}",
+        f"Next: {_next_step(headline)}",
     )
     return Table("In three lines", notes=lines)
 
 
 def of_study(result: StudyResult) -> Table:
     """Return the three lines of a study."""
-    champion, *others = result.test
-    price, *prices = costs(result.test)
-    cheaper = [t for t, cost in zip(others, prices, strict=True) if cost <= price]
-    measured = Measured(
-        champion.agreement,
-        result.comparisons,
-        result.judge_dir,
-        chosen=f" {_chosen_on(result)}.",
-        prices={t.name: _price(t) for t in (champion, *cheaper)},
-        asks_lm=champion.lm_share > 0,
+    measured = result.measured
+    return three_lines(
+        Headline(
+            measured.champion.agreement,
+            measured.comparisons,
+            result.judge_dir,
+            measured_by=_MEASURED_BY[result.measured_by],
+            price=price_of(result.chosen),
+            asks_lm=result.chosen.variant is not None,
+        )
     )
-    if result.split.get("cross_fitted"):
-        measured = measured._replace(answers="cross-fitted answers (no test)")
-    return three_lines(measured)
 
 
 def of_judge(
@@ -95,6 +83,7 @@ def of_judge(
     agreement: Agreement,
     *,
     seen: int = 0,
+    against_words: Comparison | None = None,
 ) -> Table:
     """Return the three lines of a judge, whose export says what it gained in its study.
 
@@ -103,85 +92,83 @@ def of_judge(
         source: where it was loaded from.
         agreement: on labelled answers.
         seen: how many of these had a part in its study.
+        against_words: the judge against its study's lexical baseline on the same answers.
     """
     comparisons = {}
     for name, fields in judge.manifest.get("comparison", {}).items():
-        if name in (*CHEAPER, LENGTH):
+        if name in BASELINES:
             # Without the fields that only other versions have.
             comparisons[name] = Comparison.model_validate(fields, extra="ignore")
-    prices = {}
-    if not judge.asks_lm:
-        prices = dict.fromkeys(("champion", LEXICAL), "free")
-    measured = Measured(
-        agreement,
-        comparisons,
-        source or "",
-        answers="labelled answers",
-        in_its_study=True,
-        prices=prices,
-        seen=seen,
-        asks_lm=judge.asks_lm,
+    if against_words is not None:
+        comparisons[LEXICAL] = against_words
+    asks_lm = any(one.asks_lm for one in judge.cascade)
+    return three_lines(
+        Headline(
+            agreement,
+            comparisons,
+            source or "",
+            on_others=True,
+            price="" if asks_lm else "free",
+            seen=seen,
+            asks_lm=asks_lm,
+        )
     )
-    return three_lines(measured)
 
 
-def _price(judge: JudgeResult) -> str:
-    if not judge.lm_share:
+def price_of(cost: Cost) -> str:
+    """Return what an answer costs, in words."""
+    if not cost.lm_share:
         return "free"
-    if judge.price is not None:
-        return f"${1000 * judge.price:,.2f} for 1,000 answers"
-    return f"{judge.cost:,.0f} tokens an answer"
+    if cost.price is not None:
+        return f"${1000 * cost.price:,.2f} for 1,000 answers"
+    return f"{cost.tokens:,.0f} tokens an answer"
 
 
-def _chosen_on(result: StudyResult) -> str:
-    rows = result.variant(result.champion).rows
-    sources = len({r.source for r in rows})
-    return f"Chosen on {counted(len(rows), 'answer')} over {counted(sources, 'source')}"
-
-
-def notes_of(result: StudyResult, reason: str, point: OperatingPoint) -> list[str]:
+def notes_of(result: StudyResult, reason: str) -> list[str]:
     """Say what a reader must know beside the figures, a sentence each; ``reason``: why the champion was chosen."""
-    notes = [f"{_chosen_on(result)}: {reason}."]
-    if not result.variant(result.champion).lm_share:
+    rows = result.chosen.rows
+    sources = len({r.source for r in rows})
+    notes = [
+        f"Chosen on {counted(len(rows), 'answer')} over {counted(sources, 'source')}: {reason}."
+    ]
+    prompts = result.chosen.prompts
+    if prompts is not None and prompts.learned == "one half":
         notes.append(
-            "The champion asks no LM: on the pool nothing that does was significantly better."
+            "Its prompts learned from one half of the sources and were judged on the other alone."
         )
-    if result.split.get("cross_fitted"):
-        notes.append(_FIRST_IMPRESSION.format(n=result.test[0].agreement.n))
-    if result.opened == 1:
-        notes.append("No other study has opened this testset.")
-    elif result.opened is not None:
+    length = result.measured.comparisons.get(LENGTH)
+    if length is not None and _lead(length) <= 0:
         notes.append(
-            f"{result.opened} studies have opened this testset, this one included: the more of them are compared on "
-            "it, the more it flatters the best."
+            "Counting words agrees as well: it may have learned length, which is no evidence."
         )
-    if point != BALANCED:
-        notes.append(_operating_point_note(result, point))
+    if result.operating_point != "balanced":
+        notes.append(_operating_point_note(result))
     return notes + [f"Held back: {why}" for why in result.held_back]
 
 
-def _operating_point_note(result: StudyResult, point: OperatingPoint) -> str:
-    """Return what a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
-    champion = result.tested("champion").agreement
-    untuned = result.tested(UNTUNED).agreement
-    rests = ""
-    if point.kind == "recall":
-        unfaithful = sum(not r.label for r in result.variant(result.champion).rows)
-        rests = f", and rests on {counted(unfaithful, 'unfaithful answer')}"
-    passed = with_interval(champion.recall_faithful)
+def _operating_point_note(result: StudyResult) -> str:
+    """Return what a threshold that is not for balanced accuracy reaches, beside the untuned judge."""
+    judges = {"": result.measured.champion.agreement}
+    if untuned := result.measured.judge(UNTUNED):
+        judges["untuned: "] = untuned.agreement
+    caught, passed = (
+        "; ".join(
+            f"{who}{with_interval(getattr(a, recall))}" for who, a in judges.items()
+        )
+        for recall in ("recall_unfaithful", "recall_faithful")
+    )
     return (
-        f"The threshold is for the operating point “{point}”, not for balanced accuracy{rests}: on test it catches "
-        f"{with_interval(champion.recall_unfaithful)} of the unfaithful answers (untuned: "
-        f"{with_interval(untuned.recall_unfaithful)}) and passes {passed} of the faithful "
-        f"(untuned: {with_interval(untuned.recall_faithful)})."
+        f"The threshold is for the operating point “{result.operating_point}”, not for balanced accuracy: it catches "
+        f"{caught} of the unfaithful answers and passes {passed} of the faithful."
     )
 
 
 def not_shown(result: StudyResult) -> str:
     """Return ``not significantly better than chance``, or than its own untuned judge; nothing where it is both."""
-    if not better_than_chance(result.tested("champion").agreement):
+    if not better_than_chance(result.measured.champion.agreement):
         return "not significantly better than chance"
-    if result.comparisons[UNTUNED].verdict != "better":
+    untuned = result.measured.comparisons.get(UNTUNED)
+    if untuned is not None and untuned.verdict != "better":
         return "not significantly better than its own untuned judge"
     return ""
 
@@ -189,7 +176,8 @@ def not_shown(result: StudyResult) -> str:
 def shortfalls(result: StudyResult) -> list[str]:
     """Return a sentence for each of chance, the untuned judge and what is free that the champion is not shown better
     than. A champion that asks no LM is free itself."""
-    champion = result.tested("champion")
+    measured = result.measured
+    champion = measured.champion
     sentences = []
     if not better_than_chance(champion.agreement):
         accuracy = with_interval(champion.agreement.balanced_accuracy)
@@ -197,157 +185,92 @@ def shortfalls(result: StudyResult) -> list[str]:
             f"the champion is not significantly better than chance: {accuracy}."
         )
     rivals = (UNTUNED, LEXICAL) if champion.lm_share else (UNTUNED,)
-    comparisons = [result.comparisons[name] for name in rivals]
-    return sentences + [c.sentence for c in comparisons if c.verdict != "better"]
+    for name in rivals:
+        comparison = measured.comparisons.get(name)
+        if comparison is not None and comparison.verdict != "better":
+            sentences.append(comparison.sentence)
+    return sentences
 
 
-def better_than_chance(a: Agreement) -> bool:
-    """Return whether so many sources show it."""
-    low = a.balanced_accuracy.low
-    return not few_sources(a) and low is not None and low > _CHANCE
-
-
-def few_sources(a: Agreement) -> bool:
-    """Return whether the rarer label is in too few to show anything."""
-    least = a.sources if a.least_sources is None else a.least_sources
-    return least is not None and least < SIGNIFICANT_FROM
-
-
-def _agreement_line(m: Measured) -> str:
-    a = m.agreement
-    on = counted(a.n, m.answers.removesuffix("s"))
-    if a.scored < a.n:
-        on += f", {a.scored:,} of them scored"
+def agreement_line(a: Agreement, measured_by: str) -> str:
+    """Say agreement in plain counts."""
+    counts = a.confusion
+    rejected = counts["unfaithful_failed"] + counts["unfaithful_passed"]
+    accepted = counts["faithful_failed"] + counts["faithful_passed"]
     if a.balanced_accuracy.value is None:
-        return f"cannot be measured on {on}: {a.balanced_accuracy.why}."
-    if a.sources is not None:
-        comma = "," if a.scored < a.n else ""
-        on += f"{comma} over {counted(a.sources, 'source')}"
-    accuracy = with_interval(a.balanced_accuracy)
-    return f"balanced accuracy {accuracy} on {on} (chance is .50).{few(a.n)}{m.chosen}"
+        return f"cannot be measured on {counted(a.n, 'answer')}: {a.balanced_accuracy.why}."
+    unscored = f"; {a.n - a.scored} more are unscored" if a.scored < a.n else ""
+    over = f" over {counted(a.sources, 'source')}" if a.sources is not None else ""
+    return (
+        f"of {counted(rejected, 'answer')} that people rejected it catches {counts['unfaithful_failed']}; of "
+        f"{accepted} that they accepted it passes {counts['faithful_passed']}{unscored} (balanced accuracy "
+        f"{with_interval(a.balanced_accuracy)}, {measured_by}{over}; chance is .50)."
+    )
 
 
-def _gain_line(m: Measured) -> str:
-    gains = []
-    for name, called in CHEAPER.items():
-        c = m.comparisons.get(name)
+def _gain_line(headline: Headline) -> str:
+    gains: dict[bool, list[str]] = {False: [], True: []}
+    for name in CHEAPER:
+        c = headline.comparisons.get(name)
         if c is not None:
-            gains.append(
-                f"{points(c.balanced_accuracy)} over {called}{_verdict_words(c)}"
-            )
-    if not gains:
-        return "none yet; this judge was not tuned on labels."
-    where = "in its study " if m.in_its_study else ""
-    return f"{where}in points, {'; '.join(gains)}."
+            elsewhere = headline.on_others and name != LEXICAL
+            gain = f"{points(c.balanced_accuracy)} over {BASELINES[name]}"
+            gains[elsewhere].append(gain + _unless_better(c))
+    sentences = []
+    if gains[False]:
+        sentences.append(f"in points, {'; '.join(gains[False])}.")
+    if gains[True]:
+        start = "In" if sentences else "in"
+        sentences.append(f"{start} its study {'; '.join(gains[True])}.")
+    return " ".join(sentences) or "none yet; this judge was not tuned on labels."
 
 
-def _verdict_words(c: Comparison) -> str:
-    """Return the verdict, if it is not better; with its p where an interval without 0 does not tell why."""
-    if c.verdict == "better":
-        return ""
-    low, high, p = c.balanced_accuracy.low, c.balanced_accuracy.high, c.p_value
-    excludes_0 = low is not None and high is not None and not low <= 0 <= high
-    if c.verdict == "inconclusive" and excludes_0 and (p or 0.0) > ALPHA:
-        return f", inconclusive by permutation (p = {number(p)})"
-    return f", {c.verdict}"
+def _unless_better(c: Comparison) -> str:
+    return "" if c.verdict == "better" else f", {c.verdict}"
 
 
-def _next_step(m: Measured) -> str:
-    """Return one of: measure elsewhere, label more, take the cheaper judge, decide between two, use it.
-
-    A judge bears the burden of proof against those that cost no more.
-    """
-    a, accuracy = m.agreement, m.agreement.balanced_accuracy
-    if m.seen:
-        seen = f"{m.seen} of {counted(a.n, 'answer')} had a part in the study that tuned this judge"
+def _next_step(headline: Headline) -> str:
+    """Return one of: measure elsewhere, label more, use it."""
+    a, accuracy = headline.agreement, headline.agreement.balanced_accuracy
+    if headline.seen:
+        seen = f"{headline.seen} of {counted(a.n, 'answer')} had a part in the study that tuned this judge"
         return f"label other answers to measure it on: {seen}. This is no agreement with people."
     if not a.scored:
         return "fix what kept the answers from being scored, then measure again."
-    if accuracy.value is None or accuracy.low is None or accuracy.high is None:
+    if accuracy.value is None or accuracy.low is None:
         return "label more answers of both kinds, over more contexts."
-    rival = _rival(m)
-    if rival:
-        return _take(m, rival)
-    if accuracy.value <= _CHANCE:
+    if 1.0 in (a.recall_unfaithful.value, a.recall_faithful.value) and (
+        accuracy.value <= CHANCE
+    ):
+        same = "fails" if a.recall_unfaithful.value == 1 else "passes"
+        return f"it {same} every answer: ask for another operating point, or label more answers."
+    if accuracy.value <= CHANCE:
         return (
             "label more answers like these and tune on them; until then do not use it."
         )
-    if few_sources(a):
-        return (
-            f"label answers over more sources to test on: it takes {SIGNIFICANT_FROM} sources of each label to decide."
-            f"{_until_then(m)}"
-        )
-    if not better_than_chance(a):
-        half = (accuracy.high - accuracy.low) / 2
-        more = round(a.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1))
-        return (
-            f"label {roughly(max(1, more))} more answers to test on: it is not significantly better than chance."
-            f"{_until_then(m)}"
-        )
-    if not m.comparisons:
+    if not headline.comparisons and not headline.judge:
         return "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"
-    if LENGTH in m.comparisons and _lead(m.comparisons[LENGTH]) <= 0:
-        return "label more answers, to tune and to test: counting words agrees as well, it may have learned length."
-    command = f"faith-dspy judge ANSWERS.jsonl --judge {m.judge}"
-    if not m.asks_lm:
-        return f"use it{_costing(m)}, your labels need no LM: {command}"
-    if _leads_by_luck(m):
-        c = m.comparisons[LEXICAL]
-        return (
-            f"use it{_costing(m)}: {command}; or {_FREE}. Inconclusive{_deciding(c)}."
-        )
-    return f"use it{_costing(m)}: {command}"
+    cost = f" ({headline.price})" if headline.price else ""
+    step = f"use it{cost}: faith-dspy judge ANSWERS.jsonl --judge {headline.judge}."
+    return " ".join(filter(None, (step, _doubt(headline))))
+
+
+def _doubt(headline: Headline) -> str:
+    """Return what may be luck, once: that it is better than chance, or than what is free."""
+    a = headline.agreement
+    if few_sources(a):
+        return f"Inconclusive: it takes {SIGNIFICANT_FROM} sources of each label to decide anything; label over more."
+    if not better_than_chance(a):
+        return "Inconclusive: it is not significantly better than chance; label more answers."
+    c = headline.comparisons.get(LEXICAL)
+    if not headline.asks_lm or c is None or c.verdict == "better":
+        return ""
+    lead = _lead(c)
+    if lead > 0:
+        return f"Its lead over {BASELINES[LEXICAL]}, free, is inconclusive."
+    return f"{BASELINES[LEXICAL].capitalize()}, free, is {-lead:.1f} points ahead in verdicts, {c.verdict}."
 
 
 def _lead(c: Comparison) -> float:
-    """Points by which the champion is ahead."""
+    """Return the points by which the champion is ahead."""
     return 100 * (c.balanced_accuracy.value or 0.0)
-
-
-def _rival(m: Measured) -> str | None:
-    """Return who is farthest ahead of this judge among those that cost no more; None where nobody is, or only worse
-    than chance, too."""
-    rival, lead = None, 0.0
-    for name in CHEAPER:
-        if name in m.comparisons and (not m.prices or name in m.prices):
-            own = _lead(m.comparisons[name])
-            if own < lead:
-                rival, lead = name, own
-    accuracy = m.agreement.balanced_accuracy.value or 0.0
-    if not m.in_its_study:
-        accuracy -= lead / 100
-    return rival if accuracy > _CHANCE else None
-
-
-def _take(m: Measured, rival: str) -> str:
-    c = m.comparisons[rival]
-    where = "in its study" if m.in_its_study else f"on these {m.answers}"
-    price = f", {m.prices[rival]}," if rival in m.prices else ""
-    text = (
-        f"take {CHEAPER[rival]}{price} {-_lead(c):.1f} points ahead of this judge{_costing(m)} {where}: "
-        f"{_IN_PYTHON[rival]}."
-    )
-    return text if c.verdict == "worse" else f"{text} Inconclusive{_deciding(c)}."
-
-
-def _leads_by_luck(m: Measured) -> bool:
-    """Tell whether a lead over what is free may be luck."""
-    c = m.comparisons.get(LEXICAL)
-    return m.asks_lm and c is not None and c.verdict == "inconclusive"
-
-
-def _until_then(m: Measured) -> str:
-    if not _leads_by_luck(m):
-        return ""
-    return f" Until then choose between this judge{_costing(m)} and {_FREE}."
-
-
-def _costing(m: Measured) -> str:
-    return f" ({m.prices['champion']})" if m.prices else ""
-
-
-def _deciding(c: Comparison) -> str:
-    if c.more_labels is None or c.more_sources is None:
-        return ""
-    more = f"{roughly(c.more_labels)} more answers over {roughly(c.more_sources)} more contexts"
-    return f": {more} would decide a difference of {abs(_lead(c)):.1f} points"

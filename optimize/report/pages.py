@@ -6,7 +6,6 @@ Texts under judgement are data: the HTML template escapes everything, and its po
 from __future__ import annotations
 
 import base64
-import difflib
 import io
 import json
 import re
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
-from faith_dspy.optimize.results import word_diff
+from faith_dspy.optimize.results import SkippedVariant
 from faith_dspy.report.judgment import csp_hash
 from faith_dspy.report.tables import Table, markdown, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult
+    from faith_dspy.optimize.results import CandidateResult, StudyResult
 
 _WEIGHTS = 8
 """Features on the card."""
@@ -31,9 +30,7 @@ _MOST = 100
 _CHUNK, _CHUNKS = 2_000, 10
 """Characters of a chunk, and chunks, shown with an answer."""
 _PICTURES = {
-    "differences.png": "Where judge and people differ. Crosses far from the threshold are the surest mistakes, of the "
-    "judge or of the labels.",
-    "recall.png": "What another threshold would catch and pass. To tune for one, give an operating point.",
+    "roc.png": "How well each judge ranks faithful answers above unfaithful ones.",
     "cost.png": "What agreement costs. A candidate below the dashed line costs more than one that agrees as well.",
     "calibration.png": "Whether a probability of .80 is right eight times in ten: on the diagonal it is.",
 }
@@ -41,23 +38,17 @@ _PICTURES = {
 _PLACES = {
     "all tables": "artifacts/details.md",
     "charts, prompts and mistakes": "artifacts/learned.html",
-    "every test answer": "artifacts/test/champion/predictions.csv",
+    "every answer": "artifacts/{part}/champion/predictions.csv",
     "the judge": "artifacts/judge/CARD.md",
     "traces": "traces",
 }
 """What a run has on MLflow's pages."""
-_NAMES = {
-    (True, True): "both right",
-    (False, True): "now right",
-    (True, False): "now wrong",
-    (False, False): "both wrong",
-}
 
 
 def card(result: StudyResult, links: str = "") -> str:
     """Write ``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow, which has a
     heading of its own: what it is, what it is worth, and what it is not."""
-    champion = result.variant(result.champion)
+    champion = result.chosen
     asks = "no LM is asked"
     if champion.lm_share:
         lm = champion.params.get("lm", result.lm["name"])
@@ -75,11 +66,11 @@ def card(result: StudyResult, links: str = "") -> str:
         "`faith-dspy agree LABELS --judge DIR`."
     )
     sections = (
-        tables.testset_table(result),
+        tables.agreement_table(result),
         *tables.levels_tables(result),
         tables.verdict(result),
         tables.classifier_table(result, _WEIGHTS),
-        tables.variants_table(result),
+        tables.candidates_table(result),
         tables.prompts_table(result),
         Table("What it is not", notes=(limits,)),
     )
@@ -97,9 +88,10 @@ def links(result: StudyResult, address: str | None, here: str) -> str:
         address: the judge's in the registry; None where it is not registered.
         here: the run's on MLflow's pages.
     """
+    part = "cv" if result.test is None else "test"
     pages = []
     for name, place in _PLACES.items():
-        pages.append(f"[{name}]({here}/{place})")
+        pages.append(f"[{name}]({here}/{place.format(part=part)})")
     if address is None:
         return f"Open: {' · '.join(pages)}."
     model = re.split("[@/]", address.removeprefix("models:/"))[0]
@@ -111,11 +103,11 @@ def links(result: StudyResult, address: str | None, here: str) -> str:
     return text
 
 
-def variant_markdown(v: JudgeResult) -> str:
-    """Describe a variant in MLflow, in one line."""
-    text = f"{v.description}."
-    if v.note:
-        text += f" **{v.status}**: {v.note}."
+def candidate_markdown(one: CandidateResult | SkippedVariant) -> str:
+    """Describe a candidate, or a variant that became none, in one line."""
+    text = f"{one.description}."
+    if isinstance(one, SkippedVariant):
+        text += f" **{one.status}**: {one.note}."
     return text
 
 
@@ -126,20 +118,6 @@ def prompt_markdown(prompt: Mapping[str, Any]) -> str:
         fields = [f"- {key}: {_as_text(value)}" for key, value in demo.items()]
         parts += [f"## Example {i}", "\n".join(fields)]
     return "\n\n".join(parts) + "\n"
-
-
-def prompts_diff(v: JudgeResult) -> str:
-    """Write the seed's prompts beside the compiled ones as a page of HTML, line by line."""
-    page = difflib.HtmlDiff(wrapcolumn=48)
-    before, after = _lines(v.seed_prompts), _lines(v.prompts)
-    return page.make_file(before, after, "seed prompt", f"compiled: {v.name}")
-
-
-def _lines(prompts: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for name, prompt in prompts.items():
-        lines += [f"# {name}", *prompt_markdown(prompt).splitlines()]
-    return lines
 
 
 def _as_text(value: Any) -> str:
@@ -168,14 +146,12 @@ def write_learned(result: StudyResult) -> str:
     )
     filters: dict[str, Any] = {"number": number, "text": _as_text, "words": _as_words}
     environment.filters |= filters
-    environment.globals["diff"] = word_diff
-    champion = result.tested("champion").answers
+    champion = result.measured.champion.answers
     wrong = [r for r in tables.worst_first(champion) if r.predicted != r.label]
     page = environment.from_string(template).render(
         result=result,
-        champion=result.variant(result.champion),
+        champion=result.chosen,
         three=headline.of_study(result).notes,
-        flips=flips(result.tested("untuned").answers, champion),
         mistakes=wrong,
         pictures=_pictures(result),
         most=_MOST,
@@ -190,9 +166,9 @@ def write_learned(result: StudyResult) -> str:
 
 def _pictures(result: StudyResult) -> list[tuple[str, str]]:
     """Return an image as a ``data:`` address and its caption, each."""
-    champion = result.tested("champion")
+    champion = result.measured.champion
     figures = study_figures(result)
-    figures |= judge_figures(champion.rows, champion.agreement, "the champion, on test")
+    figures |= judge_figures(champion.rows, champion.agreement, "the champion")
     pictures = []
     for name, caption in _PICTURES.items():
         if name in figures:
@@ -201,19 +177,3 @@ def _pictures(result: StudyResult) -> list[tuple[str, str]]:
             data = base64.b64encode(png.getvalue()).decode()
             pictures.append((f"data:image/png;base64,{data}", caption))
     return pictures
-
-
-def flips(
-    untuned: Sequence[JudgedAnswer], champion: Sequence[JudgedAnswer]
-) -> dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]]:
-    """Return the answers as (untuned judge's, champion's), by who was right (`_NAMES`); the surest come first. An
-    unscored one is wrong."""
-    pairs: dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]] = {
-        name: [] for name in _NAMES.values()
-    }
-    before = {r.id: r for r in untuned}
-    for new in sorted(champion, key=tables.sure, reverse=True):
-        old = before[new.id]
-        right = (old.predicted == old.label, new.predicted == new.label)
-        pairs[_NAMES[right]].append((old, new))
-    return pairs

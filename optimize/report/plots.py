@@ -26,24 +26,19 @@ def study_figures(result: StudyResult) -> dict[str, Any]:
     """Draw Matplotlib figures of a whole study, by file name, without those that have nothing to show."""
     figures = {"cost.png": agreement_by_cost(result)}
     judges: dict[str, _PAIRS] = {}
-    for judge in result.test:
+    for judge in result.measured.judges:
         pairs = _scored(judge.rows)
         has_both_labels = len({label for label, _ in pairs}) == 2
         if judge.name != LENGTH and has_both_labels:
             judges[judge.name] = pairs
     if judges:
         figures["roc.png"] = _roc(judges)
-    if "champion" in judges:
-        rows = result.tested("champion").rows
-        threshold = result.classifier.threshold if result.classifier else None
-        figures["recall.png"] = recall_by_threshold(rows, threshold)
-        figures["differences.png"] = differences(rows, threshold)
     return figures
 
 
 def agreement_by_cost(result: StudyResult) -> Any:
     """Draw agreement against cost: each candidate on the pool with its 95 % interval, and the Pareto front."""
-    measured = [v for v in result.variants if v.levels.answers is not None]
+    measured = result.candidates
     unit, scale = "tokens an answer", 1
     if have_prices(measured):
         unit, scale = "dollars for 1,000 answers", 1000
@@ -95,100 +90,6 @@ def agreement_by_cost(result: StudyResult) -> Any:
     return figure
 
 
-def recall_by_threshold(rows: Sequence[Row], threshold: float | None = None) -> Any:
-    """Draw, over the threshold, the shares of the unfaithful answers that are caught and of the faithful that pass."""
-    import numpy as np
-
-    pairs = sorted(_scored(rows), key=itemgetter(1))
-    labels = np.array([label for label, _ in pairs], dtype=bool)
-    values = np.array([probability for _, probability in pairs])
-    # At a threshold just above a value all answers up to it fail.
-    caught = np.cumsum(~labels) / max(1, (~labels).sum())
-    passed = 1 - np.cumsum(labels) / max(1, labels.sum())
-    figure, ax = _axes(5.0, 3.4, "Recall over the threshold, on the testset")
-    xs = np.append(min(0.0, values[0]), values)
-    for shares, color, line, name in (
-        (np.append(0.0, caught), ORANGE, "-", "unfaithful answers caught"),
-        (np.append(1.0, passed), BLUE, "--", "faithful answers passed"),
-    ):
-        ax.step(
-            xs,
-            shares,
-            where="post",
-            color=color,
-            linestyle=line,
-            label=name,
-        )
-    _mark(ax, threshold)
-    ax.set(
-        xlabel="threshold",
-        ylabel="share",
-        ylim=(-0.02, 1.02),
-    )
-    ax.legend(
-        loc="lower center",
-        frameon=False,
-        fontsize=8,
-    )
-    return figure
-
-
-def differences(rows: Sequence[Row], threshold: float | None = None) -> Any:
-    """Draw where judge and people differ: each answer by the judge's probability, a row for each label of people."""
-    figure, ax = _axes(5.0, 3.4, "Where judge and people differ, on the testset")
-    scored = [r for r in rows if r.probability is not None]
-    agreed = [r for r in scored if r.predicted == r.label]
-    differing = [r for r in scored if r.predicted != r.label]
-    for shown, marker, color, name in (
-        (agreed, "o", BLUE, "agree"),
-        (differing, "x", ORANGE, "differ"),
-    ):
-        xs = [r.probability for r in shown]
-        # Points that would lie on each other are moved apart, the same way every time.
-        ys = [r.label + 0.08 * (i % 7 - 3) for i, r in enumerate(shown)]
-        label = f"{name}: {len(shown)}"
-        ax.plot(
-            xs,
-            ys,
-            marker,
-            color=color,
-            label=label,
-            alpha=0.75,
-            markersize=6,
-        )
-    _mark(ax, threshold)
-    ax.set(xlabel="probability of being faithful, by the judge", ylabel="people")
-    ax.set_yticks([0, 1], ["unfaithful", "faithful"])
-    ax.set_ylim(-0.5, 1.5)
-    ax.legend(
-        loc="center right",
-        frameon=True,
-        framealpha=0.9,
-        fontsize=8,
-    )
-    return figure
-
-
-def _mark(ax: Any, threshold: float | None) -> None:
-    if threshold is None:
-        return
-    ax.axvline(
-        threshold,
-        color=DARK,
-        linestyle=":",
-        linewidth=1.2,
-    )
-    ax.annotate(
-        f"threshold {threshold:.2f}",
-        (threshold, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(3, -9),
-        textcoords="offset points",
-        fontsize=8,
-        color=DARK,
-    )
-
-
 def _scored(rows: Sequence[Row]) -> _PAIRS:
     """Return those of the answers that have a probability."""
     return [(int(r.label), r.probability) for r in rows if r.probability is not None]
@@ -230,7 +131,7 @@ def _roc(judges: Mapping[str, _PAIRS]) -> Any:
     """Return how well each judge ranks faithful answers above unfaithful ones."""
     from sklearn.metrics import RocCurveDisplay
 
-    figure, ax = _axes(4.8, 4.6, "Ranking of the test answers")
+    figure, ax = _axes(4.8, 4.6, "Ranking of the answers")
     for name, pairs in judges.items():
         labels, scores = zip(*pairs, strict=True)
         is_first = name == "champion"

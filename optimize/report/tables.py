@@ -6,16 +6,17 @@ A column is one line of its table's dictionary here; in a terminal all of them s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, counted
+from faith_dspy.optimize.report.headline import PROCEDURE
 from faith_dspy.optimize.results import (
     CALIBRATED,
+    CHAMPION,
     LENGTH,
     LEXICAL,
-    UNTUNED,
     JudgedAnswer,
     JudgeResult,
     costs,
@@ -32,10 +33,18 @@ from faith_dspy.report.tables import (
     table_of,
     with_interval,
 )
-from faith_dspy.scoring.agreement import JudgeAgreement
+from faith_dspy.scoring.agreement import Agreement
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.results import Comparison, PromptGain, Row, StudyResult
+    from faith_dspy.optimize.results import (
+        CandidateResult,
+        Comparison,
+        Measured,
+        PromptGain,
+        Prompts,
+        Row,
+        StudyResult,
+    )
 
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
@@ -52,9 +61,10 @@ _SIDE_BY_SIDE = (
 def study_tables(result: StudyResult) -> list[Table]:
     """Return all tables, the most important last, as one reads a terminal."""
     tables = (
-        variants_table(result),
+        candidates_table(result),
         prompts_table(result),
-        testset_table(result),
+        validation_table(result),
+        agreement_table(result),
         *levels_tables(result),
         verdict(result),
         spent(result),
@@ -62,69 +72,69 @@ def study_tables(result: StudyResult) -> list[Table]:
     return [t for t in tables if t is not None]
 
 
-def variants_table(result: StudyResult) -> Table:
+def candidates_table(result: StudyResult) -> Table:
     """Show all candidates, on the pool."""
-    tried = [v for v in result.variants if v.levels.answers is not None]
-    tried.sort(key=lambda v: v.score or 0.0, reverse=True)
-    by_cost = sorted(zip(costs(tried), tried, strict=True), key=itemgetter(0))
+    best_first = sorted(result.candidates, key=lambda c: -(c.score or 0.0))
+    by_cost = sorted(zip(costs(best_first), best_first, strict=True), key=itemgetter(0))
     columns = {
-        "candidate": lambda v: MARK * (v.name == result.champion) + _short(v),
-        "balanced\naccuracy": lambda v: with_interval(v.agreement.balanced_accuracy),
-        "AUROC": lambda v: number(v.agreement.auroc.value),
+        "candidate": lambda c: MARK * (c.name == result.champion) + c.name,
+        "balanced\naccuracy": lambda c: with_interval(c.agreement.balanced_accuracy),
+        "AUROC": lambda c: number(c.agreement.auroc.value),
         "behind\n± SE": _behind,
-        "LM\nasked": lambda v: f"{v.lm_share:.0%}",
-        "prompt\ntokens": lambda v: each(v.usage.computed_tokens, v.judged),
-        "s": lambda v: each(v.usage.seconds, v.judged),
+        "LM\nasked": lambda c: f"{c.lm_share:.0%}",
+        "prompt\ntokens": lambda c: each(c.usage.computed_tokens, c.judged),
+        "s": lambda c: each(c.usage.seconds, c.judged),
     }
     return table_of(
-        "Candidates on the pool: to choose by, not agreement with people",
+        "Candidates: to choose by, not agreement with people",
         columns,
-        [v for _, v in by_cost],
-        caption="The cheapest first, all cross-fitted. Behind: the Brier score (both labels weighing the same) behind "
-        "the best, and the standard error of that, in points. LM asked: share of the answers. Prompt tokens that were "
-        f"not cached, and seconds, for each answer. {_weighed(result)}{INTERVALS}",
-        notes=tuple(
-            f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note
-        ),
+        [c for _, c in by_cost],
+        caption="The cheapest first, all cross-fitted on the same answers. Behind: the Brier score (both labels "
+        "weighing the same) behind the best, and the standard error of that, in points. LM asked: share of the "
+        f"answers. Prompt tokens that were not cached, and seconds, for each answer. {INTERVALS}",
+        notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.skipped),
     )
-
-
-def _weighed(result: StudyResult) -> str:
-    if not result.evidence_weight:
-        return ""
-    return f"The F1 of chunk ids counts {result.evidence_weight:.0%} of the score. "
 
 
 def prompts_table(result: StudyResult) -> Table | None:
     """Show what compiled prompts gained over their own seed; None where nothing was compiled."""
-    compiled = [(v, v.gain) for v in result.variants if v.gain is not None]
+    by_variant = {c.variant: c.prompts for c in result.candidates}
+    compiled = [(name, p) for name, p in by_variant.items() if p and p.seed]
     if not compiled:
         return None
-    columns = {
-        "prompts": lambda row: row[0].name,
-        "balanced accuracy\ngained, points": lambda row: points(
-            row[1].comparison.balanced_accuracy
-        ),
+    columns: dict[str, Callable[[tuple[str, Prompts]], str]] = {
+        "prompts": lambda row: row[0],
+        "learned\nfrom": lambda row: row[1].learned,
+        "balanced accuracy\ngained, points": lambda row: _gained(row[1]),
         "statements": lambda row: _before_and_after(
-            row[1], "statements", "balanced_accuracy"
+            row[1].gain, "statements", "balanced_accuracy"
         ),
-        "chunk ids\nF1": lambda row: _before_and_after(row[1], "evidence", "f1"),
+        "chunk ids\nF1": lambda row: _before_and_after(row[1].gain, "evidence", "f1"),
         "metric\ncalls": lambda row: str(row[1].metric_calls),
         "min": lambda row: f"{row[1].seconds / 60:.1f}",
     }
-    notes = [f"{v.name}: {'; '.join(v.changes)}." for v, _ in compiled]
+    notes = [f"{name}: {'; '.join(prompts.changes)}." for name, prompts in compiled]
     return table_of(
         "Compiled prompts against their own seed",
         columns,
         compiled,
-        caption="On answers of the pool that neither saw, paired, each with slope, offset and threshold of its own. "
-        "Statements: balanced accuracy, before → after. Calls of the metric, and minutes, that compiling took. "
-        f"{INTERVALS}",
+        caption="On answers that the prompts had not learned from, paired, each with slope, offset and threshold of "
+        "its own. Learned from: the other half, compiled on each half of the sources and on all for the export; one "
+        "half, compiled once. Statements: balanced accuracy, before → after. Calls of the metric, and minutes, that "
+        f"compiling took. {INTERVALS}",
         notes=tuple(notes),
     )
 
 
-def _before_and_after(gain: PromptGain, level: str, name: str) -> str:
+def _gained(prompts: Prompts) -> str:
+    if prompts.gain is None:
+        return NONE
+    return points(prompts.gain.comparison.balanced_accuracy)
+
+
+def _before_and_after(gain: PromptGain | None, level: str, name: str) -> str:
+    if gain is None:
+        return NONE
     before = getattr(gain.seed, level)
     after = getattr(gain.compiled, level)
     if before is None or after is None:
@@ -133,7 +143,7 @@ def _before_and_after(gain: PromptGain, level: str, name: str) -> str:
     return " → ".join(map(number, values))
 
 
-def _behind(v: JudgeResult) -> str:
+def _behind(v: CandidateResult) -> str:
     if v.score is None:
         return NONE
     if v.behind is None or v.behind.value is None:
@@ -141,61 +151,71 @@ def _behind(v: JudgeResult) -> str:
     return f"{-100 * v.behind.value:.1f} ± {100 * (v.behind.standard_error or 0):.1f}"
 
 
-def testset_table(result: StudyResult) -> Table:
-    """Show the champion, what it is compared with, and people, on the testset."""
-    rows = list(result.test)
+def agreement_table(result: StudyResult) -> Table:
+    """Show the champion, what it is compared with, and people, on answers that nothing learned from."""
+    if result.test is None:
+        return _agreement_table(result, result.cv, "cross-validated", PROCEDURE)
+    return _agreement_table(result, result.test, "on the test", "")
+
+
+def validation_table(result: StudyResult) -> Table | None:
+    """Show the same by cross-validation, beside a test of the user's own; None without one."""
+    if result.test is None:
+        return None
+    return _agreement_table(result, result.cv, "cross-validated", PROCEDURE)
+
+
+def _agreement_table(
+    result: StudyResult, measured: Measured, how: str, about: str
+) -> Table:
+    rows: list[tuple[str, Agreement, JudgeResult | None]] = []
+    for judge in measured.judges:
+        rows.append((_judge_name(judge), judge.agreement, judge))
     people = ""
     if result.ceiling is not None:
-        levels = JudgeAgreement(
-            answers=result.ceiling,
-            statements=None,
-            evidence=None,
-        )
-        rows.append(
-            JudgeResult(
-                name="people",
-                kind="baseline",
-                levels=levels,
-            )
-        )
+        rows.append(("people", result.ceiling, None))
         people = "; people: one annotator against the majority of the others"
-    columns = {
-        "judge": _tested_name,
-        "scored": lambda t: f"{t.agreement.coverage:.0%}",
-        "balanced\naccuracy": lambda t: with_interval(t.agreement.balanced_accuracy),
-        "AUROC": lambda t: with_interval(t.agreement.auroc),
-        "Cohen's κ": lambda t: with_interval(t.agreement.cohen_kappa),
-        "prompt\ntokens": lambda t: _by_lm(t, t.usage.computed_tokens),
-        "s": lambda t: _by_lm(t, t.usage.seconds),
+    columns: dict[str, Callable[[Any], str]] = {
+        "judge": itemgetter(0),
+        "scored": lambda row: f"{row[1].coverage:.0%}",
+        "balanced\naccuracy": lambda row: with_interval(row[1].balanced_accuracy),
+        "AUROC": lambda row: with_interval(row[1].auroc),
+        "Cohen's κ": lambda row: with_interval(row[1].cohen_kappa),
+        "prompt\ntokens": lambda row: _by_lm(row[2], "computed_tokens"),
+        "s": lambda row: _by_lm(row[2], "seconds"),
     }
-    tested = " of the testset"
-    if result.split.get("cross_fitted"):
-        tested = ", cross-fitted: there is no testset"
+    champion = measured.champion
     return table_of(
-        f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
+        f"Agreement with people on {counted(champion.agreement.n, 'answer')}, {how}",
         columns,
         rows,
-        caption=f"champion: {_short(result.variant(result.champion))}; LM calibrated: slope, offset and threshold, "
-        "nothing else; untuned: the LM asked about the whole answer; lexical, length: baselines without an LM. All but "
-        f"the untuned judge are fitted on the same labels{people}. {INTERVALS}",
-        notes=(result.test[0].levels.measured,),
+        caption=f"champion: {result.champion}; LM calibrated: slope, offset and threshold, nothing else, the best of "
+        "the variants; untuned: the LM asked as it is; lexical, length: baselines without an LM. All but the untuned "
+        f"judge are fitted on the same labels{people}. {about} {INTERVALS}",
+        notes=(champion.levels.measured,),
     )
 
 
-def _by_lm(judge: JudgeResult, total: float) -> str:
-    """Return a total for each answer; a dash for a judge without an LM."""
-    return each(total, judge.judged) if judge.lm_share else NONE
+def _by_lm(judge: JudgeResult | None, field: str) -> str:
+    """Return what an answer takes; a dash without an LM."""
+    if judge is None or not judge.lm_share:
+        return NONE
+    return each(getattr(judge.usage, field), judge.judged)
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
     """Show agreement on statements and evidence, of which the length baseline says nothing, as far as labels tell."""
-    judges = {_tested_name(t): t.levels for t in result.test if t.name != LENGTH}
+    judges = {}
+    for judge in result.measured.judges:
+        if judge.name != LENGTH:
+            judges[_judge_name(judge)] = judge.levels
     return level_tables(judges)
 
 
 def verdict(result: StudyResult) -> Table:
     """Say what may be said of the champion, a sentence each."""
-    notes = [capitalised(c.sentence) for c in result.comparisons.values()]
+    comparisons = result.measured.comparisons.values()
+    notes = [capitalised(c.sentence) for c in comparisons]
     notes += result.notes
     if not result.finished:
         notes.append(
@@ -233,8 +253,10 @@ def worst_first(rows: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
 
 
 def sure(row: JudgedAnswer) -> float:
-    """Return how far the judge is from undecided, at most .5."""
-    return 0.0 if row.probability is None else abs(row.probability - 0.5)
+    """Return how far the judge is from undecided: its probability from its threshold."""
+    if row.probability is None:
+        return 0.0
+    return abs(row.probability - (row.judgment.threshold or 0.5))
 
 
 def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
@@ -289,15 +311,12 @@ def spent(result: StudyResult) -> Table:
     return Table("What the study spent", notes=(sentence,))
 
 
-def _tested_name(judge: JudgeResult) -> str:
-    return MARK * (judge.name == "champion") + _short(judge)
-
-
-def _short(judge: JudgeResult) -> str:
-    """For a narrow column: ``lexical`` for the lexical baseline, ``LM calibrated`` for that of the test."""
+def _judge_name(judge: JudgeResult) -> str:
+    """For a narrow column: ``lexical`` for the lexical baseline, ``LM calibrated`` for the best of them."""
     if judge.name == CALIBRATED:
         return "LM calibrated"
-    return judge.name.removesuffix("-baseline")
+    name = judge.name.removesuffix("-baseline")
+    return MARK * (judge.name == CHAMPION) + name
 
 
 def capitalised(sentence: str) -> str:
@@ -306,7 +325,7 @@ def capitalised(sentence: str) -> str:
 
 
 def compare_studies(studies: Sequence[StudyResult]) -> list[Comparison]:
-    """Compare the first study with each of the others that was tested on the same answers, paired. `InputError` for
+    """Compare the first study with each of the others that was measured on the same answers, paired. `InputError` for
     fewer than two studies."""
     if len(studies) < 2:
         raise InputError(
@@ -324,63 +343,43 @@ def compare_studies(studies: Sequence[StudyResult]) -> list[Comparison]:
 def compare_champions(
     a: StudyResult, b: StudyResult, names: tuple[str, str] = ("A", "B")
 ) -> Comparison | None:
-    """Compare study a's champion with study b's, paired; None where they were tested on different answers: other ids,
+    """Compare study a's champion with study b's, paired; None where they were measured on different answers: other ids,
     groups or labels."""
     return compare(_rows(a), _rows(b), names) if _answers(a) == _answers(b) else None
 
 
-def studies_tables(
-    studies: Sequence[StudyResult], pairs: Sequence[Comparison]
-) -> list[Table]:
+def studies_table(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) -> Table:
     """Show what each reached, and what can be told apart."""
-
-    rows = []
-    notes = []
-    for i, study in enumerate(studies, 1):
-        champion = study.tested("champion").agreement
-        people = study.ceiling.balanced_accuracy.value if study.ceiling else None
-        cells = [
-            str(i),
-            _end(study.judge_dir) or study.study_id[:8],
-            with_interval(champion.balanced_accuracy),
-            with_interval(champion.auroc),
-            number(study.tested(UNTUNED).agreement.balanced_accuracy.value),
-            number(study.tested(LEXICAL).agreement.balanced_accuracy.value),
-            number(people),
-        ]
-        rows.append(tuple(cells))
-        notes.append(_summary(i, study))
-    notes += [capitalised(pair.sentence) for pair in pairs]
+    numbered = list(enumerate(studies, 1))
+    columns: dict[str, Callable[[tuple[int, StudyResult]], str]] = {
+        "#": lambda row: str(row[0]),
+        "study": lambda row: _end(row[1].judge_dir) or row[1].study_id[:8],
+        "labels": lambda row: f"{row[1].labels_file} ({row[1].label_set_hash[:6]})",
+        "champion": lambda row: row[1].champion,
+        "balanced\naccuracy": lambda row: with_interval(
+            row[1].measured.champion.agreement.balanced_accuracy
+        ),
+        "lexical": lambda row: _accuracy(row[1], LEXICAL),
+    }
+    notes = [capitalised(pair.sentence) for pair in pairs]
     if len({_answers(study) for study in studies}) > 1:
         notes.append(_SIDE_BY_SIDE)
-    champions = Table(
-        "Champions, each on its own testset",
-        ("#", "study", "balanced\naccuracy", "AUROC", UNTUNED, "lexical", "people"),
-        tuple(rows),
-        caption="untuned, lexical, people: balanced accuracy of the untuned judge, of the lexical baseline, and of "
-        f"one annotator against the others. {INTERVALS}",
-    )
-    return [champions, Table("Verdict", notes=tuple(notes))]
+    return table_of("Studies side by side", columns, numbered, notes=tuple(notes))
+
+
+def _accuracy(study: StudyResult, name: str) -> str:
+    judge = study.measured.judge(name)
+    return NONE if judge is None else number(judge.agreement.balanced_accuracy.value)
 
 
 def _rows(study: StudyResult) -> list[Row]:
-    return sorted(study.tested("champion").rows, key=lambda row: (row.id, row.source))
+    rows = study.measured.champion.rows
+    return sorted(rows, key=lambda row: (row.id, row.source))
 
 
 def _answers(study: StudyResult) -> tuple[tuple[str, str, bool], ...]:
-    """Return what a study was tested on; labels that were corrected since make other answers."""
+    """Return what a study was measured on; labels that were corrected since make other answers."""
     return tuple((row.id, row.source, row.label) for row in _rows(study))
-
-
-def _summary(i: int, study: StudyResult) -> str:
-    on = counted(study.tested("champion").agreement.n, "test answer")
-    labels = f"{study.labels_file} ({study.label_set_hash[:6]})"
-    stopped = "" if study.finished else ", stopped early"
-    return (
-        f"Study {i}: {study.champion}, against the untuned judge {study.comparisons[UNTUNED].verdict} on {on}; "
-        f"{labels}, {_end(str(study.lm.get('name')))}, {study.budget}, seed {study.seed}; "
-        f"{study.seconds / 60:.1f} minutes{stopped}."
-    )
 
 
 def _end(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The variants asked: each compiled, then asked about the pool once. Whatever follows works on these replies."""
+"""The variants asked: each compiled, then asked about every answer once. Whatever follows works on these replies."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from faith_dspy.config import Granularity
-from faith_dspy.errors import ConfigError, InputError, LimitReachedError, counted
+from faith_dspy.errors import InputError, LimitReachedError, counted
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import is_local, make_lm
 from faith_dspy.lm.metered import Meter
-from faith_dspy.optimize.compile.judge import (
-    CompiledJudge,
-    compile_judge,
-    demo_ids,
-    prompts_of,
-)
+from faith_dspy.optimize.compile.judge import CompiledJudge, compile_judge, prompts_of
 from faith_dspy.optimize.compile.optimizers import optimizer_of
-from faith_dspy.optimize.data.splits import deal
-from faith_dspy.optimize.plan import WHOLE, Options, Study, Variant
-from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
+from faith_dspy.optimize.data.pool import halves
+from faith_dspy.optimize.plan import Options, Study, Variant
+from faith_dspy.optimize.results import JudgedAnswer, Prompts, SkippedVariant
 from faith_dspy.schema import LabelledExample, Usage
 from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
 
@@ -30,28 +25,40 @@ FIRST = 5
 
 
 class Replies(NamedTuple):
-    """What one variant said about the pool."""
+    """What one judge said about the pool, before anything was fitted."""
 
+    name: str
+    """Of its variant; of the lexical judge `NO_LM`."""
+    description: str
+    params: dict[str, str | int]
     judge: Judge
-    """Compiled, without a classifier."""
+    """With the prompts that would be exported, without a classifier."""
     answers: list[JudgedAnswer]
-    """All of them, but for those whose source its prompts have learned from."""
-    variant: JudgeResult
-    """Its name, parameters and prompts, nothing measured yet."""
+    """Each by prompts that had not learned from its source."""
+    prompts: Prompts | None = None
+    """None without an LM."""
     seed: Sequence[JudgedAnswer] = ()
-    """The same answers by the prompts before compiling; empty where nothing was compiled."""
-    compiled: CompiledJudge | None = None
-    """What compiling took."""
+    """The same answers by the prompts before compiling, where those were asked; empty where nothing was compiled."""
 
 
 class Asked(NamedTuple):
     """What became of the planned variants."""
 
-    replies: dict[str, Replies]
-    """Of those that were asked, by name; the untuned judge's first."""
-    skipped: list[JudgeResult]
+    lexical: Replies
+    replies: list[Replies]
+    """Of those that were asked, in the order of the plan."""
+    skipped: list[SkippedVariant]
     finished: bool
     """False when it was stopped."""
+
+    @property
+    def untuned(self) -> Replies | None:
+        """The judge that nobody tuned: the first variant that was asked as it is, without an LM the default judge;
+        None where every variant was compiled."""
+        if not self.replies:
+            return self.lexical
+        plain = (r for r in self.replies if r.prompts and not r.prompts.seed)
+        return next(plain, None)
 
 
 def verify(
@@ -70,9 +77,10 @@ def verify(
     return judged
 
 
-def without_lm(examples: Iterable[LabelledExample]) -> list[JudgedAnswer]:
+def without_lm(examples: Iterable[LabelledExample]) -> Replies:
     """Judge by the default judge without an LM."""
-    return verify(Judge(NO_LM), examples)
+    judge = Judge(NO_LM)
+    return Replies(NO_LM, "no LM", {}, judge, verify(judge, examples))
 
 
 def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
@@ -83,77 +91,82 @@ def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
 
 
 def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
-    """Compile each variant and ask it about the pool, the untuned judge first; say beforehand what it will take.
+    """Compile each variant and ask it about the pool; say beforehand what it will take.
 
     A variant that cannot be compiled, or whose replies cannot be scored, has failed; those are skipped that would begin
     after the budget's minutes, from the third on. Ctrl-C ends it with those that were asked.
 
-    Raises `LimitReachedError` where a limit ends it, and what is wrong with the untuned judge, without which there is
-    no study.
+    Raises:
+        LimitReachedError: a limit ends it.
+        InputError: no variant could be asked; it says what is wrong with the first.
     """
     variants, minutes = study.plan.variants, study.plan.budget.minutes
-    replies: dict[str, Replies] = {}
-    skipped = []
-    finished = True
+    asked = Asked(without_lm(study.labels.pool), [], [], finished=True)
+    if not variants:
+        return asked
+    first_fault = None
     try:
         study.view.say(_forecast(study))
         for variant in variants:
-            described = _unmeasured(variant, study.options, lm_name)
+            params = _params(variant, study.options, lm_name)
             late = minutes is not None and meter.seconds > 60 * minutes
             try:
-                if not late or len(replies) < 2:
-                    replies[variant.name] = _ask_variant(
-                        variant, described, study, meter
-                    )
+                if not late or len(asked.replies) < 2:
+                    replies = _ask_variant(variant, params, study, meter, asked.replies)
+                    asked.replies.append(replies)
                     continue
                 status = "skipped"
                 note = f"the {minutes:g} minutes for beginning variants were over"
             except InputError as exc:
-                if variant.name == WHOLE:
-                    raise
+                first_fault = first_fault or exc
                 status = "failed"
                 note = " ".join(str(exc).split()).rstrip(".")
-            update = {"status": status, "note": note}
-            skipped.append(described.model_copy(update=update))
+            left_out = SkippedVariant(
+                name=variant.name,
+                description=variant.description,
+                params=params,
+                status=status,  # type: ignore[arg-type]
+                note=note,
+            )
+            asked.skipped.append(left_out)
             study.view.say(f"{variant.name}: {status}, {note}")
     except LimitReachedError as exc:
         raise LimitReachedError(
-            f"{str(exc).rstrip('.')}, after {counted(len(replies), 'variant')} of {len(variants)}. What was "
+            f"{str(exc).rstrip('.')}, after {counted(len(asked.replies), 'variant')} of {len(variants)}. What was "
             "answered is kept: run it again with a higher limit, or with fewer variants."
         ) from exc
     except KeyboardInterrupt:
-        if not replies:
+        if not asked.replies:
             raise
         study.view.say(
-            "Stopped. Going on to the test with what was asked so far; press Ctrl-C again to leave at once."
+            "Stopped. Going on with what was asked so far; press Ctrl-C again to leave at once."
         )
-        finished = False
-    return Asked(replies, skipped, finished)
+        return asked._replace(finished=False)
+    if not asked.replies and first_fault is not None:
+        raise first_fault
+    return asked
 
 
 def _ask_variant(
     variant: Variant,
-    described: JudgeResult,
+    params: dict[str, str | int],
     study: Study,
     meter: Meter,
+    asked: Sequence[Replies],
 ) -> Replies:
-    """Return what the compiled variant says about the pool; `InputError` where none of it is scored."""
+    """Return what the variant says about the pool; `InputError` where none of it is scored."""
     judge = judge_of(variant, study.options)
-    update = {"prompts": prompts_of(judge)}
-    pool: Sequence[LabelledExample] = study.parts.pool
     seed: list[JudgedAnswer] = []
-    compiled = None
-    if variant.optimizer is not None:
-        compiled, learned = _compile(variant, variant.optimizer, judge, study)
+    if variant.optimizer is None:
+        answers = _judge_pool(variant.name, judge, study.labels.pool, study)
+        prompts = Prompts(now=prompts_of(judge))
+    else:
+        uncompiled = prompts_of(judge)
+        judge, answers, prompts = _compile(variant, variant.optimizer, judge, study)
         if meter.refused:  # an optimizer takes a refused call for one that failed
             raise LimitReachedError("a limit was reached")
-        pool = [e for e in pool if e.group_key not in learned]
-        with study.view.task(f"{variant.name}: its seed prompt", len(pool)) as advance:
-            seed = verify(judge, pool, advance)
-        judge, seed_prompts = compiled.judge, update["prompts"]
-        update = {"prompts": prompts_of(judge), "seed_prompts": seed_prompts}
-    with study.view.task(f"{variant.name}: judging the pool", len(pool)) as advance:
-        answers = verify(judge, pool, advance)
+        prompts = prompts.model_copy(update={"seed": uncompiled})
+        seed = _seed_answers(params, answers, asked)
     if not usable(answers):
         why = Counter(a.judgment.unscored for a in answers)
         reasons = ", ".join(
@@ -163,10 +176,16 @@ def _ask_variant(
             f"{counted(len(answers), 'answer')}, none scored ({reasons or 'the LM judged none of them'}); nothing can "
             "be fitted."
         )
-    described = described.model_copy(update=update)
-    if compiled is not None:
-        study.view.say(f"{variant.name}: {'; '.join(described.changes)}")
-    return Replies(judge, answers, described, seed, compiled)
+    return Replies(
+        variant.name, variant.description, params, judge, answers, prompts, seed
+    )
+
+
+def _judge_pool(
+    name: str, judge: Judge, pool: Sequence[LabelledExample], study: Study
+) -> list[JudgedAnswer]:
+    with study.view.task(f"{name}: judging", len(pool)) as advance:
+        return verify(judge, pool, advance)
 
 
 def _compile(
@@ -174,52 +193,76 @@ def _compile(
     optimizer: str,
     judge: Judge,
     study: Study,
-) -> tuple[CompiledJudge, set[str]]:
-    """Compile a variant's prompts; with the sources that they have learned from.
+) -> tuple[Judge, list[JudgedAnswer], Prompts]:
+    """Return a variant compiled, what its prompts say of sources that they have not learned from, and what it took.
 
-    Few-shot has learned from the sources of its demos, any other optimizer from the half of them that it was given:
-    answers over one context are alike.
+    An optimizer that costs next to nothing is run on each half of the sources, whose prompts judge the other half, and
+    on all for the export. An expensive one is run on one half, judges the other, and is exported as it was judged.
     """
-    options = study.options
-    effort = study.plan.budget.effort
-    pool = study.parts.pool
-    if study.parts.cross_fitted:
-        raise ConfigError("so few labels are no ground to compile prompts on.")
-    learns_demos = optimizer_of(optimizer).learns_demos
-    train = pool if learns_demos else _half(pool, options.seed)
-    proposer = None
+    one, other = halves(study.labels.pool, study.options.seed)
+    took = {"metric_calls": 0, "seconds": 0.0}
+
+    def compiled_on(examples: Sequence[LabelledExample]) -> Judge:
+        compiled = _run_optimizer(variant, optimizer, judge, examples, study)
+        took["metric_calls"] += compiled.metric_calls
+        took["seconds"] += compiled.seconds
+        return compiled.judge
+
+    name = variant.name
+    first = compiled_on(one)
+    answers = _judge_pool(name, first, other, study)
+    learned, exported = "one half", first
+    if optimizer_of(optimizer).cheap:
+        second = compiled_on(other)
+        answers += _judge_pool(name, second, one, study)
+        learned, exported = "the other half", compiled_on(study.labels.pool)
+    prompts = Prompts.model_validate(
+        {"now": prompts_of(exported), "learned": learned, **took}
+    )
+    return exported, answers, prompts
+
+
+def _run_optimizer(
+    variant: Variant,
+    optimizer: str,
+    judge: Judge,
+    examples: Sequence[LabelledExample],
+    study: Study,
+) -> CompiledJudge:
+    options, effort = study.options, study.plan.budget.effort
+    reflection_lm = None
     if options.reflection_lm is not None:
-        proposer = make_lm(
+        reflection_lm = make_lm(
             options.reflection_lm,
             api_base=options.reflection_api_base,
             timeout=options.timeout,
         )
-    total = (effort.candidates + 3) * effort.compare_on
-    task = study.view.task(f"{variant.name}: compiling", total)
-    with task as advance:
+    with study.view.task(f"{variant.name}: compiling", None) as advance:
         compiled = compile_judge(
             judge,
             optimizer,
-            train,
+            examples,
             effort,
             options.seed,
-            proposer=proposer,
-            evidence_weight=options.evidence_weight,
+            proposer=reflection_lm,
             advance=advance,
         )
     for note in compiled.notes:
         study.view.say(f"{variant.name}: {note}")
-    demos = demo_ids(compiled.judge, pool)
-    learned = {e.group_key for e in pool if e.id in demos}
-    if not learns_demos:
-        learned |= {e.group_key for e in train}
-    return compiled, learned
+    return compiled
 
 
-def _half(pool: Sequence[LabelledExample], seed: int) -> list[LabelledExample]:
-    """Return the answers of half of the sources, the same for every optimizer."""
-    part_of = deal(pool, [1, 1], 1, seed)
-    return [e for e, part in zip(pool, part_of, strict=True) if part == 0]
+def _seed_answers(
+    params: dict[str, str | int],
+    answers: Sequence[JudgedAnswer],
+    asked: Sequence[Replies],
+) -> list[JudgedAnswer]:
+    """Return the same answers by the uncompiled variant of the same options and LM; none where it was not asked."""
+    for replies in asked:
+        if replies.params == params | {"optimizer": "none"}:
+            by_id = {a.id: a for a in replies.answers}
+            return [by_id[a.id] for a in answers]
+    return []
 
 
 def judge_of(variant: Variant, options: Options) -> Judge:
@@ -237,34 +280,28 @@ def judge_of(variant: Variant, options: Options) -> Judge:
     )
 
 
-def _unmeasured(variant: Variant, options: Options, lm_name: str) -> JudgeResult:
-    params = {
+def _params(variant: Variant, options: Options, lm_name: str) -> dict[str, str | int]:
+    """Return what the variant is made of: every option of its judge that is not the usual one, optimizer and LM."""
+    own = variant.config.model_dump(mode="json", exclude_defaults=True)
+    return {
         "granularity": variant.config.granularity.value,
-        "instruction": variant.config.instruction,
+        **{name: str(value) for name, value in own.items()},
         "optimizer": variant.optimizer or "none",
         "lm": variant.lm or lm_name,
         "seed": options.seed,
     }
-    return JudgeResult(
-        name=variant.name,
-        kind="lm",
-        description=variant.description,
-        params=params,
-    )
 
 
 def _forecast(study: Study) -> str:
-    """Return what the study will take, from what the first answers of the pool took the untuned judge."""
-    pool, variants = study.parts.pool, study.plan.variants
+    """Return what the study will take, from what the first answers of the pool took the first variant."""
+    pool, variants = study.labels.pool, study.plan.variants
     judge = judge_of(variants[0], study.options)
     first = verify(judge, pool[:FIRST])
     usage = sum((a.raw.usage for a in first), Usage())
     counts = [len(raw_judgment_without_lm(e.answer).raw_verdicts) for e in pool]
     sentences = sum(counts) / len(pool)
     each = [_calls(variant, sentences) for variant in variants]
-    on_pool = len(pool) * sum(each)
-    on_test = len(study.parts.test) * (1 + max(each))
-    calls = round(on_pool + on_test)
+    calls = round(len(pool) * sum(each) + len(study.labels.test) * max(each))
     share = calls / max(1, usage.calls)
     tokens = share * (usage.computed_tokens + usage.output_tokens)
     dollars = price(judge, usage)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.export import exported_files
 from faith_dspy.load import load_judge
-from faith_dspy.optimize.report.headline import better_than_chance
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.tables import compare_champions
-from faith_dspy.optimize.results import CHEAPER, UNTUNED
+from faith_dspy.optimize.results import BASELINES, CHEAPER, UNTUNED
+from faith_dspy.optimize.select.comparison import better_than_chance
 from faith_dspy.optimize.tracking.store import (
     MAX_DESCRIPTION,
     client_of,
@@ -77,12 +77,12 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
         present = client.get_model_version(MODEL, aliases[CHAMPION])
         study = _study_of(client, present.run_id)
     decision = decide_promotion(result, study, first=present is None)
-    accuracy = result.tested("champion").agreement.balanced_accuracy
+    accuracy = result.measured.champion.agreement.balanced_accuracy
     promoted = "yes" if decision.promoted else "no"
     tags = {
         _JUDGE: judge,
         **_origin(result),
-        "test_balanced_accuracy": with_interval(accuracy),
+        "balanced_accuracy": with_interval(accuracy),
         "promoted": f"{promoted}: {decision.reason}",
     }
     # MLflow's lists show the first line of a description.
@@ -139,7 +139,8 @@ def register_prompts(store: Store, run_id: str, result: StudyResult) -> None:
     """
     client = store.client
     message = f"{result.champion} of study {result.study_id[:8]}"
-    for predictor, prompt in result.variant(result.champion).prompts.items():
+    prompts = result.chosen.prompts
+    for predictor, prompt in (prompts.now if prompts else {}).items():
         where = f"{MODEL}.{predictor}"
         text = prompt_markdown(prompt)
         version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
@@ -155,37 +156,34 @@ def decide_promotion(
     """Decide whether a study's champion takes the alias: from the champion whose study is ``present`` (None: unknown),
     or as the ``first``.
 
-    It must be significantly better than chance, and not worse than what costs no labels or no LM. One that was only
-    cross-fitted replaces none that was tested, or may have been. If both were tested on the same answers, one that is
-    significantly better replaces the present champion, and one that is significantly worse does not. Otherwise it
-    must be significantly better than its own untuned judge.
+    It must be significantly better than chance, and not worse than what costs no labels or no LM. If both were
+    measured on the same answers, one that is significantly better replaces the present champion, and one that is
+    significantly worse does not. Otherwise it must be significantly better than its own untuned judge.
     """
-    champion, comparisons = result.tested("champion").agreement, result.comparisons
+    champion = result.measured.champion.agreement
+    comparisons = result.measured.comparisons
     if result.held_back:
         return Decision(False, "it was held back under stress")
     if not better_than_chance(champion):
         return Decision(False, "it is not significantly better than chance")
     for name, comparison in comparisons.items():
         if name in CHEAPER and comparison.verdict == "worse":
-            return Decision(False, f"it is worse than {CHEAPER[name]}")
+            return Decision(False, f"it is worse than {BASELINES[name]}")
     if first:
         return Decision(True, "there was no champion")
-    both_untested = present is not None and present.split.get("cross_fitted")
-    if result.split.get("cross_fitted") and not both_untested:
-        reason = "it was only cross-fitted, for want of labels, and replaces none that was tested"
-        return Decision(False, reason)
-    context = "; the present champion was not tested on the same answers"
+    context = "; the present champion was not measured on the same answers"
     against = None if present is None else compare_champions(result, present)
     if against is not None:
         facts = (
-            f"the present champion on the same {against.n} test answers "
+            f"the present champion on the same {against.n} answers "
             f"({points(against.balanced_accuracy)} points)"
         )
         if against.verdict != "inconclusive":
             reason = f"it is {against.verdict} than {facts}"
             return Decision(against.verdict == "better", reason)
         context = f", and not significantly worse than {facts}"
-    if comparisons[UNTUNED].verdict != "better":
+    untuned = comparisons.get(UNTUNED)
+    if untuned is None or untuned.verdict != "better":
         return Decision(
             False, "it is not significantly better than its own untuned judge"
         )

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.export import exported_files
 from faith_dspy.integrations.adapters import explain
 from faith_dspy.optimize.report.pages import (
+    candidate_markdown,
     card,
     links,
     prompt_markdown,
-    prompts_diff,
-    variant_markdown,
     write_learned,
 )
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
@@ -36,13 +35,19 @@ from faith_dspy.optimize.report.tables import (
 )
 from faith_dspy.optimize.results import (
     CHEAPER,
+    LENGTH,
     UNTUNED,
+    CandidateResult,
     JudgedAnswer,
     JudgeResult,
+    Measured,
+    Prompts,
+    SkippedVariant,
     StudyResult,
     StudySetup,
 )
 from faith_dspy.optimize.tracking.metrics import (
+    Metrics,
     agreement_metrics,
     cost_metrics,
     with_ends,
@@ -71,10 +76,9 @@ MOST, MOST_VARIANTS = 50, 5
 ``predictions.csv``."""
 _STUDY = "faith_dspy.study_id"
 _KIND = "faith_dspy.kind"
-_VARIANT = "faith_dspy.variant"
+_CANDIDATE = "faith_dspy.candidate"
 _CHAMPION = "champion"
 _PARENT = "mlflow.parentRunId"
-_OPENED = "faith_dspy.test_hash"
 _YES = {True: "yes", False: "no"}
 """As MLflow's own judges write it; its table of traces shows nothing for an expectation that is False."""
 _STATUS = {"done": "FINISHED", "skipped": "KILLED", "failed": "FAILED"}
@@ -134,26 +138,13 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         """Return the address of the study's run on MLflow's pages."""
         return page_of(self._store, self.run_id)
 
-    def count_openings(self, test_hash: str) -> int | None:
-        """Record that this study opens a testset; returns how often it has been opened, this time included.
-
-        Args:
-            test_hash: `label_set_hash` of the test answers.
-
-        Returns:
-            The number of studies in this store that opened it, deleted ones among them. The same study run again is the
-            same opening: it shows nothing new. None where the store fails.
-        """
-        with self._surviving():
-            return record_opening(self._store, self.run_id, test_hash)
-        return None
-
     def finish(self, result: StudyResult) -> str:
-        """Record the finished study, a run for each variant, and register its champion; returns what became of it in
+        """Record the finished study, a run for each candidate, and register its champion; returns what became of it in
         the registry, a sentence, or nothing where it is not to be registered."""
-        for variant in result.variants:
+        tried: list[CandidateResult | SkippedVariant] = [*result.candidates]
+        for one in [*tried, *result.skipped]:
             with self._surviving():
-                self._log_variant(variant)
+                self._log_below(one)
         registered, address = "", None
         if self._registers:
             where = redacted(self._store.uri)
@@ -205,45 +196,50 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         own = {_PARENT: self.run_id, "study": self._title}
         return self._create({**tags, **own}, f"{name} · {self._id}", text)
 
-    def _log_variant(self, v: JudgeResult) -> None:
-        tags = {_KIND: v.kind, _VARIANT: v.name, "status": v.status}
-        run_id = self._create_below(tags, v.name, variant_markdown(v))
-        self._runs[v.name] = run_id
+    def _log_below(self, one: CandidateResult | SkippedVariant) -> None:
+        """Log a candidate, or a variant that became none, as a run below the study's."""
+        status = "done" if isinstance(one, CandidateResult) else one.status
+        tags = {_KIND: "candidate", _CANDIDATE: one.name, "status": status}
+        run_id = self._create_below(tags, one.name, candidate_markdown(one))
+        self._runs[one.name] = run_id
         self.client.log_inputs(run_id, datasets=[self._datasets["pool"]])
-        metrics = {
-            **agreement_metrics("dev", v.levels),
-            **cost_metrics(v.usage, v.judged),
-            "dev/score": v.score,
-        }
-        if v.gain is not None:
-            gain = v.gain.comparison.balanced_accuracy
-            metrics |= with_ends("dev/gain_over_seed", gain)
-        log_batch(self.client, run_id, metrics, v.params)
-        if v.seed_prompts:
-            self._log_prompts(run_id, v)
-        self._log_result(run_id, v, "", f"{v.name}, on dev")
-        self.client.set_terminated(run_id, _STATUS[v.status])
+        metrics: Metrics = {}
+        if isinstance(one, CandidateResult):
+            metrics = self._candidate_metrics(one)
+            self._log_prompts(run_id, one.prompts)
+            self._log_result(run_id, one, "", f"{one.name}, on the pool")
+        log_batch(self.client, run_id, metrics, one.params)
+        self.client.set_terminated(run_id, _STATUS[status])
 
-    def _log_prompts(self, run_id: str, v: JudgeResult) -> None:
-        """Log the seed's and the compiled prompts, and both side by side."""
-        for folder, prompts in (("seed", v.seed_prompts), ("compiled", v.prompts)):
-            for name, prompt in prompts.items():
+    def _candidate_metrics(self, c: CandidateResult) -> Metrics:
+        metrics = {
+            **agreement_metrics("pool", c.levels),
+            **cost_metrics(c.usage, c.judged),
+            "pool/score": c.score,
+        }
+        if c.prompts is not None and c.prompts.gain is not None:
+            gain = c.prompts.gain.comparison.balanced_accuracy
+            metrics |= with_ends("pool/gain_over_seed", gain)
+        return metrics
+
+    def _log_prompts(self, run_id: str, prompts: Prompts | None) -> None:
+        """Log the seed's and the compiled prompts."""
+        if prompts is None or not prompts.seed:
+            return
+        for folder, texts in (("seed", prompts.seed), ("compiled", prompts.now)):
+            for name, prompt in texts.items():
                 text = prompt_markdown(prompt)
                 self.client.log_text(run_id, text, f"prompts/{folder}/{name}.md")
-        self.client.log_text(run_id, prompts_diff(v), "prompts/diff.html")
 
     def _log_study(self, result: StudyResult, address: str | None) -> None:
         client, run_id = self.client, self.run_id
-        for t in result.test:
-            self._log_result(run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
-        champion = result.tested("champion")
-        gain = result.comparisons[UNTUNED]
-        metrics = {
-            **agreement_metrics("test", champion.levels),
-            **with_ends("test/gain_over_untuned", gain.balanced_accuracy),
-            "dev/flip_rate": result.flip_rate,
-            **cost_metrics(champion.usage, champion.agreement.n),
-        }
+        metrics: Metrics = {"pool/flip_rate": result.flip_rate}
+        parts = {"cv": result.cv, "test": result.test}
+        for part, measured in parts.items():
+            if measured is not None:
+                metrics |= self._log_measured(part, measured)
+        champion = result.measured.champion
+        metrics |= cost_metrics(champion.usage, champion.judged)
         here = f"#/experiments/{self._store.experiment_id}/runs/{run_id}"
         text = card(result, links(result, address, here))
         text = text.replace(" |", "&ensp;|")  # MLflow's cells have no margin
@@ -251,8 +247,9 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
             DESCRIPTION: text[:MAX_TAG],
-            "vs_untuned": gain.verdict,
         }
+        if untuned := result.measured.comparisons.get(UNTUNED):
+            tags["vs_untuned"] = untuned.verdict
         log_batch(client, run_id, metrics, tags=tags)
         for name, figure in study_figures(result).items():
             client.log_figure(run_id, figure, name)
@@ -269,32 +266,41 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             name = f"{MARK}{result.champion} · {self._id}"
             client.update_run(champion_run, name=name)
 
+    def _log_measured(self, part: str, measured: Measured) -> Metrics:
+        """Log the answers of the champion and its baselines; return the champion's metrics."""
+        for judge in measured.judges:
+            title = f"{judge.name}, {part}"
+            self._log_result(self.run_id, judge, f"{part}/{judge.name}/", title)
+        metrics = agreement_metrics(part, measured.champion.levels)
+        for name, comparison in measured.comparisons.items():
+            if name in CHEAPER:
+                gain = comparison.balanced_accuracy
+                metrics |= with_ends(f"{part}/gain_over_{name.replace('-', '_')}", gain)
+        return metrics
+
     def _log_evaluations(self, result: StudyResult) -> None:
-        """Make answers traces of evaluation runs: on the testset of the champion and the judges that it is compared
-        with, which get runs of their own; on the pool of the champion and the best candidate of each variant."""
-        champion = result.tested("champion")
+        """Make answers traces of evaluation runs: of the champion and the judges that it is compared with, which get
+        runs of their own; on the pool of the champion and the best candidate of each variant."""
+        part = "cv" if result.test is None else "test"
+        champion = result.measured.champion
         ids = _sample(champion)
         log_traces(self._store, self.run_id, champion, ids)
-        for t in result.test:
-            if t.name in CHEAPER:
-                log_traces(self._store, self._log_tested(t), t, ids)
-        measured = [v for v in result.variants if v.answers]
-        measured.sort(key=lambda v: v.score or 0.0, reverse=True)
-        best: dict[str, JudgeResult] = {}
-        for v in measured:
-            best.setdefault(str(v.params), v)
-        chosen = result.variant(result.champion)
-        shown = {v.name: v for v in [*best.values()][:MOST_VARIANTS]}
-        shown[chosen.name] = chosen
-        ids = _sample(chosen)
-        for name, v in shown.items():
-            if name in self._runs:
-                log_traces(self._store, self._runs[name], v, ids)
+        for judge in result.measured.judges:
+            if judge.name in CHEAPER:
+                log_traces(self._store, self._log_baseline(judge, part), judge, ids)
+        best: dict[str | None, CandidateResult] = {}
+        for c in sorted(result.candidates, key=lambda c: c.score or 0.0, reverse=True):
+            best.setdefault(c.variant, c)
+        shown = [*best.values()][:MOST_VARIANTS]
+        ids = _sample(result.chosen)
+        for c in {c.name: c for c in (*shown, result.chosen)}.values():
+            if c.name in self._runs:
+                log_traces(self._store, self._runs[c.name], c, ids)
 
-    def _log_tested(self, t: JudgeResult) -> str:
+    def _log_baseline(self, judge: JudgeResult, part: str) -> str:
         about = "What the champion is compared with."
-        run_id = self._create_below({_KIND: "test"}, f"{t.name}, on the testset", about)
-        log_batch(self.client, run_id, agreement_metrics("test", t.levels))
+        run_id = self._create_below({_KIND: part}, f"{judge.name}, {part}", about)
+        log_batch(self.client, run_id, agreement_metrics(part, judge.levels))
         dataset = self._datasets.get("test", self._datasets["pool"])
         self.client.log_inputs(run_id, datasets=[dataset])
         self.client.set_terminated(run_id, "FINISHED")
@@ -308,29 +314,12 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         title: str,
     ) -> None:
         """Log a judge's answers as a table with the worst mistakes on top, and figures."""
-        if judge.levels.answers is None:
-            return
         predictions = csv_text(predictions_table(judge.answers))
         self.client.log_text(run_id, predictions, f"{to}predictions.csv")
-        if judge.kind != "baseline":
+        if judge.name not in (LENGTH, UNTUNED):
             figures = judge_figures(judge.rows, judge.agreement, title)
             for name, figure in figures.items():
                 self.client.log_figure(run_id, figure, f"{to}plots/{name}")
-
-
-def record_opening(store: Store, run_id: str, test_hash: str) -> int:
-    """Tag a study's run with the testset it opens; returns the number of studies in the store that opened it."""
-    from mlflow.entities import ViewType
-
-    store.client.set_tag(run_id, _OPENED, test_hash)
-    experiments = store.client.search_experiments(view_type=ViewType.ALL)
-    runs = store.client.search_runs(
-        [e.experiment_id for e in experiments],
-        f"tags.`{_OPENED}` = '{test_hash}'",
-        run_view_type=ViewType.ALL,
-        max_results=10_000,
-    )
-    return len({run.data.tags[_STUDY] for run in runs})
 
 
 def _datasets(setup: StudySetup) -> dict[str, DatasetInput]:

@@ -1,6 +1,12 @@
 """Results of studies that never ran, for the tests of what is made of them."""
 
-from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult
+from faith_dspy.judge import Judge
+from faith_dspy.optimize.results import (
+    CandidateResult,
+    JudgedAnswer,
+    Measured,
+    StudyResult,
+)
 from faith_dspy.optimize.select.candidates import measure_judge
 from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored
@@ -34,24 +40,33 @@ def rows(probabilities, labels=(), prefix="a", statements=(), **example):
 
 def agreement(found):
     """As a study measures it."""
-    return measure_judge(JudgeResult(name="it", kind="lm"), found).agreement
+    return judge("it", found).agreement
 
 
 def judge(name, found, **more):
-    """One judge on some part."""
-    kind = (
-        "baseline"
-        if name.endswith("baseline")
-        else "untuned"
-        if name == "untuned"
-        else "lm"
-    )
-    result = measure_judge(JudgeResult(name=name, kind=kind), found)
-    return result.model_copy(update=more)
+    """One judge on some answers."""
+    return measure_judge(name, found, Judge("none")).model_copy(update=more)
+
+
+def candidate(name, found, **more):
+    """One candidate, cross-fitted."""
+    fields = {
+        "variant": "sentence",
+        "method": "features",
+        "description": "by sentence",
+    } | more
+    return CandidateResult(**dict(judge(name, found)) | fields)
+
+
+def measured(*judges):
+    """The first of these judges as the champion, compared with the others."""
+    first, *rest = judges
+    made = {t.name: compare(first.rows, t.rows, ("the champion", t.name)) for t in rest}
+    return Measured(judges=judges, comparisons=made)
 
 
 def study(champion, untuned=(), /, **more):
-    """A finished study whose judges found this on the testset; the lexical baseline is no better than the untuned."""
+    """A finished study whose judges found this; the lexical baseline is no better than the untuned judge."""
     others = untuned or champion
     fields = {
         "study_id": "51d1",
@@ -62,21 +77,11 @@ def study(champion, untuned=(), /, **more):
         "seed": 0,
         "split": {},
         "champion": "sentence",
-        "variants": (
-            JudgeResult(
-                name="sentence",
-                kind="lm",
-                description="by sentence",
-                params={},
-                lm_share=1.0,
-            ),
-        ),
-        "test": (
-            judge("champion", champion),
+        "candidates": (candidate("sentence", champion, lm_share=1.0),),
+        "cv": measured(
+            judge("champion", champion, lm_share=1.0),
             judge("untuned", others),
             judge("lexical-baseline", others),
         ),
     } | more
-    first, *rest = fields["test"]
-    made = {t.name: compare(first.rows, t.rows, ("the champion", t.name)) for t in rest}
-    return StudyResult(**{"comparisons": made} | fields)
+    return StudyResult(**fields)
