@@ -245,11 +245,8 @@ def test_any_reply(reply, options, logprob, n):
     found = CompactAdapter().parse(build_verification_signature(config), reply)
     top = [{"token": "Yes", "logprob": logprob}]
     content = [{"token": token, "top_logprobs": top[:n]} for token in reply[:9]]
-    token = label_token(
-        tokens_of({"logprobs": {"content": content}}),
-        tuple(instruction.labels),
-        reasons_first=False,
-    )
+    tokens = tokens_of({"logprobs": {"content": content}})
+    token = label_token(tokens, found["verdict"])
     read = read_verdict(found, Statement(text="It is."), instruction, [0, 1], token)
     assert read.label is None or read.label in instruction.labels
     assert (read.verdict is None) == (read.error is not None)

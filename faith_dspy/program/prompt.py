@@ -21,6 +21,8 @@ from faith_dspy.program.reply import VERDICT_FIELDS, find_label, read_fields
 from faith_dspy.program.signatures import labels_of
 from faith_dspy.text.words import visible
 
+MAX_ENTRIES = 1_000
+"""Braces of a joint reply; one with more is not read, which would take time quadratic in their number."""
 _Values: TypeAlias = dict[str, Any]
 """By name, the values of a message, of a demo, or of what is asked or replied."""
 
@@ -103,7 +105,10 @@ class JointAdapter(dspy.JSONAdapter):
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Return ``verdicts``: the fields of each entry, its ``statement`` the number that the reply gives."""
         loose = signature.with_updated_fields("verdicts", type_=list[dict[str, Any]])
-        entries = super().parse(loose, without_thoughts(completion))["verdicts"]
+        reply = without_thoughts(completion)
+        if reply.count("{") > MAX_ENTRIES:
+            reply = ""
+        entries = super().parse(loose, reply)["verdicts"]
         labels = labels_of(signature)
         for entry in entries:
             entry["verdict"] = _read_verdict(entry, labels)

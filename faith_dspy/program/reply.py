@@ -1,8 +1,9 @@
 """What an LM's reply says about a statement: label, probabilities and evidence, as a `RawVerdict`.
 
-A label is read where a label may stand: at the start of the reply, after “Verdict:” or “Answer:”, in a JSON field of
-such a name, or as the last line after reasons. It is read as a whole phrase of `_PHRASES`; a phrase that goes on in
-other words, and a reply with two different labels, have none. A label that is not there is never guessed.
+A label is read once, and where a label may stand: at the start of the reply, after “Verdict:” or “Answer:”, in a JSON
+field of such a name, or as the last line after reasons. It is read as a whole phrase of `_PHRASES`; a phrase that goes
+on in other words, a label that the words behind it take back, and a reply with two different labels, are none. A label
+that is not there is never guessed. Reading takes time linear in the length of the reply.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 from faith_dspy.lm.capabilities import thoughts_end, without_thoughts
 from faith_dspy.program.signatures import Instruction
@@ -20,12 +21,8 @@ from faith_dspy.scoring.classifier import to_logit, to_probability
 
 VERDICT_FIELDS = ("verdict", "judgement", "judgment")
 """Names of a verdict's field in JSON. Prompts ask for the first."""
-MAX_REPLY = 1_000_000
-"""Characters of a reply; a longer one is not what was asked for, and not read."""
-LOOK_AHEAD = 200
-"""Characters after a label in which another one may contradict it."""
-MIN_GUESS = 0.5
-"""Probability that labels need together to count where the reply itself has none."""
+MAX_REPLY = 100_000
+"""Characters of a reply behind its thoughts; a longer one is not what was asked for, and not read."""
 MAX_TOKEN = 64
 """Characters of a token that are looked at."""
 MAX_LOGPROB, MAX_MASS = 1e-3, 1.01
@@ -150,12 +147,25 @@ class Label(NamedTuple):
     end: int
 
 
+class PlacedLabel(str):
+    """The label of a whole reply, which a prediction of DSPy's holds, with its place: that of its probability."""
+
+    at: int
+    """Where it begins behind the reply's thoughts."""
+
+    def __new__(cls, name: str, at: int = 0) -> Self:
+        label = super().__new__(cls, name)
+        label.at = at
+        return label
+
+
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _PHRASE = re.compile(rf"{_WORD.pattern}(?:[ \t_/-]+{_WORD.pattern}){{0,7}}")
 """Words with nothing but spaces, hyphens and slashes between them."""
+_MARKS_BEFORE = re.compile(r"(?:[^\w\n]|_){0,16}")
 _GOES_ON = re.compile(
     r"(?i:\s+(?:by|in|from) (?:the|this|any|our) (?:\w+ )?(?:context|text|documents?|passages?|chunks?|sources?)\b)?+"
-    r"(?:[\s*_`\"'”’)\]}]*(?:$|\n|[.,;:!?–—([{<\"“])"  # the end, or a mark
+    r"(?:[\s*_`\"'”’)\]}]{0,16}(?:$|\n|[.,;:!–—([{<\"“])"  # the end, or a mark
     r"|\s+-"
     r"|[\s*_`]+(?:because|since|as|by)\b"
     r"|\s+(?:it|this|that) (?:is|does)\W*(?:$|\n)"
@@ -163,23 +173,37 @@ _GOES_ON = re.compile(
 )
 """What may follow a label."""
 _HEDGE = re.compile(
-    r"[\s,;–—(*_.…-]*(?:but|except|however|although|though|or|and|if|unless)\b",
+    r"[\s,;–—(*_.…-]{0,16}(?:but|except|however|although|though|or|if|unless)\b",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"[.,;:!?–—(\n]\s*| - |\b(?:is|are|was|were|be)\s+", re.IGNORECASE)
+_DOUBT = re.compile(
+    r"\b(?:but|except|however|although|though|whereas|no|not|nor|never|wrong|incorrect|inaccurate|false|untrue"
+    r"|otherwise|differs?|contradicts?|contradicted|unsupported|partial(?:ly)?|partly|mostly|somewhat|almost"
+    r"|nearly|kind of|sort of|in part|most part|extent|apart|aside|other than|exception|caveat|save for|probably"
+    r"|perhaps|maybe|possibly|likely|guess|unsure)\b|n['’]t\b|\?",
+    re.IGNORECASE,
+)
+"""What takes a “Yes” back, or leaves it in doubt, where it stands in the same sentence."""
+_SENTENCE = re.compile(r"[^.!?\n]*\??")
+"""The rest of a sentence."""
+_CLAUSE = re.compile(
+    r"[,;:–—(>|&]\s*| - |\b(?:is|are|was|were|be|and)\s+", re.IGNORECASE
+)
+_NEXT_SENTENCE = re.compile(r"[.!?:\n]\s{0,16}")
 _CLOSED = re.compile(r"[\"']\s*[,}\]\n]")
 """The end of a text in JSON."""
 # "**Verdict:** Yes", or a field of JSON: {"judgement": "Yes"}.
 _HEADING = re.compile(
-    r"(?:^|[{,])[^\w\n]*(?:final |overall )?(?:verdict|answer|label|judge?ment|conclusion|decision|result)"
-    r"(?:\W*[:=>–—-]|\W* is\b|[^\w\n]*$)\W*",
+    r"(?:^|[{,])[^\w\n]{0,16}(?:final[ _]|overall[ _])?(?:verdict|answer|label|judge?ment|conclusion|decision|result)"
+    r"(?:\W{0,16}[:=>–—-]|\W{0,16} is\b|[^\w\n]{0,16}$)\W{0,16}",
     re.IGNORECASE | re.MULTILINE,
 )
 _SUBJECT = re.compile(
-    r"[^\w\n]*(?:(?:so|thus|therefore|hence|overall),? )?"
-    r"(?:(?:the|this) (?:\w+ )?(?:statement|claim|answer|verdict|sentence)|it) is\W+",
+    r"[^\w\n]{0,16}(?:(?:so|thus|therefore|hence|overall|actually|wait|sorry|hmm|on second thought)\W{1,4})?"
+    r"(?:(?:(?:the|this) (?:\w+ )?(?:statement|claim|answer|verdict|sentence)|it|this|that|there) is\W{1,4})?",
     re.IGNORECASE,
 )
+"""What may lead a label: “So the answer is”."""
 _FLAG = re.compile(
     r"[\"'](?:is_)?(?:supported|faithful|entailed|grounded)[\"']\s*:\s*[\"']?(true|false|yes|no)\b",
     re.IGNORECASE,
@@ -191,8 +215,9 @@ def read_label(reply: str, labels: Sequence[str], at: int = 0) -> Label | None:
 
     None if there is none, if more than one fits, or if the phrase goes on in words that may change it.
     """
-    phrase = _PHRASE.search(reply, at)
-    if phrase is None or "\n" in reply[at : phrase.start()].strip():
+    before = _MARKS_BEFORE.match(reply, at)
+    phrase = before and _PHRASE.match(reply, before.end())
+    if phrase is None:
         return None
     vocabulary = _vocabulary(tuple(labels))
     start = phrase.start()
@@ -217,13 +242,18 @@ def read_label(reply: str, labels: Sequence[str], at: int = 0) -> Label | None:
 
 
 def find_label(
-    reply: str, labels: Sequence[str], *, reasons_first: bool = False
+    reply: str,
+    labels: Sequence[str],
+    evidence: str = "",
+    *,
+    reasons_first: bool = False,
 ) -> Label | None:
     """Return the label of a reply; None if it has none, or two different ones.
 
     Args:
         reply: The reply, without thoughts.
         labels: The labels that were asked for.
+        evidence: What follows it, reasons and quotes, which may take a label back and has none of its own.
         reasons_first: Whether it begins with reasons, so that its start is no place for a label.
     """
     candidates = []
@@ -239,40 +269,43 @@ def find_label(
         name = _vocabulary(tuple(labels)).get(phrase)
         if name:
             candidates.append(Label(name, *flag.span(1)))
-    is_json = reply.lstrip("`json \n").startswith("{")
-    if not is_json and (not reasons_first or "\n" not in reply.strip()):
-        candidates.append(_read_place(reply, labels, 0))
     text = reply.rstrip("` \n\t")
+    start = len(reply) - len(reply.lstrip())
+    is_json = reply.lstrip("`json \n").startswith("{")
+    if not is_json and (not reasons_first or "\n" not in text[start:]):
+        candidates.append(_read_place(reply, labels, start))
     last_line = text.rfind("\n") + 1
     if last_line and not any(candidates):
         candidates.append(read_label(text, labels, last_line))
     places = [label for label in candidates if label]
     names = {label.name for label in places}
-    if len(names) != 1 or _is_contradicted(reply, places[0], labels):
+    if len(names) != 1 or _is_taken_back(reply + evidence, places[0], labels):
         return None
     return places[0]
 
 
 def _read_place(reply: str, labels: Sequence[str], at: int) -> Label | None:
     """Return the label at a place, as such or in a sentence like “The statement is …”."""
-    subject = _SUBJECT.match(reply, at)
-    if subject:
-        at = subject.end()
-    return read_label(reply, labels, at)
+    lead = _SUBJECT.match(reply, at)
+    return read_label(reply, labels, lead.end() if lead else at)
 
 
-def _is_contradicted(reply: str, label: Label, labels: Sequence[str]) -> bool:
+def _is_taken_back(reply: str, label: Label, labels: Sequence[str]) -> bool:
     """Return whether the words after a label take it back: “Yes, but …”, “No. It is fully supported.”"""
-    if _CLOSED.match(reply, label.end):
-        return False
-    if _HEDGE.match(reply, label.end):
-        return True
-    end = min(len(reply), label.end + LOOK_AHEAD)
-    for clause in _CLAUSE.finditer(reply, label.end, end):
-        other = read_label(reply, labels, clause.end())
-        if other and other.name != label.name:
+    others = []
+    if not _CLOSED.match(reply, label.end):
+        sentence = _SENTENCE.match(reply, label.end)
+        end = sentence.end() if sentence else label.end
+        is_full = label.name == _vocabulary(tuple(labels)).get("fully supported")
+        if _HEDGE.match(reply, label.end):
             return True
-    return False
+        if is_full and _DOUBT.search(reply, label.end, end):
+            return True
+        for clause in _CLAUSE.finditer(reply, label.end, end):
+            others.append(read_label(reply, labels, clause.end()))
+    for sentence in _NEXT_SENTENCE.finditer(reply, label.end):
+        others.append(_read_place(reply, labels, sentence.end()))
+    return any(other is not None and other.name != label.name for other in others)
 
 
 # --- the fields of a reply ----------------------------------------------------------------------------------------
@@ -302,11 +335,12 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
         completion: The LM's reply, with its thoughts.
 
     Returns:
-        The value of each field. A verdict that is not there is None, for the program to count as unjudged.
+        The value of each field; the verdict is a `PlacedLabel`. One that is not there is None, for the program to count
+        as unjudged.
     """
-    reply = ""
-    if len(completion) <= MAX_REPLY:
-        reply = without_thoughts(completion)
+    reply = without_thoughts(completion)
+    if len(reply) > MAX_REPLY:
+        reply = ""
     if "verdict" not in fields:
         lines = [line.strip() for line in reply.splitlines()]
         lines = [line for line in lines if line]
@@ -314,16 +348,17 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     reasons_first = next(iter(fields)) == "reason"
     head = reply
     if not reasons_first and fields.keys() & {"quotes", "reason"}:
-        evidence = _EVIDENCE.search(reply)
-        if evidence:
-            head = reply[: evidence.start()]
+        begin = _EVIDENCE.search(reply)
+        if begin:
+            head = reply[: begin.start()]
     labels = get_args(fields["verdict"])
-    label = find_label(head, labels, reasons_first=reasons_first)
+    evidence = _QUOTED.sub("", reply[len(head) :])
+    label = find_label(head, labels, evidence, reasons_first=reasons_first)
     values: dict[str, Any] = {"verdict": None}
     before = after = ""
     after_label = head
     if label:
-        values["verdict"] = label.name
+        values["verdict"] = PlacedLabel(label.name, label.start)
         before = reply[: label.start]
         after = reply[label.end :]
         after_label = head[label.end :]
@@ -385,36 +420,26 @@ def token_at(tokens: Sequence[Token], offset: int) -> Token | None:
     return None
 
 
-def label_token(
-    tokens: Sequence[Token], labels: Sequence[str], *, reasons_first: bool
-) -> Token | None:
-    """Return the token with which a reply's label begins; the first one, if it has no label and no thoughts."""
-    text = text_of(tokens)
-    begin = thoughts_end(text)
-    label = find_label(text[begin:], labels, reasons_first=reasons_first)
-    if label:
-        return token_at(tokens, begin + label.start)
-    return None if begin or reasons_first or not tokens else tokens[0]
+def label_token(tokens: Sequence[Token], label: str | None) -> Token | None:
+    """Return the token with which the label of a reply begins; None without a label or tokens."""
+    if not tokens or not isinstance(label, PlacedLabel):
+        return None
+    return token_at(tokens, thoughts_end(text_of(tokens)) + label.at)
 
 
-def label_probabilities(
-    label: str | None,
-    token: Token | None,
-    labels: tuple[str, ...],
-    *,
-    sampled: bool = False,
-) -> tuple[str | None, dict[str, float] | None]:
-    """Return the label that counts, and each label's probability by the alternatives of its token; None without any.
+def label_shares(
+    label: str, token: Token | None, labels: tuple[str, ...]
+) -> tuple[set[str | None], dict[str, float]]:
+    """Return the likeliest labels of a reply, and each label's probability, by the alternatives of the label's token.
 
-    Alternatives are pooled by the label they begin (“ yes”, “Yes”, “YES”). They are no distribution if one of them is
-    no log-probability or if they sum to more than 1. Unless it was ``sampled``, a reply writes the likeliest token: if
-    that begins another label than the one written, the reply contradicts itself and has none. Where no label could be
-    read, the likeliest one counts if labels have most of the probability.
+    Alternatives are pooled by the label they begin (“ yes”, “Yes”, “YES”); one that begins none is None among the
+    likeliest. They are no distribution if one of them is no log-probability, or if they sum to more than 1; nor do
+    alternatives to something else than the label tell its probability.
     """
     alternatives = token.alternatives if token else ()
     logprobs: list[Any] = [one.get("logprob") for one in alternatives]
     if token is None or not _is_distribution(logprobs):
-        return label, None
+        return {label}, {}
     mass = dict.fromkeys(labels, 0.0)
     likeliest = set()
     highest = max(logprobs)
@@ -424,18 +449,10 @@ def label_probabilities(
             mass[name] += math.exp(one["logprob"])
         if one["logprob"] == highest:
             likeliest.add(name)
-    if label and not sampled and not likeliest & {None, label}:
-        return None, None  # of equals either may be written
+    if _begun_label(token.text, labels) != label or not mass[label]:
+        return likeliest, {}
     total = sum(mass.values())
-    is_about_labels = total >= MIN_GUESS
-    if label:
-        begins_it = _begun_label(token.text, labels) == label
-        is_about_labels = begins_it and mass[label] > 0
-    if not is_about_labels:
-        return label, None  # these are the alternatives to something else
-    counts = max(mass, key=lambda name: (mass[name], name == label))
-    shares = {name: share / total for name, share in mass.items()}
-    return counts, shares
+    return likeliest, {name: share / total for name, share in mass.items()}
 
 
 @lru_cache(maxsize=4096)
@@ -465,20 +482,30 @@ def read_verdict(
     *,
     sampled: bool = False,
 ) -> RawVerdict:
-    """Return the verdict of one reply.
+    """Return the verdict of one reply; without a label it is none, whatever the probabilities.
+
+    A reply writes its likeliest label: one that wrote another contradicts itself, and has none. Where tokens are drawn
+    by chance, the likeliest counts instead.
 
     Args:
         fields: The reply's fields, as `read_fields` gives them.
         statement: What it is about.
         instruction: What its labels mean.
         chunk_ids: The ids of the chunks in the prompt, by their numbers there.
-        token: The token with which the label begins; with its probabilities the likeliest label counts.
+        token: The token with which the label begins.
         sampled: Whether tokens were drawn by chance, so that another one than the likeliest may be written.
     """
     about = statement.model_dump(include={"text", "sentence_index"})
     label = fields.get("verdict")
-    labels = tuple(instruction.labels)
-    label, shares = label_probabilities(label, token, labels, sampled=sampled)
+    shares: dict[str, float] = {}
+    if label is not None:
+        likeliest, shares = label_shares(label, token, tuple(instruction.labels))
+        is_likeliest = not likeliest.isdisjoint({None, label})  # of equals either
+        if not sampled and not is_likeliest:
+            label = None
+        elif shares:
+            written = label
+            label = max(shares, key=lambda name: (shares[name], name == written))
     if label is None:
         error = "the LM's reply has no label that was asked for"
         return RawVerdict(**about, error=error)
@@ -494,7 +521,7 @@ def read_verdict(
     return RawVerdict(
         **about,
         **support,
-        label=label,
+        label=str(label),
         verdict=instruction.verdicts[label],
         level=level,
         chunk_ids=tuple(ids_by_number.get(number, -1) for number in numbers),

@@ -58,8 +58,6 @@ class Verifier(dspy.Module):
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
         self.instruction = INSTRUCTIONS[config.instruction]
-        self.labels = tuple(self.instruction.labels)
-        self.reasons_first = config.reasoning == "before"
         self.confidence = config.confidence
         self.wants_probabilities = config.confidence not in ("none", "samples")
         self.samples: list[int | None] = [None]
@@ -212,7 +210,7 @@ class Verifier(dspy.Module):
             )
         if self.wants_probabilities:
             capabilities_of(lm).note_probabilities(told=bool(tokens))
-        token = label_token(tokens, self.labels, reasons_first=self.reasons_first)
+        token = label_token(tokens, prediction.get("verdict"))
         about = (statement, self.instruction, window.ids, token)
         verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
         prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
@@ -308,11 +306,14 @@ def is_sampled(lm: Any) -> bool:
 def pool_samples(
     verdicts: Sequence[RawVerdict], instruction: Instruction
 ) -> RawVerdict:
-    """Return several samples as one verdict: the most frequent label, and each label's share as its probability."""
+    """Return several samples as one verdict: the most frequent label, and each label's share of all of them.
+
+    A sample that failed supports nothing. Where less than half have a label, there is no verdict.
+    """
     counts = Counter(verdict.label for verdict in verdicts if verdict.label)
-    if not counts:
-        return verdicts[0]
+    if 2 * counts.total() < len(verdicts):
+        return next(verdict for verdict in verdicts if not verdict.label)
     label, _ = counts.most_common(1)[0]
-    shares = {name: n / counts.total() for name, n in counts.items()}
+    shares = {name: n / len(verdicts) for name, n in counts.items()}
     voter = next(verdict for verdict in verdicts if verdict.label == label)
     return voter.model_copy(update=expected_support(shares, instruction))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import faith_dspy
-from faith_dspy import Judge, JudgeConfig, Verdict
+from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError
 
 CONTEXT = [
@@ -247,6 +247,7 @@ def test_joint_is_a_typed_signature(chat_server):
         ('{"verdicts": [{"statement": 4, "verdict": ["Yes"]}]}', []),
         ('{"verdicts": [{"statement": 4, "verdict": "No", "judgement": null}]}', [4]),
         ("1. Yes\n2. No", []),
+        ("{" * 20_000, []),
         ("", []),
     ],
 )
@@ -349,15 +350,20 @@ def test_samples(judge_at):
     assert again == found
 
 
-def test_a_sample_without_a_label_is_no_vote(judge_at):
-    """Of two samples one cannot be read: the other decides."""
-    replies = iter(["Hm.", "No"])
-    judge, _ = judge_at(says=lambda _: next(replies), confidence="samples", samples=2)
-    found = judge(context=CONTEXT, answer="It is blue.").statements[0]
-    assert (found.verdict, found.confidence) == (
-        Verdict.NOT_SUPPORTED,
-        pytest.approx(0, abs=0.01),
+@pytest.mark.parametrize(
+    ("replies", "confidence"),
+    [(["Yes", "Hm.", "Hm.", "Hm.", "Hm."], None), (["Yes", "Yes", "Yes", "Hm.", "Hm."], 0.6),
+     (["No", "Hm.", "No", "Yes"], 0.25), (["Hm.", "Yes"], 0.5)],
+)  # fmt: skip
+def test_samples_that_fail_are_in_the_denominator(judge_at, replies, confidence):
+    """A share is of all samples; where less than half can be read, there is no verdict."""
+    left = iter(replies)
+    judge, _ = judge_at(
+        says=lambda _: next(left), confidence="samples", samples=len(replies)
     )
+    statement, *_ = judge(context=CONTEXT, answer="It is blue.").statements
+    assert statement.confidence == (confidence and pytest.approx(confidence))
+    assert (statement.verdict is None) == (confidence is None)
 
 
 @pytest.mark.parametrize("refuses", [True, False])

@@ -225,6 +225,9 @@ def test_every_seed_instruction_asks_for_its_labels(name):
 
 
 HOSTILE = {
+    "commas": "Yes" + "," * 80_000,
+    "braces": "{" * 80_000,
+    "clauses": "Yes" + " is, no:" * 10_000,
     "blank lines": "\n" * 100_000,
     "brackets": "[1," * 30_000,
     "marks": "Yes" + "!" * 100_000 + "x",

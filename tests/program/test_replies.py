@@ -1,3 +1,4 @@
+import copy
 import math
 from typing import Literal
 
@@ -50,6 +51,17 @@ def test_reasons_before_the_label(reply, reason, verdict):
     assert read_fields(fields, reply) == {"verdict": verdict, "reason": reason}
 
 
+def test_the_place_of_a_label_is_kept():
+    """It is behind the thoughts, survives a copy, and finds the token whatever the thoughts were."""
+    reply = "<think>Yes?</think>\n\n**Verdict:** No."
+    label = read_fields({"verdict": Literal[YES_NO]}, reply)["verdict"]
+    tokens = [
+        Token(text, [])
+        for text in ("<think>Yes?</think>", "\n\n**Verdict:", "** ", "No", ".")
+    ]
+    assert label_token(tokens, copy.deepcopy(label)) == Token("No", [])
+
+
 def test_the_token_at_a_place():
     """The token that has the first letter from an offset on."""
     tokens = [Token(text, []) for text in ["水\ud800", ". ", '"', " Yes", "!"]]
@@ -99,18 +111,10 @@ def test_probabilities_pool_variants():
     )
 
 
-def test_labels_that_share_too_little():
-    """A label is guessed where labels have most of the probability, and nowhere else."""
-    assert verdict(None, {"The": 0.95, "Yes": 0.027, "No": 0.018}, "The").label is None
-    assert verdict(None, {"**": 0.4, "Yes": 0.38, "No": 0.2}, "**").label == "Yes"
-    thoughts = [
-        Token("<think>", [("Yes", -0.1)]),
-        Token("</think>", [("Yes", -0.1)]),
-        Token("Hm", [("Yes", -0.1)]),
-    ]
-    assert (
-        label_token(thoughts, YES_NO, reasons_first=False) is None
-    )  # after thoughts nothing is guessed
+def test_no_label_no_verdict():
+    """Whatever the probabilities: a label is never guessed. A label without any has none."""
+    assert verdict(None, {"Yes": 0.9, "No": 0.1}, "Yes").label is None
+    assert label_token([Token("Yes", [("Yes", -0.1)])], None) is None
     assert (
         verdict("Yes", {}).label,
         verdict("Yes", {}).probability,

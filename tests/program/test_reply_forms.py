@@ -1,9 +1,11 @@
 """Every form in which LMs write a verdict: read right, or not at all; never as another verdict."""
 
+from typing import Literal
+
 import pytest
 
 from faith_dspy.lm.capabilities import thoughts_end
-from faith_dspy.program.reply import find_label
+from faith_dspy.program.reply import find_label, read_fields
 from faith_dspy.program.signatures import INSTRUCTIONS
 
 BINARY = {
@@ -141,3 +143,69 @@ def test_a_form(name, label, reply):
     text = reply[thoughts_end(reply) :]
     found = find_label(text, tuple(INSTRUCTIONS[name].labels))
     assert (found.name if found else None) == label
+
+
+TAKEN_BACK = [
+    "Yes, but the date is wrong.", "Yes - but not the year.", "Yes, though the year differs.",
+    "Yes, except for the date.", "Yes, although it says 1999.", "Yes; however, it says 1999.",
+    "Yes. However, the date is wrong.", "Yes. But the year is 1999.", "Yes, mostly.", "Yes, partially.",
+    "Yes, partly", "Yes, in part.", "Yes, somewhat.", "Yes, to some extent.", "Yes, almost.", "Yes, kind of.",
+    "Yes, sort of.", "Yes?", "Yes, if one ignores the date.", "Yes, unless 1999 is meant.",
+    "Yes, apart from the date.", "Yes, aside from the year.", "Yes, with the exception of the date.",
+    "Yes, other than the date.", "Yes, not exactly.", "Yes, not quite.", "Yes, only partly.", "Yes (partially)",
+    "Yes (but the date is wrong)", "Yes, mostly supported.", "Yes, for the most part.", "Yes, probably.",
+    "Yes, perhaps.", "Yes, maybe.", "Yes, possibly.", "Yes, I guess.", "Yes, I think so, but I am not sure.",
+    "Yes, likely.", "Yes (probably)", "**Yes**, but only in part", "Yes – with the caveat that the date is wrong.",
+    "Yes, save for the date.", "Yes, the kettle is blue, but the date is wrong.",
+    "Yes, the colour is right; the date is wrong.", "Yes, the colour fits, although the year does not.",
+    "Yes, the colour is right, however the date is not.",
+    "Yes because the colour is right, but the date is not in the context.",
+    "Yes, the colour is supported, the date is not.", "Yes, it is blue, except that it was made in 1999.",
+    "Yes, the colour is supported while the date is not supported.", "Yes. Wait, no.", "Yes... no.",
+    "Yes, I mean no.", "Yes, actually no.", "Yes – sorry, No.", "Yes\nNo", "Yes\n\nActually, the answer is No.",
+    "Yes\nCorrection: No", "Yes, no, it's not supported.", "Yes. On second thought, no.",
+    "Yes. Actually, it is not supported.", "Yes, it is not supported.", "Yes. The statement is not supported.",
+    "Yes, the context contradicts it.", "Yes, the context does not support it.", "Yes. This is false.",
+    "Yes, that's incorrect.", "Yes, that is wrong.", "Yes. The statement is contradicted by the context.",
+    "Yes, there is no evidence.", "Yes, it is contradicted.", "Yes, unsupported.", "Yes. Not supported.", "Yes: No",
+    "Yes -> No", "Yes => No", "Yes. Hmm, no, it is not.", "Yes, it isn't supported.",
+    "Yes, the context says otherwise.", "Yes, the statement is only partially supported.",
+    "Yes. The statement is partially supported.", "Yes, this is not mentioned in the context.",
+    "Yes\nWhy: It says so.\nVerdict: No", "Yes\nWhy: not supported",
+    "Yes\nWhy: The statement is not supported by the context.", "Yes\nWhy: The statement is false.",
+    "Yes\nFinal verdict: No", "Yes\nFinal answer: No.", "Verdict: Yes\nWhy: It says so.\nVerdict: No",
+    "Yes\nWhy: It says so.\nNo", "Yes\nReason: Unsupported", "Yes\nWhy: No evidence.",
+    "Yes [0]\nWhy: It is contradicted by the context.", "Yes\nWhy: partially supported.",
+    "Yes\nExplanation: The answer is No.", "Yes or no?", "Yes/No", "Yes and No", "Yes | No", "Yes (or No)",
+    "Yes & No", "Yes, No", "Is it? Yes? No?", "Not yes", "Yesterday", '{"verdict": "Yes", "supported": false}',
+    '{"verdict": "Yes, but the date is wrong"}', '{"verdict": "Yes"} {"verdict": "No"}', '{"verdict": "Yes/No"}',
+    '{"verdict": "Yes", "final_verdict": "No"}', '{"verdict": "Yes", "answer": "No"}',
+    '[{"verdict": "Yes"}, {"verdict": "No"}]',
+]  # fmt: skip
+STANDING = [
+    "Yes. The context says so.", "Yes – the first chunk says it", "Yes because chunk 0 says so.",
+    "Yes. No other kettle is mentioned.",
+    "Yes\nWhy: The context says that the kettle is blue, but it holds 2 litres.",
+    "Yes [0, 2]\nWhy: Chunk 0 names no other colour.", "Yes, the context says that the kettle is blue.",
+    "Yes. The price is not mentioned elsewhere.", "Yes\nWhy: Nothing contradicts it.",
+    "Yes\nWhy: It is not red; the context says blue.",
+    "Yes. It is blue, as chunk 0 says. However small, it holds 2 litres.",
+    'Yes\nQuote: "No, it is blue."\nWhy: Chunk 0 says so.', "Yes, as stated in the context.",
+    "Yes\nWhy: The manual says no smoking is allowed.", "Yes\nWhy: The statement is fully supported by the context.",
+    "Yes, and the context gives the date.", "Yes! It says so.",
+    "Yes\nWhy: The kettle is only sold in blue, although it was red before.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"quotes": list[str], "reason": str}], ids=["label", "reasons"]
+)
+def test_a_label_that_is_taken_back_never_stands(more):
+    """Hedged, in doubt, reversed or contradicted behind it, a “Yes” is none; other reasons leave it as it is."""
+    fields = {"verdict": Literal["Yes", "No"], **more}
+    assert len(TAKEN_BACK) >= 105
+    for reply in TAKEN_BACK:
+        assert read_fields(fields, reply)["verdict"] != "Yes", reply
+    for reply in STANDING:
+        if more or "Quote" not in reply:
+            assert read_fields(fields, reply)["verdict"] == "Yes", reply

@@ -88,6 +88,16 @@ def test_a_reply_is_read_after_its_thoughts(judge_at, options, thoughts):
     )
 
 
+@pytest.mark.parametrize("tells", [True, False])
+def test_no_label_no_verdict(judge_at, tells):
+    """“Yes, but …” is unjudged whether the LM gives token probabilities or not."""
+    says = {"text": "Yes, but the date is wrong.", "top": {"Yes": 0.94, "No": 0.06}}
+    judge, server = judge_at(says=says, reasoning="after")
+    server.tells = tells
+    judgment = judge(context=CONTEXT, answer=ANSWER)
+    assert judgment.unscored is Unscored.PARSE_FAILED
+
+
 def answers(judge, numbers):
     return [
         judge(context=CONTEXT, answer=f"Kettle {i} is blue.").statements[0].confidence
