@@ -30,12 +30,6 @@ WEIGHTS = {
 }
 """What each verdict adds to an answer's score."""
 
-_ALLOWED_VERDICTS = {
-    "graded": ("graded",),
-    "true_false_unknown": ("binary", "graded"),
-    "five_level": ("five_level",),
-}
-"""The `JudgeConfig.verdicts` that go with an instruction; ``binary`` with any other."""
 _SCORING_OPTIONS = {
     "strict_mode", "verdict_scores", "threshold", "review_range", "citations_from", "no_statements",
     "abstention", "max_statements",
@@ -68,8 +62,8 @@ class Granularity(StrEnum):
 class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Options of a judge. They combine freely except where validation says otherwise; this folder's README says more.
 
-        >>> JudgeConfig(granularity="answer", verdicts="graded").instruction
-        'graded'
+        >>> JudgeConfig(granularity="answer", verdicts="graded").threshold is None
+        True
 
     Args:
         options: Each field below. `JudgeConfig.make` takes the same, and raises `ConfigError` in our words.
@@ -83,21 +77,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """``each``: one call per statement; ``joint``: all statements of the answer in one call, in JSON."""
     verdicts: Literal["binary", "graded", "five_level"] = "binary"
     """``five_level`` needs ``granularity="answer"``; the LM's level, from 0 to 1, is then the score."""
-    instruction: Literal[
-        "supported",
-        "every_detail",
-        "graded",
-        "grounded",
-        "true_false_unknown",
-        "five_level",
-    ] = Field(
-        default_factory=lambda data: (
-            "supported"
-            if data.get("verdicts", "binary") == "binary"
-            else data["verdicts"]
-        )
-    )
-    """Seed prompt (`faith_dspy.program.signatures.INSTRUCTIONS`). Default: ``supported``, or that of the verdicts."""
     reasoning: Literal["none", "after", "before"] = "none"
     """A sentence why, after the verdict or before it. Kept as the statement's ``reason``."""
     confidence: Literal["auto", "probability", "samples", "none"] = "auto"
@@ -161,12 +140,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         if self.verdicts == "five_level" and self.granularity is not Granularity.ANSWER:
             raise ValueError(
                 "verdicts='five_level' judges whole answers: set granularity='answer' with it, or verdicts='graded'"
-            )
-        allowed = _ALLOWED_VERDICTS.get(self.instruction, ("binary",))
-        if self.verdicts not in allowed:
-            raise ValueError(
-                f"instruction={self.instruction!r} cannot be used with verdicts={self.verdicts!r}: give "
-                f"verdicts={allowed[0]!r} with it, or leave the instruction out"
             )
         low, high = self.review_range
         if not 0 <= low <= high <= 1:

@@ -37,8 +37,13 @@ FORMAT_VERSION = 1
 NEXT = "escalate_to"
 REPRODUCED = ("score", "probability", "faithful")
 """What loading compares with the stored judgments."""
-FORMER_OPTIONS = {"ask_about": "all", "nearest_demos": 0, "embedder": None}
-"""Options that there were, and the value with which an export judges as it did."""
+FORMER_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "ask_about": ("all",),
+    "nearest_demos": (0,),
+    "embedder": (None,),
+    "instruction": ("supported", "every_detail", "graded", "five_level"),
+}
+"""Options that there were, and the values with which an export judges as it did."""
 _VERSIONED = ("faith_dspy", "dspy", "pydantic")
 
 
@@ -118,9 +123,9 @@ class Manifest(BaseModel, extra="allow"):
         if not isinstance(config, Mapping):
             return config
         options = dict(config)
-        for name, usual in FORMER_OPTIONS.items():
-            value = options.pop(name, usual)
-            if value != usual:
+        for name, without_effect in FORMER_OPTIONS.items():
+            value = options.pop(name, without_effect[0])
+            if value not in without_effect:
                 log.warning(
                     "the judge was tuned with %s=%r, which is no longer an option: it goes on without it. Measure it "
                     "anew (faith-dspy agree).",

@@ -241,7 +241,7 @@ SHOWN = st.sampled_from(
 @given(reply=REPLY, options=SHOWN, logprob=SMALL, n=st.integers(0, 3))
 def test_any_reply(reply, options, logprob, n):
     config = JudgeConfig(**options)
-    instruction = INSTRUCTIONS[config.instruction]
+    instruction = INSTRUCTIONS[config.verdicts]
     found = CompactAdapter().parse(build_verification_signature(config), reply)
     top = [{"token": "Yes", "logprob": logprob}]
     content = [{"token": token, "top_logprobs": top[:n]} for token in reply[:9]]

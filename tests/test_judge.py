@@ -156,16 +156,6 @@ def test_input_of_a_wrong_type(judge_at, given, message):
         ),
         (
             "openai/tiny",
-            {"instruction": "graded"},
-            "cannot be used with verdicts='binary': give verdicts='graded'",
-        ),
-        (
-            "openai/tiny",
-            {"instruction": "grounded", "verdicts": "graded"},
-            "cannot be used with .* give verdicts='binary'",
-        ),
-        (
-            "openai/tiny",
             {"config": JudgeConfig(), "threshold": 0.5},
             r"either config= or .*, got both \(options: thr",
         ),

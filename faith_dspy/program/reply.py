@@ -86,12 +86,6 @@ _MEANINGS = {
     ("Yes", "No"): {
         "Yes": "full true", "No": "mostly part hardly short unsupported no_evidence contradicts false",
     },
-    ("Grounded", "Invented"): {
-        "Grounded": "full", "Invented": "mostly part hardly short unsupported no_evidence contradicts",
-    },
-    ("True", "False", "Unknown"): {
-        "True": "full", "False": "contradicts", "Unknown": "no_evidence cannot_tell",
-    },
     ("fully", "partly", "nothing", "contradicts"): {
         "fully": "full", "partly": "mostly part", "nothing": "unsupported no_evidence", "contradicts": "contradicts",
     },

@@ -84,22 +84,13 @@ class Instruction(NamedTuple):
         return f"{_TOP}\n\n{self.ask}"
 
 
-_YES_NO = {"Yes": Verdict.FULLY_SUPPORTED, "No": Verdict.NOT_SUPPORTED}
-_YES_NO_SUPPORT = {"Yes": 1.0, "No": 0.0}
-
 INSTRUCTIONS: dict[str, Instruction] = {
-    "supported": Instruction(
+    "binary": Instruction(
         "Is the statement fully supported by the context?",
         "Answer Yes or No.",
-        _YES_NO,
-        _YES_NO_SUPPORT,
+        {"Yes": Verdict.FULLY_SUPPORTED, "No": Verdict.NOT_SUPPORTED},
+        {"Yes": 1.0, "No": 0.0},
         citing_reply="Answer Yes or No, then the ids of the passages that show it, for example: Yes [0, 2]",
-    ),
-    "every_detail": Instruction(
-        "Does the context say everything that the statement says, every detail included?",
-        "Answer Yes or No.",
-        _YES_NO,
-        _YES_NO_SUPPORT,
     ),
     "graded": Instruction(
         "What does the context say about the statement?",
@@ -113,22 +104,6 @@ INSTRUCTIONS: dict[str, Instruction] = {
         },
         {"fully": 1.0, "partly": 0.5, "nothing": 0.0, "contradicts": 0.0},
         plain_reply="Answer with one word: fully, partly, nothing, or contradicts.",
-    ),
-    "grounded": Instruction(
-        "Is the statement grounded in the context, or is some of it invented?",
-        "Answer Grounded or Invented.",
-        {"Grounded": Verdict.FULLY_SUPPORTED, "Invented": Verdict.NOT_SUPPORTED},
-        {"Grounded": 1.0, "Invented": 0.0},
-    ),
-    "true_false_unknown": Instruction(
-        "Going by the context alone, is the statement True, False or Unknown?",
-        "Answer True, False or Unknown.",
-        {
-            "True": Verdict.FULLY_SUPPORTED,
-            "False": Verdict.CONTRADICTORY,
-            "Unknown": Verdict.NO_EVIDENCE,
-        },
-        {"True": 1.0, "False": 0.0, "Unknown": 0.0},
     ),
     "five_level": Instruction(
         "How far does the context support the statement? What the context does not say is not supported, even "
@@ -153,7 +128,7 @@ INSTRUCTIONS: dict[str, Instruction] = {
         plain_reply="Answer with one word: completely, generally, mixed, hardly, or not.",
     ),
 }
-"""The bank of seed instructions, by the names `JudgeConfig.instruction` takes."""
+"""The seed instructions, by `JudgeConfig.verdicts`."""
 
 
 def build_extraction_signature(config: JudgeConfig) -> type[dspy.Signature]:
@@ -173,7 +148,7 @@ def _top(config: JudgeConfig, ours: str, *more: str) -> str:
 
 def _ask(config: JudgeConfig, *, joint: bool) -> str:
     """Return the prompt's last paragraph: the question, unless the user has one, and the form of the reply."""
-    instruction = INSTRUCTIONS[config.instruction]
+    instruction = INSTRUCTIONS[config.verdicts]
     question, reply = instruction.question, instruction.reply
     if config.system_prompt:
         question, reply = "", instruction.plain_reply or reply
@@ -205,7 +180,7 @@ def build_verification_signature(
     fields: dict[str, Any] = {}
     if config.reasoning == "before":
         fields["reason"] = str
-    fields["verdict"] = Literal[tuple(INSTRUCTIONS[config.instruction].labels)]
+    fields["verdict"] = Literal[tuple(INSTRUCTIONS[config.verdicts].labels)]
     if config.cite:
         fields["supporting_chunk_ids"] = list[int]
     if config.quote:

@@ -57,7 +57,7 @@ class Verifier(dspy.Module):
 
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
-        self.instruction = INSTRUCTIONS[config.instruction]
+        self.instruction = INSTRUCTIONS[config.verdicts]
         self.confidence = config.confidence
         self.wants_probabilities = config.confidence not in ("none", "samples")
         self.samples: list[int | None] = [None]

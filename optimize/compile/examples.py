@@ -121,7 +121,7 @@ def _own_statement(
 
 
 def answer_examples(
-    examples: Sequence[LabelledExample], instruction: str = "supported"
+    examples: Sequence[LabelledExample], instruction: str = "binary"
 ) -> list[dspy.Example]:
     """Labelled answers as DSPy examples of the whole program (`faith_dspy.Judge.program`).
 

@@ -122,7 +122,7 @@ def _students(
     own = ":" in optimizer
     is_whole = program.extract is not None or program.joint is not None
     if extraction == "together" and (own or is_whole):
-        rows = answer_examples(train, config.instruction)
+        rows = answer_examples(train, config.verdicts)
         yield _Student(program, _fitting(rows, judge), lambda p: p.prompts)
         return
     if program.joint is not None:
@@ -152,7 +152,7 @@ def _verification_rows(
     own = judge.config.granularity
     supported = unsupported = 0
     for granularity in dict.fromkeys((own, Granularity.ANSWER)):
-        rows = statement_examples(train, granularity, judge.config.instruction)
+        rows = statement_examples(train, granularity, judge.config.verdicts)
         rows = _fitting(rows, judge)
         supported = sum(row.supported for row in rows)
         unsupported = len(rows) - supported

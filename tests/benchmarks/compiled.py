@@ -207,7 +207,7 @@ class Benchmark(NamedTuple):
         if judge.config.granularity == "statement":
             self._ask_answers(judge, prompt, place, test)
             return
-        rows = statement_examples(test, judge.config.granularity, "supported")
+        rows = statement_examples(test, judge.config.granularity, "binary")
         rows = balanced(rows, self.tested, 0)
         rows.sort(key=lambda r: (r.context, r.statement))  # for the prefix cache
         with dspy.context(lm=judge.lm):

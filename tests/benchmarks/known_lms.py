@@ -216,7 +216,7 @@ def replies_of(
 
 def replied(server: KnownLM, answer: JudgedAnswer, config: JudgeConfig) -> JudgedAnswer:
     """An answer with what the endpoint says of each of its statements."""
-    instruction = INSTRUCTIONS[config.instruction]
+    instruction = INSTRUCTIONS[config.verdicts]
     statements = answer.raw.raw_verdicts
     jointly = config.verification == "joint" and len(statements) > 1
     asks = Asks(tuple(instruction.labels), config.reasoning != "none", jointly, 0)

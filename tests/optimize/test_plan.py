@@ -50,13 +50,13 @@ def test_a_file_declares_options_optimizer_sizes_and_effort(plan):
     """What it does not say comes from the budget."""
     text = """sizes.pool = 33
         effort.demos = 3
-        variants = [{name = "careful", granularity = "answer", instruction = "every_detail", optimizer = "bootstrap"}]
+        variants = [{name = "careful", granularity = "answer", verdicts = "graded", optimizer = "bootstrap"}]
         """
     made = plan(text, budget="standard")
     careful = made.variants[1]
-    assert (careful.config.granularity, careful.config.instruction) == (
+    assert (careful.config.granularity, careful.config.verdicts) == (
         Granularity.ANSWER,
-        "every_detail",
+        "graded",
     )
     assert careful.optimizer == "bootstrap"
     assert (made.budget.pool, made.budget.test) == (33, BUDGETS["standard"].test)

@@ -84,7 +84,7 @@ def verdict(label, alternatives, written=None, **options):
     (token,) = tokens_of({"logprobs": {"content": [token]}})
     statement = Statement(text="It is blue.")
     return read_verdict(
-        {"verdict": label}, statement, INSTRUCTIONS["supported"], [], token, **options
+        {"verdict": label}, statement, INSTRUCTIONS["binary"], [], token, **options
     )
 
 

@@ -92,46 +92,10 @@ FIVE_LEVEL = {
         "4/5",
     ],
 }
-GROUNDED = {
-    "Grounded": [
-        "Grounded",
-        "Fully grounded",
-        "grounded in the context",
-        "Verdict: Grounded",
-    ],
-    "Invented": ["Invented", "Not grounded", "Ungrounded", "invented.", "Made up"],
-    None: ["Some of it is invented", "Grounded or invented", "I cannot tell"],
-}
-TRUE_FALSE = {
-    "True": [
-        "True",
-        "**True**",
-        "Verdict: True",
-        "True, the context says so",
-        "Supported",
-    ],
-    "False": ["False", "Contradicted", "false.", "The statement is False"],
-    "Unknown": [
-        "Unknown",
-        "N/A",
-        "I cannot tell",
-        "Not mentioned",
-        "Not enough information",
-        "unclear",
-    ],
-    None: [
-        "True or False",
-        "Not supported",
-        "Partially supported",
-        "Yes and no",
-        "True\nVerdict: False",
-    ],
-}
 FORMS = [
     pytest.param(name, label, reply, id=f"{name}-{reply[:30]!r}")
     for name, table in (
-        ("supported", BINARY), ("graded", GRADED), ("five_level", FIVE_LEVEL), ("grounded", GROUNDED),
-        ("true_false_unknown", TRUE_FALSE),
+        ("binary", BINARY), ("graded", GRADED), ("five_level", FIVE_LEVEL),
     )
     for label, replies in table.items()
     for reply in replies

@@ -50,18 +50,7 @@ KEPT_SHARE, WRITTEN_SHARE, JOINT_SHARE = 0.04, 0.03, 0.03
 VALIDATION_SHARE = 0.02
 """Share of the training sources that are only measured on."""
 LABELS = {
-    "supported": {"fully_supported": "Yes", "unsupported": "No"},
-    "every_detail": {"fully_supported": "Yes", "unsupported": "No"},
-    "grounded": {
-        "fully_supported": "Grounded",
-        "no_evidence": "Invented",
-        "contradictory": "Invented",
-    },
-    "true_false_unknown": {
-        "fully_supported": "True",
-        "contradictory": "False",
-        "no_evidence": "Unknown",
-    },
+    "binary": {"fully_supported": "Yes", "unsupported": "No"},
     "graded": {
         "fully_supported": "fully",
         "partially_supported": "partly",
@@ -74,25 +63,16 @@ LABELS = {
         "contradictory": "not",
     },
 }
-"""The label that is right for a verdict, by instruction; ``unsupported`` is every verdict but full support."""
+"""The label that is right for a verdict, by scale; ``unsupported`` is every verdict but full support."""
 PHRASINGS: list[tuple[dict[str, Any], float]] = [
-    ({}, 0.52),
+    ({}, 0.74),
     ({"cite": True}, 0.08),
     ({"reasoning": "after"}, 0.04),
-    ({"instruction": "every_detail"}, 0.08),
-    ({"instruction": "grounded"}, 0.06),
-    ({"instruction": "true_false_unknown", "verdicts": "graded"}, 0.08),
-    ({"instruction": "graded", "verdicts": "graded"}, 0.09),
-    (
-        {
-            "instruction": "five_level",
-            "verdicts": "five_level",
-            "granularity": "answer",
-        },
-        0.05,
-    ),
+    ({"verdicts": "graded"}, 0.09),
+    ({"verdicts": "five_level", "granularity": "answer"}, 0.05),
 ]
-"""Options of a judge, and the share of the training rows that are asked in this way."""
+"""Options of a judge, and the share of the training rows that are asked in this way. The shipped weights were taught
+with three more wordings of the question, which had .22 of the rows and are no options any more."""
 
 
 class Tokenizer:
@@ -131,7 +111,7 @@ class Writer:
         self, row: dict[str, Any], options: dict[str, Any]
     ) -> tuple[list[int], int]:
         """Token ids of the prompt, and the first one of its right label."""
-        name = options.get("instruction", "supported")
+        name = options.get("verdicts", "binary")
         label = right_label(row, name)
         if label is None:
             return self.verdict(row, {})
@@ -169,7 +149,7 @@ class Writer:
         )
         prompt = self.tokenizer.prompt(JointAdapter().format(signature, [], inputs))
         verdicts = [
-            {"statement": number, "verdict": right_label(row, "supported")}
+            {"statement": number, "verdict": right_label(row, "binary")}
             for number, row in enumerate(rows, 1)
         ]
         reply = json.dumps({"verdicts": verdicts}) + "<|im_end|>"

@@ -28,7 +28,7 @@ def said(**fields):
     return dspy.Prediction(**fields)
 
 
-def examples(*verdicts, instruction="supported", **more):
+def examples(*verdicts, instruction="binary", **more):
     """A statement with each of these verdicts by a person; of one label alone each weighs ½."""
     statements = [
         {"text": f"{x} is big.", "verdict": v, **more}
@@ -158,7 +158,7 @@ def test_feedback_tells_what_people_said_and_why():
             ],
         }
     )
-    (gold,) = statement_examples([e], Granularity.STATEMENT, "supported")
+    (gold,) = statement_examples([e], Granularity.STATEMENT, "binary")
     verdict = said(verdict="Yes", probability=0.7)
     found = agreement_metric(gold, verdict, pred_name="predict")
     assert found.score == pytest.approx(0.3)

@@ -146,9 +146,7 @@ def task():
     def make(server, proposer=None, name="mistakes"):
         judge = Judge(lm_at(server), config=variant(name))
         dspy.configure(lm=judge.lm)
-        train = statement_examples(
-            TRAIN, Granularity.SENTENCE, judge.config.instruction
-        )
+        train = statement_examples(TRAIN, Granularity.SENTENCE, judge.config.verdicts)
         return Task(
             judge.program.verify,
             train,
@@ -312,7 +310,7 @@ def test_a_balanced_sample_weighs_both_classes_the_same():
         for e in labelled("DEFGHI")
     ]
     rows = statement_examples(
-        [*labelled("ABC"), *unlabelled], Granularity.STATEMENT, "supported"
+        [*labelled("ABC"), *unlabelled], Granularity.STATEMENT, "binary"
     )
     assert sorted({r.weight for r in rows}) == [12 / 18, 12 / 6]
     drawn = balanced(rows, 4, 0)
