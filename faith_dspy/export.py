@@ -3,6 +3,8 @@
 ``judge.json``    a `Manifest`: options, classifier, LM, label set, agreement, versions, stored judgments, content hash
 ``program.json``  DSPy state: instructions and demos
 ``CARD.md``       the same for people
+``study.json``    the study that made it, without texts; ``report.html`` the same for people, with the texts of its
+                  mistakes. Nothing of either is loaded.
 ``escalate_to/``  the judge that answers are escalated to, if any: a folder like this
 """
 
@@ -30,8 +32,8 @@ from faith_dspy.scoring.classifier import Classifier, describe_fit
 from faith_dspy.scoring.measure import measure_features
 
 log = logging.getLogger(__name__)
-FILES = ("judge.json", "program.json", "CARD.md", "study.json")
-"""All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
+FILES = ("judge.json", "program.json", "CARD.md", "study.json", "report.html")
+"""All that an export consists of, with the same of the judge it escalates to; the last two where a study made it."""
 FORMAT_VERSION = 1
 """Raise it when the meaning of a stored field changes."""
 NEXT = "escalate_to"
@@ -141,18 +143,17 @@ def save_judge(
     *,
     card: str | None = None,
     reference: Sequence[Any] = (),
-    study: str | None = None,
+    study: Mapping[str, str] = {},
 ) -> None:
     """Write a `Judge` to ``folder`` (made if missing): all of it, or nothing.
 
     ``reference``: (question, context, answer, `RawJudgment`) of a few answers; their judgments are stored, and loading
-    has to reproduce them. ``study``: content of ``study.json``. The LM is stored by name and hash only – no key, no
-    address.
+    has to reproduce them. ``study``: what a study adds by name, ``study.json`` and ``report.html``. The LM is stored by
+    name and hash only – no key, no address.
     """
     folder = Path(folder)
     contents, _ = _contents(judge, folder, card, reference)
-    if study is not None:
-        contents[folder / "study.json"] = study
+    contents |= {folder / name: text for name, text in study.items()}
     for path in (folder / NEXT, *contents):
         if path.is_symlink():
             raise InputError(

@@ -32,7 +32,7 @@ from faith_dspy.optimize.plan import (
     plan,
 )
 from faith_dspy.optimize.report.headline import notes_of
-from faith_dspy.optimize.report.pages import card
+from faith_dspy.optimize.report.pages import card, write_report
 from faith_dspy.optimize.results import (
     LEXICAL,
     UNTUNED,
@@ -386,7 +386,10 @@ def _export(
         out,
         card=card(result),
         reference=_references(champion),
-        study=result.model_dump_json(indent=1),
+        study={
+            "study.json": result.model_dump_json(indent=1),
+            "report.html": write_report(result),
+        },
     )
 
 

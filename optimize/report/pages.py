@@ -1,4 +1,4 @@
-"""A study as pages: the judge's card, the descriptions on MLflow's pages, and what the study learned, in HTML.
+"""A study as pages: the judge's card, its report in HTML, and the descriptions on MLflow's pages.
 
 Texts under judgement are data: the HTML template escapes everything, and its policy allows no script and no network.
 """
@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
-from faith_dspy.optimize.report.plots import judge_figures, study_figures
+from faith_dspy.optimize.report.plots import agreement_by_cost, calibration, roc
 from faith_dspy.optimize.results import SkippedVariant
 from faith_dspy.report.judgment import csp_hash
 from faith_dspy.report.tables import Table, markdown, number
@@ -26,28 +26,34 @@ if TYPE_CHECKING:
 _WEIGHTS = 8
 """Features on the card."""
 _MOST = 100
-"""Answers shown in each list; all of them are in the run's ``predictions.csv``."""
+"""Mistakes in the report; every answer is in the run's ``predictions.csv``."""
 _CHUNK, _CHUNKS = 2_000, 10
 """Characters of a chunk, and chunks, shown with an answer."""
-_PICTURES = {
-    "roc.png": "How well each judge ranks faithful answers above unfaithful ones.",
-    "cost.png": "What agreement costs. A candidate below the dashed line costs more than one that agrees as well.",
-    "calibration.png": "Whether a probability of .80 is right eight times in ten: on the diagonal it is.",
-}
-"""Of the page of what was learned, with their captions."""
+_CALIBRATION = (
+    "Whether a probability of .80 is right eight times in ten: on the diagonal it is."
+)
+_RANKING = "How well each judge ranks faithful answers above unfaithful ones."
+_COST = "What agreement costs. A candidate below the dashed line costs more than one that agrees as well."
 _PLACES = {
+    "report: charts, prompts and mistakes": "artifacts/judge/report.html",
     "all tables": "artifacts/details.md",
-    "charts, prompts and mistakes": "artifacts/learned.html",
-    "every answer": "artifacts/{part}/champion/predictions.csv",
+    "every answer": "artifacts/predictions.csv",
     "the judge": "artifacts/judge/CARD.md",
     "traces": "traces",
 }
 """What a run has on MLflow's pages."""
 
 
-def card(result: StudyResult, links: str = "") -> str:
-    """Write ``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow, which has a
-    heading of its own: what it is, what it is worth, and what it is not."""
+def card(result: StudyResult) -> str:
+    """Write ``CARD.md`` of the exported judge: what it is, what it is worth, and what it is not."""
+    return "\n\n".join(("# Faithfulness judge", _three(result), _details(result)))
+
+
+def _three(result: StudyResult) -> str:
+    return "\n".join(f"- {line}" for line in headline.of_study(result).notes)
+
+
+def _details(result: StudyResult) -> str:
     champion = result.chosen
     asks = "no LM is asked"
     if champion.lm_share:
@@ -74,33 +80,27 @@ def card(result: StudyResult, links: str = "") -> str:
         tables.prompts_table(result),
         Table("What it is not", notes=(limits,)),
     )
-    three = "\n".join(f"- {line}" for line in headline.of_study(result).notes)
-    heading = "" if links else "# Faithfulness judge"
-    details = markdown(table for table in sections if table)
-    return "\n\n".join(part for part in (heading, three, links, about, details) if part)
+    return f"{about}\n\n{markdown(table for table in sections if table)}"
 
 
-def links(result: StudyResult, address: str | None, here: str) -> str:
-    """Link what opens in place on MLflow's pages.
+def description(result: StudyResult, address: str | None, here: str) -> str:
+    """Describe the study in MLflow: the card with links to what opens in place, without its heading, which would be
+    all that MLflow's lists show.
 
     Args:
         result: the study.
         address: the judge's in the registry; None where it is not registered.
         here: the run's on MLflow's pages.
     """
-    part = "cv" if result.test is None else "test"
-    pages = []
-    for name, place in _PLACES.items():
-        pages.append(f"[{name}]({here}/{place.format(part=part)})")
-    if address is None:
-        return f"Open: {' · '.join(pages)}."
-    model = re.split("[@/]", address.removeprefix("models:/"))[0]
-    pages.append(f"[model](#/models/{model})")
-    load = f'`faith_dspy.load_judge("{address}")`'
-    text = f"Open: {' · '.join(pages)}. In code: {load}."
-    if address.endswith("@champion") and headline.not_shown(result):
-        text += " `faith-dspy study rollback` takes the alias back."
-    return text
+    pages = [f"[{name}]({here}/{place})" for name, place in _PLACES.items()]
+    code = ""
+    if address is not None:
+        model = re.split("[@/]", address.removeprefix("models:/"))[0]
+        pages.append(f"[model](#/models/{model})")
+        code = f' In code: `faith_dspy.load_judge("{address}")`.'
+    links = f"Open: {' · '.join(pages)}.{code}"
+    text = "\n\n".join((_three(result), links, _details(result)))
+    return text.replace(" |", "&ensp;|")  # MLflow's cells have no margin
 
 
 def candidate_markdown(one: CandidateResult | SkippedVariant) -> str:
@@ -128,14 +128,14 @@ def _as_words(name: object) -> str:
     return str(name).replace("_", " ")
 
 
-def write_learned(result: StudyResult) -> str:
-    """Render the page, of a result as a study returns it: with the texts that study.json leaves out."""
+def write_report(result: StudyResult) -> str:
+    """Render ``report.html``, of a result as a study returns it: with the texts that study.json leaves out."""
     import jinja2  # comes with MLflow
 
     folder = files("faith_dspy.report")
     template, *styles = (
         folder.joinpath(name).read_text(encoding="utf-8")
-        for name in ("learned.html", "page.css", "learned.css")
+        for name in ("study.html", "page.css", "study.css")
     )
     style = "".join(styles)
     environment = jinja2.Environment(
@@ -144,15 +144,14 @@ def write_learned(result: StudyResult) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters: dict[str, Any] = {"number": number, "text": _as_text, "words": _as_words}
-    environment.filters |= filters
-    champion = result.measured.champion.answers
-    wrong = [r for r in tables.worst_first(champion) if r.predicted != r.label]
+    filters: dict[str, Any] = {"number": number, "words": _as_words}
+    environment.filters |= {**filters, "prompt": prompt_markdown}
+    answers = tables.worst_first(result.measured.champion.answers)
     page = environment.from_string(template).render(
         result=result,
         champion=result.chosen,
         three=headline.of_study(result).notes,
-        mistakes=wrong,
+        mistakes=[row for row in answers if row.predicted != row.label],
         pictures=_pictures(result),
         most=_MOST,
         chunk=_CHUNK,
@@ -166,14 +165,17 @@ def write_learned(result: StudyResult) -> str:
 
 def _pictures(result: StudyResult) -> list[tuple[str, str]]:
     """Return an image as a ``data:`` address and its caption, each."""
-    champion = result.measured.champion
-    figures = study_figures(result)
-    figures |= judge_figures(champion.rows, champion.agreement, "the champion")
+    figures = (
+        (calibration(result.measured.champion), _CALIBRATION),
+        (roc(result.measured.judges), _RANKING),
+        (agreement_by_cost(result), _COST),
+    )
     pictures = []
-    for name, caption in _PICTURES.items():
-        if name in figures:
-            png = io.BytesIO()
-            figures[name].savefig(png, format="png")
-            data = base64.b64encode(png.getvalue()).decode()
-            pictures.append((f"data:image/png;base64,{data}", caption))
+    for figure, caption in figures:
+        if figure is None:
+            continue
+        png = io.BytesIO()
+        figure.savefig(png, format="png")
+        data = base64.b64encode(png.getvalue()).decode()
+        pictures.append((f"data:image/png;base64,{data}", caption))
     return pictures

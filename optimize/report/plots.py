@@ -1,4 +1,4 @@
-"""Figures of a study for MLflow, which brings scikit-learn and matplotlib along. No window, no state of pyplot's."""
+"""Figures of a study for its report; MLflow brings scikit-learn and matplotlib along. No pyplot."""
 
 from __future__ import annotations
 
@@ -10,30 +10,15 @@ from faith_dspy.optimize.results import LENGTH, costs, have_prices
 from faith_dspy.report.tables import with_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from faith_dspy.optimize.results import Row, StudyResult
-    from faith_dspy.scoring.agreement import Agreement
+    from faith_dspy.optimize.results import JudgeResult, Row, StudyResult
 
 BLUE, ORANGE, GREY, DARK = "#0072b2", "#d55e00", "#9aa5b1", "#22303c"
 """From Okabe and Ito's palette; where two are beside each other, line or marker differ, too."""
 _BINS = 10
 _PAIRS = list[tuple[int, float]]
 """Label and probability of answers."""
-
-
-def study_figures(result: StudyResult) -> dict[str, Any]:
-    """Draw Matplotlib figures of a whole study, by file name, without those that have nothing to show."""
-    figures = {"cost.png": agreement_by_cost(result)}
-    judges: dict[str, _PAIRS] = {}
-    for judge in result.measured.judges:
-        pairs = _scored(judge.rows)
-        has_both_labels = len({label for label, _ in pairs}) == 2
-        if judge.name != LENGTH and has_both_labels:
-            judges[judge.name] = pairs
-    if judges:
-        figures["roc.png"] = _roc(judges)
-    return figures
 
 
 def agreement_by_cost(result: StudyResult) -> Any:
@@ -95,18 +80,16 @@ def _scored(rows: Sequence[Row]) -> _PAIRS:
     return [(int(r.label), r.probability) for r in rows if r.probability is not None]
 
 
-def judge_figures(
-    rows: Sequence[Row], agreement: Agreement, title: str
-) -> dict[str, Any]:
-    """Draw Matplotlib figures of one judge on one part, by file name: its calibration, where its scores are
-    probabilities."""
+def calibration(judge: JudgeResult) -> Any:
+    """Draw a judge's calibration; None where its scores are no probabilities."""
     from sklearn.calibration import CalibrationDisplay
 
-    pairs = _scored([r for r in rows if r.predicted is not None])
+    pairs = _scored([r for r in judge.rows if r.predicted is not None])
     if not pairs or not all(0 <= p <= 1 for _, p in pairs):
-        return {}
+        return None
     labels, probabilities = zip(*pairs, strict=True)
-    figure, ax = _axes(4.8, 4.6, f"{title}\nECE {with_interval(agreement.ece)}")
+    error = with_interval(judge.agreement.ece)
+    figure, ax = _axes(4.8, 4.6, f"Calibration of the champion\nECE {error}")
     CalibrationDisplay.from_predictions(
         labels,
         probabilities,
@@ -119,36 +102,29 @@ def judge_figures(
     ax.set_xlabel("probability of being faithful, by the judge")
     ax.set_ylabel("share people call faithful")
     ax.set_aspect("equal")
-    ax.legend(
-        loc="upper left",
-        frameon=False,
-        fontsize=8,
-    )
-    return {"calibration.png": figure}
+    ax.legend(loc="upper left", frameon=False, fontsize=8)
+    return figure
 
 
-def _roc(judges: Mapping[str, _PAIRS]) -> Any:
-    """Return how well each judge ranks faithful answers above unfaithful ones."""
+def roc(judges: Sequence[JudgeResult]) -> Any:
+    """Draw how well judges rank faithful answers above unfaithful ones; None where there is one label."""
     from sklearn.metrics import RocCurveDisplay
 
     figure, ax = _axes(4.8, 4.6, "Ranking of the answers")
-    for name, pairs in judges.items():
+    for judge in judges:
+        pairs = _scored(judge.rows)
+        if len({label for label, _ in pairs}) < 2 or judge.name == LENGTH:
+            continue
         labels, scores = zip(*pairs, strict=True)
-        is_first = name == "champion"
+        is_first = not ax.lines
         RocCurveDisplay.from_predictions(
-            labels,
-            scores,
-            name=name,
-            ax=ax,
-            plot_chance_level=is_first,
+            labels, scores, name=judge.name, ax=ax, plot_chance_level=is_first
         )
+    if not ax.lines:
+        return None
     ax.set_xlabel("share of the unfaithful answers passed")
     ax.set_ylabel("share of the faithful answers passed")
-    ax.legend(
-        loc="lower right",
-        frameon=False,
-        fontsize=8,
-    )
+    ax.legend(loc="lower right", frameon=False, fontsize=8)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The champion as a registered MLflow model. `register` moves the alias ``champion``, `rollback` moves it back."""
+"""The champion as a registered MLflow model: a version of `MODEL` for each study's judge, the best with the alias."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.errors import FaithDspyError
 from faith_dspy.export import exported_files
 from faith_dspy.load import load_judge
 from faith_dspy.optimize.report.pages import prompt_markdown
@@ -17,12 +17,10 @@ from faith_dspy.optimize.report.tables import compare_champions
 from faith_dspy.optimize.results import BASELINES, CHEAPER, UNTUNED
 from faith_dspy.optimize.select.comparison import better_than_chance
 from faith_dspy.optimize.tracking.store import (
+    KIND,
     MAX_DESCRIPTION,
-    client_of,
     global_store,
-    mlflow_errors,
     read_result,
-    redacted,
 )
 from faith_dspy.report.tables import points, with_interval
 from faith_dspy.schema import digest
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 MODEL = "faithfulness"
 """Name of the registered model."""
-CHAMPION, PREVIOUS = "champion", "previous"
+CHAMPION = "champion"
 _CHAMPION_ADDRESS = f"models:/{MODEL}@{CHAMPION}"
 _JUDGE = "faith_dspy.judge"
 
@@ -56,15 +54,15 @@ class Decision(NamedTuple):
 def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     """Register the exported judge as the newest version of `MODEL`.
 
-    The version becomes champion, and the champion ``previous``, when `decide_promotion` says so. Registering the same
-    judge of the same study again changes nothing, so that a rollback stays. The LM is not called.
+    The version becomes champion when `decide_promotion` says so. Registering the same judge of the same study again
+    changes nothing, so that an alias that was set by hand stays. The LM is not called.
     """
     client = store.client
     aliases = _aliases(client)
     if aliases is None:
         about = (
             "Faithfulness judges tuned on human labels. Load the champion with "
-            f'`faith_dspy.load_judge("models:/{MODEL}@{CHAMPION}")`, the one before with `@{PREVIOUS}`.'
+            f'`faith_dspy.load_judge("{_CHAMPION_ADDRESS}")`.'
         )
         client.create_registered_model(MODEL, description=about)
         aliases = {}
@@ -101,10 +99,9 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     number = version.version
     registered = f"Registered as {MODEL} version {number}"
     if decision.promoted:
-        if present is not None:
-            client.set_registered_model_alias(MODEL, PREVIOUS, present.version)
+        before = "" if present is None else f", which was version {present.version}"
         client.set_registered_model_alias(MODEL, CHAMPION, number)
-        sentence = f"{registered} and @{CHAMPION}: {decision.reason}."
+        sentence = f"{registered} and @{CHAMPION}{before}: {decision.reason}."
         return Registration(sentence, _CHAMPION_ADDRESS)
     but = f"not @{CHAMPION}"
     if present is not None:
@@ -190,36 +187,6 @@ def decide_promotion(
     return Decision(True, f"it is better than its own untuned judge{context}")
 
 
-def rollback(tracking_uri: str | None = None) -> str:
-    """Swap the aliases ``champion`` and ``previous``; returns which version is which now, as a sentence.
-
-    After a first champion no version is champion. Raises `InputError` when no version has either alias.
-    """
-    client = client_of(tracking_uri, create=False)
-    with mlflow_errors(client.tracking_uri):
-        aliases = _aliases(client)
-        if aliases is None:
-            where = redacted(client.tracking_uri)
-            raise InputError(
-                f"no model {MODEL!r} is registered at {where}; `faith-dspy tune` registers champions."
-            )
-        swapped = {CHAMPION: aliases.get(PREVIOUS), PREVIOUS: aliases.get(CHAMPION)}
-        if not any(swapped.values()):
-            raise InputError(
-                f"model {MODEL!r} has no version @{CHAMPION} and none @{PREVIOUS}: nothing to roll back."
-            )
-        for alias, version in swapped.items():
-            if version:
-                client.set_registered_model_alias(MODEL, alias, version)
-            else:
-                client.delete_registered_model_alias(MODEL, alias)
-    states = []
-    for alias, version in swapped.items():
-        number = f"version {version}" if version else "no version"
-        states.append(f"{number} is @{alias}")
-    return f"{MODEL}: {'; '.join(states)}. Repeat to undo."
-
-
 def _aliases(client: Any) -> dict[str, str] | None:
     """Alias → version; None when no such model is registered."""
     models = client.search_registered_models(f"name = '{MODEL}'")
@@ -257,7 +224,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
             run_name=f"{result.champion} as a model · {result.study_id[:4]}",
             parent_run_id=run_id,
             nested=True,
-            tags={"faith_dspy.kind": "model"},
+            tags={KIND: "model"},
         ),
     ):
         # MLflow takes a whole folder, whatever lies there.

@@ -9,7 +9,6 @@ import time
 import warnings
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError, import_optional
@@ -27,6 +26,8 @@ STUDY_FILE = "study.json"
 """A finished study, beside the exported judge and in the study's MLflow run."""
 _MOST = 200
 """Studies of a store that are searched, the newest first."""
+STUDY_ID, KIND = "faith_dspy.study_id", "faith_dspy.kind"
+"""Tags of runs: the hash of all that a study's outcome depends on, and what the run is of."""
 UI = "http://127.0.0.1:5000"
 """Where `faith-dspy ui` shows a store."""
 DESCRIPTION = "mlflow.note.content"
@@ -94,39 +95,14 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
         os.environ.setdefault(name, value)
     mlflow = import_optional("mlflow", "A tracking store")
     with mlflow_errors(uri), _alone(uri):
-        file = _database(uri)
-        if file is not None and not file.exists():
-            _make_database(file)
         return mlflow.MlflowClient(tracking_uri=uri)
-
-
-def _database(uri: str) -> Path | None:
-    """Return the file of a SQLite store."""
-    match = re.fullmatch(r"sqlite:///([^?]+).*", uri)
-    return Path(match[1]) if match else None
-
-
-def _make_database(file: Path) -> None:
-    """Make a SQLite store in a folder beside its place, and put it there when it is whole.
-
-    MLflow makes its tables in some fifty steps, and cannot go on where it was interrupted between two of them.
-    """
-    import mlflow
-
-    beside = file.absolute().parent
-    with TemporaryDirectory(prefix=f".{file.name}.", dir=beside) as folder:
-        database = Path(folder, file.name)
-        client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}")
-        client.search_experiments(max_results=1)
-        database.rename(file)
 
 
 def _alone(uri: str) -> AbstractContextManager[None]:
     """Own the file of a SQLite store: two processes that make its tables or an experiment at once would both fail."""
-    file = _database(uri)
-    if file is None or not os.access(file.absolute().parent, os.W_OK):
-        return nullcontext()
-    return owned(file, seconds=120)
+    file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    is_ours = uri.startswith("sqlite:") and os.access(file.absolute().parent, os.W_OK)
+    return owned(file, seconds=120) if is_ours else nullcontext()
 
 
 def nearest_store(uri: str | None = None) -> str:
@@ -201,8 +177,8 @@ def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
     except FaithDspyError:
         raise
     except Exception as exc:
-        file = _database(uri)
-        if file is not None and _DAMAGED.search(str(exc)):
+        if _DAMAGED.search(str(exc)):
+            file = uri.removeprefix("sqlite:///")
             raise FaithDspyError(
                 f"{file} is a damaged MLflow store ({reason(exc)}); perhaps its making was interrupted. Move it away, "
                 f"and a new one is made: mv {file} {file}.damaged"
@@ -274,7 +250,7 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
             return read_result(client, run.info.run_id)
     names = []
     for run in runs[:5]:
-        study_id = run.data.tags["faith_dspy.study_id"]
+        study_id = run.data.tags[STUDY_ID]
         file = run.data.params.get("labels_file", "?")
         names.append(f"{study_id[:8]} ({file})")
     present = ", ".join(names) or "no study at all"
@@ -318,7 +294,7 @@ def _study_runs(client: Any) -> Sequence[Any]:
     experiments = client.search_experiments()
     runs: Sequence[Any] = client.search_runs(
         [e.experiment_id for e in experiments],
-        "tags.`faith_dspy.kind` = 'study'",
+        f"tags.`{KIND}` = 'study'",
         order_by=["attributes.start_time DESC"],
         max_results=_MOST,
     )
@@ -326,12 +302,14 @@ def _study_runs(client: Any) -> Sequence[Any]:
 
 
 def _find(runs: Sequence[Any], key: str) -> Any:
-    """Return the run with this run id or study id, or the only one with an id that begins with it."""
-    beginning = []
-    for run in runs:
-        ids = (run.info.run_id, run.data.tags["faith_dspy.study_id"])
-        if key in ids:
-            return run
-        if len(key) >= 6 and any(name.startswith(key) for name in ids):
-            beginning.append(run)
-    return beginning[0] if len(beginning) == 1 else None
+    """Return the newest run with this run id or study id, or whose id begins with it, if that is of one study only."""
+    matching = [run for run in runs if any(i.startswith(key) for i in _ids(run))]
+    exact = [run for run in matching if key in _ids(run)]
+    if exact:
+        return exact[0]
+    studies = {run.data.tags[STUDY_ID] for run in matching}
+    return matching[0] if len(studies) == 1 and len(key) >= 6 else None
+
+
+def _ids(run: Any) -> tuple[str, str]:
+    return run.info.run_id, run.data.tags[STUDY_ID]

@@ -1,10 +1,8 @@
-"""A study in MLflow: one run, with a run for each variant below it and a trace for each answer; the champion goes into
-the registry.
+"""A study in MLflow: one run, with a run for each candidate and each baseline below it, and traces of answers; the
+champion goes into the registry.
 
-Metrics are the few by which runs are compared; a run's artifacts hold all else that was measured.
-``test/…`` the champion on the testset, ``dev/…`` a variant on dev, ``labelled/…`` a judge whose drift is watched
-``…_low`` and ``…_high`` the ends of the 95 % interval
-``cost/…`` for each answer
+A study that is run again goes on in its run, and replaces what is below it. Metrics are the few by which runs are
+compared: ``cv/…`` and ``test/…`` of the champion, ``pool/…`` of a candidate.
 """
 
 from __future__ import annotations
@@ -22,12 +20,9 @@ from faith_dspy.export import exported_files
 from faith_dspy.integrations.adapters import explain
 from faith_dspy.optimize.report.pages import (
     candidate_markdown,
-    card,
-    links,
+    description,
     prompt_markdown,
-    write_learned,
 )
-from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.tables import (
     predictions_table,
     study_tables,
@@ -35,7 +30,6 @@ from faith_dspy.optimize.report.tables import (
 )
 from faith_dspy.optimize.results import (
     CHEAPER,
-    LENGTH,
     UNTUNED,
     CandidateResult,
     JudgedAnswer,
@@ -55,8 +49,10 @@ from faith_dspy.optimize.tracking.metrics import (
 from faith_dspy.optimize.tracking.registry import register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
+    KIND,
     MAX_TAG,
     STUDY_FILE,
+    STUDY_ID,
     Store,
     global_store,
     log_batch,
@@ -71,11 +67,8 @@ from faith_dspy.report.tables import MARK, csv_text, markdown
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, DatasetInput
 
-MOST, MOST_VARIANTS = 50, 5
-"""Answers of a run that become traces, and variants whose answers do: each takes MLflow 30 ms. All answers are in
-``predictions.csv``."""
-_STUDY = "faith_dspy.study_id"
-_KIND = "faith_dspy.kind"
+MOST = 50
+"""Answers of a run that become traces: each takes MLflow 30 ms. All are in ``predictions.csv``."""
 _CANDIDATE = "faith_dspy.candidate"
 _CHAMPION = "champion"
 _PARENT = "mlflow.parentRunId"
@@ -117,12 +110,19 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             if value is not None:
                 params["lm" if name == "name" else f"lm_{name}"] = value
         self._datasets = _datasets(setup)
-        tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
-        text = "Not finished. Its variants appear below when it is."
+        tags = {STUDY_ID: setup.study_id, KIND: "study"}
+        text = "Not finished. Its candidates appear below when it is."
         with mlflow_errors(store.uri, "take a run"):
-            self.run_id = self._create(tags, self._title, text)
-            log_batch(self.client, self.run_id, params=params)
-            self.client.log_inputs(self.run_id, datasets=[*self._datasets.values()])
+            runs = self._search(f"tags.`{STUDY_ID}` = '{setup.study_id}'")
+            if runs:
+                self.run_id = str(runs[0].info.run_id)
+                self.client.update_run(self.run_id, status="RUNNING")
+            else:
+                self.run_id = self._create(tags, self._title, text)
+                log_batch(self.client, self.run_id, params=params)
+                datasets = [*self._datasets.values()]
+                self.client.log_inputs(self.run_id, datasets=datasets)
+            self.client.set_tag(self.run_id, "status", "running")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """End the run of a study that ended before it was finished."""
@@ -141,6 +141,8 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     def finish(self, result: StudyResult) -> str:
         """Record the finished study, a run for each candidate, and register its champion; returns what became of it in
         the registry, a sentence, or nothing where it is not to be registered."""
+        with self._surviving():
+            self._clear()
         tried: list[CandidateResult | SkippedVariant] = [*result.candidates]
         for one in [*tried, *result.skipped]:
             with self._surviving():
@@ -180,6 +182,26 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
                 )
             self._complete = False
 
+    def _search(self, condition: str) -> list[Any]:
+        """Return runs of the experiment."""
+        return list(self.client.search_runs([self._store.experiment_id], condition))
+
+    def _clear(self) -> None:
+        """Delete what an earlier run of this study left: runs below its run, but those of registered models, and
+        traces."""
+        experiment = self._store.experiment_id
+        below = self._search(f"tags.`{_PARENT}` = '{self.run_id}'")
+        old = [r.info.run_id for r in below if r.data.tags.get(KIND) != "model"]
+        for run_id in (self.run_id, *old):
+            traces = self.client.search_traces(
+                locations=[experiment], run_id=run_id, include_spans=False
+            )
+            ids = [trace.info.trace_id for trace in traces]
+            if ids:
+                self.client.delete_traces(experiment, trace_ids=ids)
+        for run_id in old:
+            self.client.delete_run(run_id)
+
     def _create(self, tags: Mapping[str, str], name: str, text: str) -> str:
         """Return a run with a description; returns its id."""
         about = {
@@ -199,7 +221,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     def _log_below(self, one: CandidateResult | SkippedVariant) -> None:
         """Log a candidate, or a variant that became none, as a run below the study's."""
         status = "done" if isinstance(one, CandidateResult) else one.status
-        tags = {_KIND: "candidate", _CANDIDATE: one.name, "status": status}
+        tags = {KIND: "candidate", _CANDIDATE: one.name, "status": status}
         run_id = self._create_below(tags, one.name, candidate_markdown(one))
         self._runs[one.name] = run_id
         self.client.log_inputs(run_id, datasets=[self._datasets["pool"]])
@@ -207,7 +229,6 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         if isinstance(one, CandidateResult):
             metrics = self._candidate_metrics(one)
             self._log_prompts(run_id, one.prompts)
-            self._log_result(run_id, one, "", f"{one.name}, on the pool")
         log_batch(self.client, run_id, metrics, one.params)
         self.client.set_terminated(run_id, _STATUS[status])
 
@@ -223,13 +244,12 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         return metrics
 
     def _log_prompts(self, run_id: str, prompts: Prompts | None) -> None:
-        """Log the seed's and the compiled prompts."""
+        """Log compiled prompts."""
         if prompts is None or not prompts.seed:
             return
-        for folder, texts in (("seed", prompts.seed), ("compiled", prompts.now)):
-            for name, prompt in texts.items():
-                text = prompt_markdown(prompt)
-                self.client.log_text(run_id, text, f"prompts/{folder}/{name}.md")
+        for name, prompt in prompts.now.items():
+            text = prompt_markdown(prompt)
+            self.client.log_text(run_id, text, f"prompts/{name}.md")
 
     def _log_study(self, result: StudyResult, address: str | None) -> None:
         client, run_id = self.client, self.run_id
@@ -237,12 +257,11 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         parts = {"cv": result.cv, "test": result.test}
         for part, measured in parts.items():
             if measured is not None:
-                metrics |= self._log_measured(part, measured)
+                metrics |= _measured_metrics(part, measured)
         champion = result.measured.champion
         metrics |= cost_metrics(champion.usage, champion.judged)
         here = f"#/experiments/{self._store.experiment_id}/runs/{run_id}"
-        text = card(result, links(result, address, here))
-        text = text.replace(" |", "&ensp;|")  # MLflow's cells have no margin
+        text = description(result, address, here)
         tags = {
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
@@ -251,11 +270,10 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         if untuned := result.measured.comparisons.get(UNTUNED):
             tags["vs_untuned"] = untuned.verdict
         log_batch(client, run_id, metrics, tags=tags)
-        for name, figure in study_figures(result).items():
-            client.log_figure(run_id, figure, name)
         client.log_text(run_id, result.model_dump_json(indent=1), STUDY_FILE)
-        client.log_text(run_id, write_learned(result), "learned.html")
         client.log_text(run_id, markdown(study_tables(result)), "details.md")
+        predictions = csv_text(predictions_table(champion.answers))
+        client.log_text(run_id, predictions, "predictions.csv")
         folder = Path(result.judge_dir)
         for path in exported_files(folder):
             place = "judge" / path.relative_to(folder)
@@ -266,21 +284,9 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             name = f"{MARK}{result.champion} · {self._id}"
             client.update_run(champion_run, name=name)
 
-    def _log_measured(self, part: str, measured: Measured) -> Metrics:
-        """Log the answers of the champion and its baselines; return the champion's metrics."""
-        for judge in measured.judges:
-            title = f"{judge.name}, {part}"
-            self._log_result(self.run_id, judge, f"{part}/{judge.name}/", title)
-        metrics = agreement_metrics(part, measured.champion.levels)
-        for name, comparison in measured.comparisons.items():
-            if name in CHEAPER:
-                gain = comparison.balanced_accuracy
-                metrics |= with_ends(f"{part}/gain_over_{name.replace('-', '_')}", gain)
-        return metrics
-
     def _log_evaluations(self, result: StudyResult) -> None:
-        """Make answers traces of evaluation runs: of the champion and the judges that it is compared with, which get
-        runs of their own; on the pool of the champion and the best candidate of each variant."""
+        """Make answers traces of evaluation runs: of the champion, and of the judges that it is compared with, which
+        get runs of their own."""
         part = "cv" if result.test is None else "test"
         champion = result.measured.champion
         ids = _sample(champion)
@@ -288,38 +294,25 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         for judge in result.measured.judges:
             if judge.name in CHEAPER:
                 log_traces(self._store, self._log_baseline(judge, part), judge, ids)
-        best: dict[str | None, CandidateResult] = {}
-        for c in sorted(result.candidates, key=lambda c: c.score or 0.0, reverse=True):
-            best.setdefault(c.variant, c)
-        shown = [*best.values()][:MOST_VARIANTS]
-        ids = _sample(result.chosen)
-        for c in {c.name: c for c in (*shown, result.chosen)}.values():
-            if c.name in self._runs:
-                log_traces(self._store, self._runs[c.name], c, ids)
 
     def _log_baseline(self, judge: JudgeResult, part: str) -> str:
         about = "What the champion is compared with."
-        run_id = self._create_below({_KIND: part}, f"{judge.name}, {part}", about)
+        run_id = self._create_below({KIND: part}, f"{judge.name}, {part}", about)
         log_batch(self.client, run_id, agreement_metrics(part, judge.levels))
         dataset = self._datasets.get("test", self._datasets["pool"])
         self.client.log_inputs(run_id, datasets=[dataset])
         self.client.set_terminated(run_id, "FINISHED")
         return run_id
 
-    def _log_result(
-        self,
-        run_id: str,
-        judge: JudgeResult,
-        to: str,
-        title: str,
-    ) -> None:
-        """Log a judge's answers as a table with the worst mistakes on top, and figures."""
-        predictions = csv_text(predictions_table(judge.answers))
-        self.client.log_text(run_id, predictions, f"{to}predictions.csv")
-        if judge.name not in (LENGTH, UNTUNED):
-            figures = judge_figures(judge.rows, judge.agreement, title)
-            for name, figure in figures.items():
-                self.client.log_figure(run_id, figure, f"{to}plots/{name}")
+
+def _measured_metrics(part: str, measured: Measured) -> Metrics:
+    """Return the champion's agreement, and its gain over each baseline that is a judge."""
+    metrics = agreement_metrics(part, measured.champion.levels)
+    for name, comparison in measured.comparisons.items():
+        if name in CHEAPER:
+            gain = comparison.balanced_accuracy
+            metrics |= with_ends(f"{part}/gain_over_{name.replace('-', '_')}", gain)
+    return metrics
 
 
 def _datasets(setup: StudySetup) -> dict[str, DatasetInput]:

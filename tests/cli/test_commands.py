@@ -431,7 +431,6 @@ def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        "study rollback",
         "study show 51d1",
         "study list",
         "labels pull",

@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from matplotlib.figure import Figure
-
 from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.study import run
@@ -160,13 +158,9 @@ def log_study(uri, result, register=True):
     return tracker
 
 
-def log_little(patch, *, traces=False):
-    """Log blank pictures and no traces: they take most of the time."""
-    figures = {"judge_figures": "calibration.png", "study_figures": "roc.png"}
-    for name, file in figures.items():
-        patch.setattr(tracker, name, lambda *_, file=file: {file: Figure()})
-    if not traces:
-        patch.setattr(tracker, "log_traces", lambda *_: None)
+def log_little(patch):
+    """Log no traces: they take most of the time."""
+    patch.setattr(tracker, "log_traces", lambda *_: None)
 
 
 ENVIRONMENT = {

@@ -4,14 +4,8 @@ import re
 import pytest
 from rich.console import Console
 
-from faith_dspy.optimize.report.pages import card, links, variant_markdown
-from faith_dspy.optimize.report.plots import (
-    agreement_by_cost,
-    differences,
-    judge_figures,
-    recall_by_threshold,
-    study_figures,
-)
+from faith_dspy.optimize.report.pages import card, description, variant_markdown
+from faith_dspy.optimize.report.plots import agreement_by_cost, calibration, roc
 from faith_dspy.optimize.report.tables import (
     predictions_table,
     prompts_table,
@@ -124,27 +118,19 @@ def test_the_card_says_what_the_judge_is_worth(study):
 def test_the_description_on_mlflow_begins_with_the_result(study):
     """Three lines; then come links to what opens in place, and the main tables."""
     address = "models:/faithfulness@champion"
-    text = card(study, links(study, address, "#/runs/1"))
+    text = description(study, address, "#/runs/1")
     assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert f'load_judge("{address}")' in text
-    assert "models:/" not in links(study, None, "#/runs/1")
+    assert "models:/" not in description(study, None, "#/runs/1")
     assert "**failed**: " in variant_markdown(study.variant("sentence-gepa"))
 
 
-def test_no_champion_is_named_where_there_is_none(study):
-    """A judge that did not take the alias is loaded by its version; one that should not have it can give it back."""
-    unshown = {
-        name: comparison.model_copy(update={"verdict": "inconclusive"})
-        for name, comparison in study.comparisons.items()
-    }
-    weak = study.model_copy(update={"comparisons": unshown})
-    text = links(weak, "models:/faithfulness/4", "#/runs/1")
+def test_a_judge_that_is_no_champion_is_loaded_by_its_version(study):
+    text = description(study, "models:/faithfulness/4", "#/runs/1")
     assert "[model](#/models/faithfulness)" in text
     assert 'load_judge("models:/faithfulness/4")' in text
-    assert "champion" not in text.replace("test/champion/predictions.csv", "")
-    text = links(weak, "models:/faithfulness@champion", "#/runs/1")
-    assert "study rollback` takes the alias back" in text
+    assert "@champion" not in text
 
 
 def test_predictions_stand_with_the_worst_mistakes_first():
@@ -155,48 +141,19 @@ def test_predictions_stand_with_the_worst_mistakes_first():
 
 
 def test_figures_are_drawn_of_what_is_there(study):
-    """One figure for each thing to show, without pyplot's list of open figures."""
+    """The judges' curves but that of length, without pyplot's list of open figures; none of answers without a score."""
     from matplotlib import pyplot
 
     champion = study.tested("champion")
-    figures = study_figures(study) | judge_figures(
-        champion.rows, champion.agreement, "champion"
-    )
-    of_study = {"roc.png", "cost.png", "recall.png", "differences.png"}
-    assert set(figures) == of_study | {"calibration.png"}
-    curves = [line.get_label() for line in figures["roc.png"].axes[0].lines]
-    assert [c.partition(" ")[0] for c in curves if "hance" not in c] == [
-        "champion",
-        *CHEAPER,
-    ]
-    for figure in figures.values():
-        figure.savefig(io.BytesIO())
+    curves = [line.get_label() for line in roc(study.test).axes[0].lines]
+    names = [c.partition(" ")[0] for c in curves if "hance" not in c]
+    assert names == ["champion", *CHEAPER]
+    calibration(champion).savefig(io.BytesIO())
     assert pyplot.get_fignums() == []
-    unscored = tuple(
-        r.model_copy(update={"predicted": None, "probability": None})
-        for r in champion.rows
-    )
-    assert set(judge_figures(unscored, champion.agreement, "none")) == set()
-
-
-def test_recall_over_the_threshold():
-    """Unfaithful .2 and .6, faithful .4 and .9: above .2 half are caught, above .6 all; above .4 half still pass."""
-    four = rows([0.2, 0.4, 0.6, 0.9], [False, True, False, True])
-    caught, passed, mark = recall_by_threshold(four, 0.5).axes[0].lines
-    assert (
-        list(caught.get_xdata()) == list(passed.get_xdata()) == [0, 0.2, 0.4, 0.6, 0.9]
-    )
-    assert list(caught.get_ydata()) == [0, 0.5, 0.5, 1, 1]
-    assert list(passed.get_ydata()) == [1, 1, 0.5, 0.5, 0]
-    assert list(mark.get_xdata()) == [0.5, 0.5]
-
-
-def test_where_judge_and_people_differ():
-    """Of five answers the judge passes an unfaithful one, .6, and fails a faithful one, .4; one is unscored."""
-    five = rows([0.2, 0.4, 0.6, 0.9, None], [False, True, False, True, True])
-    agree, differ = differences(five).axes[0].lines
-    assert (agree.get_label(), list(agree.get_xdata())) == ("agree: 2", [0.2, 0.9])
-    assert (differ.get_label(), list(differ.get_xdata())) == ("differ: 2", [0.4, 0.6])
+    no_score = {"predicted": None, "probability": None}
+    unscored = [r.model_copy(update=no_score) for r in champion.rows]
+    nothing = champion.model_copy(update={"rows": tuple(unscored)})
+    assert calibration(nothing) is roc([nothing]) is None
 
 
 def test_agreement_against_cost(study):

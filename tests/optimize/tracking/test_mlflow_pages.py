@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.store import KIND, connect
 from tests.support.files import MAIN
 from tests.support.studies import free_port, log_study, serving
 
@@ -39,7 +39,7 @@ SHOWN = (
     "compare",
     "evaluations",
     "evaluation",
-    "learned",
+    "report",
     "traces",
     "trace",
     "model",
@@ -158,22 +158,9 @@ def pages(tmp_path_factory, request, browser):
         browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
         browser.size(1600, 900)
         names = {"experiment": store.experiment_id, "run": run, "variants": variants}
-        names["first"], names["second"] = _with_answers(store, asked)[:2]
-        names["compiled"] = next(
-            (c.info.run_id for c in children if "dev/gain_over_seed" in c.data.metrics),
-            run,
-        )
+        compared = [c.info.run_id for c in children if c.data.tags[KIND] == "test"]
+        names["first"], names["second"] = compared[:2]
         yield Pages(browser, f"http://127.0.0.1:{port}/", **names)
-
-
-def _with_answers(store, runs):
-    """Those of the runs that have traces: the best candidate of each variant."""
-
-    def has_answers(run):
-        places = [store.experiment_id]
-        return store.client.search_traces(locations=places, run_id=run, max_results=1)
-
-    return [run for run in runs if has_answers(run)]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +174,7 @@ def _with_answers(store, runs):
         ),
         (
             "predictions",
-            ARTIFACT + "test/champion/predictions.csv",
+            ARTIFACT + "predictions.csv",
             ["people", "probability", "faithful"],
             "true",
         ),
@@ -199,12 +186,6 @@ def _with_answers(store, runs):
             "true",
         ),
         (
-            "roc",
-            ARTIFACT + "roc.png",
-            ["roc.png"],
-            "[...document.images].some((i) => i.naturalWidth > 300)",
-        ),
-        (
             "compare",
             "compare-runs?runs={variants}&experiments=[%22{experiment}%22]",
             ["Parallel Coordinates Plot"],
@@ -214,7 +195,7 @@ def _with_answers(store, runs):
 )
 def test_page(pages, name, page, wanted, condition):
     """The study with its variants folded below it; every test answer; the registered judge with its alias; its prompt;
-    figures as pictures; variants side by side in a plot."""
+    variants side by side in a plot."""
     pages.show(page, *wanted)
     pages.wait(condition)
     pages.picture(name)
@@ -226,20 +207,13 @@ def test_study_page(pages):
     pages.show(RUN, "of the testset", "Open:", *linked)
     pages.click("Show more")
     pages.picture("study")
-    links = "[...document.querySelectorAll('a')].some((a) => a.href.endsWith('runs/{run}/artifacts/learned.html'))"
+    links = "[...document.querySelectorAll('a')].some((a) => a.href.endsWith('runs/{run}/artifacts/judge/report.html'))"
     assert pages.browser.js(links.format(**pages.names))
 
 
-@pytest.mark.parametrize(
-    ("name", "page"),
-    [
-        ("learned", ARTIFACT + "learned.html"),
-        ("diff", EXPERIMENT + "/runs/{compiled}/artifacts/prompts/diff.html"),
-    ],
-)
-def test_a_page_opens_in_place(pages, name, page):
-    """What was learned, and the prompts before and after compiling, are shown among the artifacts, as pages."""
-    pages.show(page, page.rpartition("/")[2])
+def test_the_report_opens_in_place(pages):
+    """It is shown among the artifacts, as a page."""
+    pages.show(ARTIFACT + "judge/report.html", "report.html")
     pages.wait("document.querySelector('iframe') !== null")
     box = "(({x, y, right, bottom}) => [x, y, right, bottom])(document.querySelector('iframe').getBoundingClientRect())"
     box, end = pages.browser.js(box), time.monotonic() + 60
@@ -250,16 +224,16 @@ def test_a_page_opens_in_place(pages, name, page):
         )
         < 50
     ):
-        assert time.monotonic() < end, f"{page} is blank"
+        assert time.monotonic() < end, "report.html is blank"
         time.sleep(1)
-    pages.picture(name)
+    pages.picture("report")
 
 
 def test_evaluation_runs(pages):
     """The study and its variants are listed with their agreement; two of them stand side by side, answer by answer."""
     page = EXPERIMENT + "/evaluation-runs"
     pages.show(
-        page, "Evaluation runs", "test/balanced_accuracy", "dev/balanced_accuracy"
+        page, "Evaluation runs", "test/balanced_accuracy", "pool/balanced_accuracy"
     )
     pages.picture("evaluations")
     compared = "?selectedRunUuid={first}&compareToRunUuid={second}"

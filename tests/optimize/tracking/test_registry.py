@@ -1,12 +1,10 @@
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from faith_dspy import Judge
-from faith_dspy.errors import InputError
-from faith_dspy.optimize.tracking.registry import decide_promotion, register, rollback
-from faith_dspy.optimize.tracking.store import client_of, connect
+from faith_dspy.optimize.tracking.registry import decide_promotion, register
+from faith_dspy.optimize.tracking.store import connect
 from tests.support.results import judge, rows, study
 
 RIGHT = rows([0.9, 0.1] * 20)
@@ -106,19 +104,6 @@ def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper):
     )
 
 
-@pytest.mark.parametrize(
-    ("present", "promoted"), [(False, False), (None, False), (True, True)]
-)
-def test_one_without_a_test_replaces_none_that_was_tested(present, promoted):
-    """A champion that was only cross-fitted takes the alias from its like alone, not from one nobody knows (None)."""
-    there = None if present is None else study(WRONG, split={"cross_fitted": present})
-    found = decide_promotion(study(RIGHT, WRONG, split={"cross_fitted": True}), there)
-    assert found.promoted is promoted
-    assert found.reason.startswith(
-        "it is better than the present" if promoted else "it was only cross-fitted, for"
-    )
-
-
 @pytest.fixture
 def registered(own_store):
     """Registers studies in a store that is not the process's own: (sentence, aliases)."""
@@ -142,12 +127,13 @@ def registered(own_store):
             k: str(v) for k, v in aliases.items()
         }
 
-    make.rollback, make.client = partial(rollback, tracking_uri=uri), store.client
+    make.client = store.client
     return make
 
 
-def test_the_alias_moves_when_it_is_earned_and_back(registered):
-    """The first is champion; one shown worse is registered beside it; a better one takes the alias until rollback.
+def test_the_alias_moves_when_it_is_earned(registered):
+    """The first is champion; one shown worse is registered beside it; a better one takes the alias. Set by
+    hand, it stays.
 
     Nobody who is no better than chance, or was held back under stress, is champion, whoever is there.
     """
@@ -160,33 +146,22 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
         f"2, {nobody} was held back under stress.",
         {},
     )
-    with pytest.raises(InputError, match="no version @champion and none @previous"):
-        registered.rollback()
-
     first = registered(study(MOSTLY, study_id="a"))
     assert first == ("3 and @champion: there was no champion.", {"champion": "3"})
-    for told in (
-        "no version is @champion; version 3 is @previous",
-        "version 3 is @champion; no version is @previous",
-    ):
-        assert registered.rollback() == f"faithfulness: {told}. Repeat to undo."
-
     told, aliases = registered(study(OFTEN, RIGHT, study_id="b"), "x" * 8000)
     assert told.startswith("4, but @champion stays version 3: it is worse than the")
     assert aliases == {"champion": "3"}
 
     better = study(RIGHT, WRONG, study_id="c")
     told, aliases = registered(better)
-    assert told.startswith("5 and @champion: it is better than ")
-    assert aliases == {"champion": "5", "previous": "3"}
+    assert told.startswith("5 and @champion, which was version 3: it is better than ")
+    assert aliases == {"champion": "5"}
 
-    assert registered.rollback().startswith(
-        "faithfulness: version 3 is @champion; version 5 is"
-    )
+    registered.client.set_registered_model_alias("faithfulness", "champion", "3")
     again = registered(better)
     assert again == (
-        "Registered before as faithfulness version 5 (@previous).",
-        {"champion": "3", "previous": "5"},
+        "Registered before as faithfulness version 5.",
+        {"champion": "3"},
     )
 
     third, fourth = (
@@ -195,15 +170,3 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
     assert (third.description, fourth.description) == ("The card.", "x" * 5000)
     assert third.tags["promoted"] == "yes: there was no champion"
     assert fourth.tags["promoted"].startswith("no: it is worse than")
-
-
-def test_there_may_be_nothing_to_roll_back(own_store):
-    """A store that is not there, and one without a model, are named; nothing is made."""
-    with pytest.raises(
-        InputError, match=r"there is no MLflow store at sqlite:///nothing\.db"
-    ):
-        rollback(tracking_uri="sqlite:///nothing.db")
-    assert not Path("nothing.db").exists()
-    client_of(f"sqlite:///{own_store}/mlflow.db").create_experiment("faithfulness")
-    with pytest.raises(InputError, match="no model 'faithfulness' is registered"):
-        rollback(tracking_uri=f"sqlite:///{own_store}/mlflow.db")

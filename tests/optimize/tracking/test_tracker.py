@@ -9,13 +9,14 @@ import pytest
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.optimize import tune as tune_labels
 from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.results import JudgedAnswer, StudyResult
 from faith_dspy.optimize.tracking.metrics import cost_metrics
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.tracker import MlflowTracker, log_traces
 from faith_dspy.schema import Judgment, Unscored, Usage
-from tests.support.studies import log_little, log_study
+from tests.support.studies import Quiet, knowing, labels, log_little, log_study
 
 YES = {True: "yes", False: "no"}
 
@@ -59,7 +60,6 @@ def logged(tmp_path_factory, recorded):
     folder = tmp_path_factory.mktemp("logged")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        log_little(patch, traces=True)
         tracker = log_study(f"sqlite:///{folder}/mlflow.db", result)
     return Logged(
         result,
@@ -90,12 +90,12 @@ def test_every_variant_is_a_run_under_the_studys(logged):
     assert list(reversed(runs)) == [v.name for v in logged.result.variants]
     measured, run = logged.result.variant("sentence"), runs["sentence"]
     accuracy, metrics = measured.agreement.balanced_accuracy, run.data.metrics
-    assert metrics["dev/balanced_accuracy"] == pytest.approx(accuracy.value, abs=1e-4)
-    assert metrics["dev/balanced_accuracy_low"] == pytest.approx(accuracy.low, abs=1e-4)
+    assert metrics["pool/balanced_accuracy"] == pytest.approx(accuracy.value, abs=1e-4)
+    assert metrics["pool/balanced_accuracy_low"] == pytest.approx(
+        accuracy.low, abs=1e-4
+    )
     assert metrics["cost/computed_tokens"] == measured.usage.computed_tokens / 24
     assert run.data.params["granularity"] == "sentence"
-    predictions = logged.read("predictions.csv", run.info.run_id)
-    assert len(list(csv.DictReader(io.StringIO(predictions)))) == 24
     stars = [name for name, run in runs.items() if run.info.run_name.startswith("★ ")]
     assert stars == [logged.result.champion]
     failed = runs["sentence-gepa"]
@@ -104,17 +104,16 @@ def test_every_variant_is_a_run_under_the_studys(logged):
     assert "2 supported and 2 unsupported statements in either part" in note
 
 
-def test_compiled_prompts_lie_beside_the_seeds(logged):
-    """As they are, and side by side; their gain is a metric, of the variant alone."""
+def test_compiled_prompts_are_in_the_variants_run(logged):
+    """As one reads them; their gain is a metric, of the variant alone."""
     variant = logged.result.variant("sentence-few-shot")
     run = children(logged.client, logged.run.info.run_id)[variant.name]
-    diff = logged.read("prompts/diff.html", run.info.run_id)
-    assert "seed prompt" in diff
     demo = variant.prompts["verify.predict"]["demos"][0]["statement"]
-    assert demo in logged.read("prompts/compiled/verify.predict.md", run.info.run_id)
-    assert demo not in logged.read("prompts/seed/verify.predict.md", run.info.run_id)
+    assert demo in logged.read("prompts/verify.predict.md", run.info.run_id)
     gain = variant.gain.comparison.balanced_accuracy
-    assert run.data.metrics["dev/gain_over_seed"] == pytest.approx(gain.value, abs=1e-4)
+    assert run.data.metrics["pool/gain_over_seed"] == pytest.approx(
+        gain.value, abs=1e-4
+    )
 
 
 def test_the_studys_run_holds_the_test_and_the_judge(logged):
@@ -127,12 +126,16 @@ def test_the_studys_run_holds_the_test_and_the_judge(logged):
     assert metrics["test/balanced_accuracy"] == pytest.approx(tested, abs=1e-4)
     expected = pytest.approx(gain.balanced_accuracy.value, abs=1e-4)
     assert metrics["test/gain_over_untuned"] == expected
-    assert metrics["dev/flip_rate"] == 0.25
+    assert metrics["pool/flip_rate"] == 0.25
     assert (tags["champion"], tags["vs_untuned"]) == (result.champion, gain.verdict)
-    opened = {"learned.html", "test/champion/predictions.csv"}
-    judge = {"judge/judge.json", "judge/CARD.md"}
-    figures = {"test/champion/plots/calibration.png"}
-    assert {"details.md"} | opened | judge | figures <= logged.files()
+    opened = {"judge/report.html", "predictions.csv"}
+    assert {
+        "details.md",
+        "judge/judge.json",
+        "judge/CARD.md",
+    } | opened <= logged.files()
+    report = Path(result.judge_dir, "report.html").read_text(encoding="utf-8")
+    assert logged.read("judge/report.html") == report
     note = tags["mlflow.note.content"]
     assert "\n- Gain: " in note
     for name in opened:
@@ -140,7 +143,7 @@ def test_the_studys_run_holds_the_test_and_the_judge(logged):
     study = json.loads(logged.read("study.json"))
     assert study["champion"] == result.champion
     assert not {"answer", "context"} & set(study["test"][0]["rows"][0])
-    predictions = logged.read("test/champion/predictions.csv")
+    predictions = logged.read("predictions.csv")
     right = [row["right"] for row in csv.DictReader(io.StringIO(predictions))]
     assert right == sorted(right, key=["NO", "–", "yes"].index)
     datasets = {
@@ -201,18 +204,8 @@ def test_an_answer_is_a_trace(logged):
 
 
 def test_judges_are_compared_answer_by_answer(logged):
-    """The champion and the best candidate of each variant show the pool, the champion and what it was compared with
-    the testset; the same answer has the same request, by which MLflow puts it side by side."""
-    variants = children(logged.client, logged.run.info.run_id)
-    shown = {name: logged.traces(run.info.run_id) for name, run in variants.items()}
-    pool = {name: traces for name, traces in shown.items() if traces}
-    params = [str(logged.result.variant(name).params) for name in pool]
-    assert logged.result.champion in pool
-    assert len(params) == len(set(params)) == 4
-    for name, traces in pool.items():
-        rows = {r.id: r for r in logged.result.variant(name).answers}
-        for trace in traces:
-            assert said(trace) == expected(rows[trace.info.client_request_id])
+    """The champion and what it was compared with show the same answers; an answer has the same request in each, by
+    which MLflow puts it side by side."""
     experiment = [logged.store.experiment_id]
     tested = logged.client.search_runs(experiment, "tags.`faith_dspy.kind` = 'test'")
     assert {run.info.run_name.partition(",")[0] for run in tested} == {
@@ -290,6 +283,43 @@ def test_how_often_a_testset_was_opened(own_store, recorded):
     for run in store.client.search_runs([store.experiment_id]):
         store.client.delete_run(run.info.run_id)
     assert [opened(store, "c"), opened(store, "c", "0ther")] == [3, 1]
+
+
+def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server, cli):
+    """Its run, the runs below it and their traces are there once; the registered version stays; the id that the list
+    prints is found, in a second experiment, too."""
+    server = chat_server(says=knowing)
+    labels(own_store / "cities.jsonl", swapped=True)
+
+    def tune(experiment="faithfulness"):
+        tune_labels(
+            "cities.jsonl",
+            lm="openai/tiny",
+            api_base=server.base,
+            variants="answer",
+            experiment=experiment,
+            out="judge",
+            view=Quiet(),
+        )
+        runs = connect().client.search_runs(["2"])
+        traces = connect().client.search_traces(locations=["2"], max_results=500)
+        kinds = sorted(run.data.tags["faith_dspy.kind"] for run in runs)
+        return kinds, len(traces)
+
+    first = tune()
+    asked = len(server.requests)
+    assert tune() == first
+    assert len(server.requests) == asked
+    assert first[0].count("study") == first[0].count("model") == 1
+    (version,) = connect().client.search_model_versions("name = 'faithfulness'")
+    run = connect().client.get_run(version.run_id)
+    assert (run.info.status, run.info.lifecycle_stage) == ("FINISHED", "active")
+    tune("elsewhere")
+    code, listed, _ = cli("study", "list")
+    ids = {line.split()[0] for line in listed.splitlines() if "cities" in line}
+    (prefix,) = ids
+    code, out, err = cli("study", "show", prefix)
+    assert (code, "Agreement: " in out, err) == (0, True, "")
 
 
 def test_costs_are_of_an_answer():
