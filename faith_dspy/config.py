@@ -13,7 +13,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -31,21 +30,16 @@ WEIGHTS = {
 """What each verdict adds to an answer's score."""
 
 _SCORING_OPTIONS = {
-    "strict_mode", "verdict_scores", "threshold", "review_range", "citations_from", "no_statements",
-    "abstention", "max_statements",
+    "verdict_scores", "threshold", "review_range", "citations_from", "no_statements", "abstention", "max_sentences",
 }  # fmt: skip
 """Options that change how replies are scored, and not what the LM is asked."""
 
 
-def _fill_in_default_weights(weights: Any, options: ValidationInfo) -> Any:
+def _fill_in_default_weights(weights: Any) -> Any:
     """Return the weights by the verdicts' names in lower case, with the defaults of those that have none."""
     if not isinstance(weights, Mapping):
         return weights
-    defaults = dict(WEIGHTS)
-    if options.data.get("strict_mode"):
-        defaults |= {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
-    named = {"_".join(str(k).lower().split()): weight for k, weight in weights.items()}
-    return defaults | named
+    return WEIGHTS | {"_".join(str(k).lower().split()): w for k, w in weights.items()}
 
 
 class Granularity(StrEnum):
@@ -62,8 +56,8 @@ class Granularity(StrEnum):
 class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Options of a judge. They combine freely except where validation says otherwise; this folder's README says more.
 
-        >>> JudgeConfig(granularity="answer", verdicts="graded").threshold is None
-        True
+        >>> JudgeConfig(verdict_scores={"no_evidence": -1}).verdict_scores[Verdict.NO_EVIDENCE]
+        -1.0
 
     Args:
         options: Each field below. `JudgeConfig.make` takes the same, and raises `ConfigError` in our words.
@@ -84,20 +78,15 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     ``samples``: the share of support among repeated samples; ``none``: not requested."""
     samples: int = Field(default=5, ge=2, le=1000)
     """Replies sampled per statement with ``confidence="samples"``."""
-    strictness: Literal["strict", "lenient"] = "strict"
-    """``strict``: only what the context says counts; ``lenient``: what plainly follows from it, too."""
     criteria: str = ""
-    """The user's own instructions, added to the top of both prompts, extraction's and verification's."""
-    system_prompt: str = ""
-    """The user's own words in place of the top of both prompts; of our question the form of the reply is left."""
+    """The user's own instructions, added to the top of both prompts, extraction's and verification's. To replace a
+    prompt give its predictor another signature, as anywhere in DSPy: ``judge.program.prompts``."""
     cite: bool = False
     """Ask the LM for the ids of supporting chunks. Without it they are found by shared words."""
     citations_from: int | None = Field(default=None, ge=0, le=1)
     """Number of the first chunk in the answer's own citations, 0 or 1. None: 0 where an answer cites [0], else 1."""
     quote: bool = False
     """Ask the LM for the shortest verbatim passage that shows it. Quotes that are in no chunk are dropped."""
-    strict_mode: bool = False
-    """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` names them."""
     verdict_scores: Annotated[
         dict[Verdict, float], BeforeValidator(_fill_in_default_weights)
     ] = Field(default_factory=dict, validate_default=True)
@@ -111,7 +100,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer that only declines to answer; None leaves it unscored."""
-    max_statements: int = Field(default=256, ge=1)
+    max_sentences: int = Field(default=256, ge=1)
     """An answer with more is unscored as too long."""
 
     @field_validator(
@@ -119,7 +108,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         "threshold",
         "no_statements",
         "abstention",
-        "max_statements",
+        "max_sentences",
         "citations_from",
         mode="before",
     )

@@ -39,13 +39,12 @@ FORMAT_VERSION = 1
 NEXT = "escalate_to"
 REPRODUCED = ("score", "probability", "faithful")
 """What loading compares with the stored judgments."""
-FORMER_OPTIONS: dict[str, tuple[Any, ...]] = {
-    "ask_about": ("all",),
-    "nearest_demos": (0,),
-    "embedder": (None,),
-    "instruction": ("supported", "every_detail", "graded", "five_level"),
-}
-"""Options that there were, and the values with which an export judges as it did."""
+FORMER_OPTIONS = {"ask_about": "all", "nearest_demos": 0, "embedder": None}
+"""Options that there were, and the value with which an export judges as it did."""
+_IN_PROMPTS = ("instruction", "strictness", "system_prompt", "strict_mode")
+"""Options that there were, and that an export's prompts and weights hold."""
+_FORMER_LABELS = ("grounded", "true_false_unknown")
+"""Values of ``instruction`` whose labels are no longer asked for."""
 _VERSIONED = ("faith_dspy", "dspy", "pydantic")
 
 
@@ -125,9 +124,17 @@ class Manifest(BaseModel, extra="allow"):
         if not isinstance(config, Mapping):
             return config
         options = dict(config)
-        for name, without_effect in FORMER_OPTIONS.items():
-            value = options.pop(name, without_effect[0])
-            if value not in without_effect:
+        if options.get("instruction") in _FORMER_LABELS:
+            raise ValueError(
+                f"instruction={options['instruction']!r} is no longer asked: tune it again"
+            )
+        for name in _IN_PROMPTS:
+            options.pop(name, None)
+        if "max_statements" in options:
+            options["max_sentences"] = options.pop("max_statements")
+        for name, usual in FORMER_OPTIONS.items():
+            value = options.pop(name, usual)
+            if value != usual:
                 log.warning(
                     "the judge was tuned with %s=%r, which is no longer an option: it goes on without it. Measure it "
                     "anew (faith-dspy agree).",

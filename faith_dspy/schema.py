@@ -39,7 +39,7 @@ class Unscored(StrEnum):
     LM_FAILED = "lm_failed"
     """The LM gave no reply about statements that decide."""
     TOO_LONG = "too_long"
-    """It has more sentences than `max_statements`."""
+    """It has more sentences than `max_sentences`."""
     LANGUAGE = "language"
     """Without an LM: answer and context differ in language or script, or the script does not divide words."""
 

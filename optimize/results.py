@@ -238,7 +238,7 @@ class CandidateResult(JudgeResult):
     description: str
     """One line: what is asked, and how replies become verdicts."""
     params: dict[str, str | int] = Field(default_factory=dict)
-    """What its variant was made of: granularity, instruction, optimizer, LM and seed; empty without one."""
+    """What its variant was made of: granularity, other options, optimizer, LM and seed; empty without one."""
     prompts: Prompts | None = None
     score: float | None = None
     """What the champion is chosen by (`faith_dspy.optimize.select.champion`)."""

@@ -111,11 +111,9 @@ def test_escalate_to_in_both_forms():
     """A judge as it is; an LM with the same options. A cascade has two judges."""
     other = Judge("openai/big")
     assert Judge("openai/small", escalate_to=other).escalate_to is other
-    by_name = Judge("openai/small", strictness="lenient", escalate_to="openai/big")
-    assert (by_name.escalate_to.lm_name, by_name.escalate_to.config.strictness) == (
-        "openai/big",
-        "lenient",
-    )
+    by_name = Judge("openai/small", criteria="Prices count.", escalate_to="openai/big")
+    assert by_name.escalate_to.lm_name == "openai/big"
+    assert by_name.escalate_to.config.criteria == "Prices count."
     with pytest.raises(ConfigError, match="a cascade has two judges"):
         Judge("none", classifier=WORDS, escalate_to=by_name)
 

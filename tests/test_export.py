@@ -208,6 +208,29 @@ def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
         load_judge(exported)
 
 
+FORMER = {
+    "instruction": "every_detail",
+    "strictness": "lenient",
+    "system_prompt": "You check menus.",
+    "strict_mode": False,
+    "max_statements": 7,
+}
+
+
+def test_an_export_with_options_that_are_gone(exported):
+    """It asks what it asked, as its prompts hold them, and keeps its classifier; one whose labels nobody asks for any
+    more says how to make it anew."""
+    before = load_judge(exported)
+    edit(exported, lambda document: document["config"].update(FORMER))
+    judge = load_judge(exported)
+    assert judge.config == before.config.model_copy(update={"max_sentences": 7})
+    assert judge.program.shown_prompts == before.program.shown_prompts
+    assert judge.classifier == HEAD
+    edit(exported, lambda document: document["config"].update(instruction="grounded"))
+    with pytest.raises(ArtifactError, match="'grounded' is no longer asked: tune it"):
+        load_judge(exported)
+
+
 def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(
     tuned, exported, caplog
 ):

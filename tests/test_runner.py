@@ -103,7 +103,7 @@ def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
     source, out = put(tmp_path / "in.jsonl", GOOD), tmp_path / "out.jsonl"
     run(judge, source, out)
     row = out.read_bytes()
-    lenient, _ = judge_at(server, strictness="lenient")
+    lenient, _ = judge_at(server, criteria="Be lenient.")
     another = "was judged by another judge or with other options"
     cases = [(other, row, another) for other in (lenient, Judge("openai/other"))]
     resumed = r".*, so this run cannot be resumed from it\. Give another --out"

@@ -21,6 +21,7 @@ def judge_of(
     defaults: dict[str, Any],
     model: Any = None,
     *,
+    system_prompt: str | None = None,
     extraction_prompt: str | None = None,
     demos: Mapping[str, list[Any]] | None = None,
     checks_statements: bool = True,
@@ -33,7 +34,8 @@ def judge_of(
         model: What `open_judge` takes: a judge, its folder or MLflow address, a model's name or a `dspy.LM`; a model's
             name as other libraries write it (``gpt-4o-mini``, ``openai:gpt-4o-mini``, ``openai:/gpt-4o-mini``); or a
             model or client of another library, which is asked itself (`client_lm`). None: the embedded model.
-        extraction_prompt: In place of ours where an answer is taken apart. ``system_prompt`` is the verification's.
+        system_prompt: In place of ours where a statement is verified; of that the form of the reply stays.
+        extraction_prompt: In place of ours where an answer is taken apart.
         demos: By the names of the program's predictors.
         checks_statements: Whether the LM's statements may say only what the answer says; of a new judge.
         options: Those of `JudgeConfig`, which come before the defaults; None stands for none. A judge that has its own
@@ -42,7 +44,11 @@ def judge_of(
     Raises:
         ConfigError: An option that the judge was not made with, or a model that cannot be asked.
     """
-    prompts = {"extraction_prompt": extraction_prompt, "demos": demos}
+    prompts: dict[str, Any] = {
+        "system_prompt": system_prompt,
+        "extraction_prompt": extraction_prompt,
+        "demos": demos,
+    }
     options = {name: value for name, value in options.items() if value is not None}
     source: Any = "local" if model is None else model
     if isinstance(model, str):
@@ -57,11 +63,8 @@ def judge_of(
 
         source = client_lm(source)
     judge = open_judge(source, **defaults | options)
-    if extraction_prompt or judge.config.system_prompt:
-        _set_extraction_prompt(judge, extraction_prompt or "")
-    if demos:
-        for name, predict in judge.program.prompts.items():
-            predict.demos = demos[name]
+    if any(prompts.values()):
+        _set_prompts(judge, **prompts)
     if not checks_statements:
         judge.program.checks_statements = False
     return judge
@@ -93,14 +96,28 @@ def _is_dspy(model: Any) -> bool:
     return any(kind.__module__.startswith("dspy.") for kind in type(model).__mro__)
 
 
-def _set_extraction_prompt(judge: Judge, prompt: str) -> None:
-    """Let the judge take answers apart by a prompt of its own, ours where that is empty."""
-    extract = judge.program.extract
-    if extract is not None:
-        from faith_dspy.program.signatures import build_extraction_signature
+def _set_prompts(
+    judge: Judge,
+    system_prompt: str | None,
+    extraction_prompt: str | None,
+    demos: Mapping[str, list[Any]] | None,
+) -> None:
+    """Give the judge's predictors the user's prompts and demos; ours stays where there is none."""
+    from faith_dspy.program.signatures import (
+        build_extraction_signature,
+        build_verification_signature,
+    )
 
-        config = judge.config.model_copy(update={"system_prompt": prompt})
-        extract.signature = build_extraction_signature(config)
+    for name, predict in judge.program.prompts.items():
+        if name == "extract":
+            signature = build_extraction_signature(judge.config, extraction_prompt)
+        else:
+            signature = build_verification_signature(
+                judge.config, joint=name == "joint", prompt=system_prompt
+            )
+        predict.signature = signature
+        if demos:
+            predict.demos = demos[name]
 
 
 def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:

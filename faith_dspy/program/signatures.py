@@ -50,7 +50,6 @@ class VerifyStatements(dspy.Signature):
 
 
 _TOP = "You check statements against a context. Use only the context."
-_LENIENT = "What plainly follows from the context counts as supported, too."
 _CITE = " Then give the ids of the passages that show it, for example: [0, 2]"
 _QUOTE = " Quote the shortest words of the context that show it, exactly as they stand there."
 _AFTER = "Then say why in one short sentence."
@@ -131,26 +130,26 @@ INSTRUCTIONS: dict[str, Instruction] = {
 """The seed instructions, by `JudgeConfig.verdicts`."""
 
 
-def build_extraction_signature(config: JudgeConfig) -> type[dspy.Signature]:
-    """Return the signature that takes an answer apart, with the user's own words at its top."""
+def build_extraction_signature(
+    config: JudgeConfig, prompt: str | None = None
+) -> type[dspy.Signature]:
+    """Return the signature that takes an answer apart; ``prompt`` in place of its top."""
     top, _, ask = ExtractStatements.instructions.rpartition("\n\n")
     signature: type[dspy.Signature] = ExtractStatements.with_instructions(
-        f"{_top(config, top)}\n\n{ask}"
+        f"{_top(config, prompt or top)}\n\n{ask}"
     )
     return signature
 
 
-def _top(config: JudgeConfig, ours: str, *more: str) -> str:
-    return "\n".join(
-        filter(None, (config.system_prompt or ours, *more, config.criteria))
-    )
+def _top(config: JudgeConfig, words: str) -> str:
+    return f"{words}\n{config.criteria}" if config.criteria else words
 
 
-def _ask(config: JudgeConfig, *, joint: bool) -> str:
+def _ask(config: JudgeConfig, *, joint: bool, has_own_question: bool) -> str:
     """Return the prompt's last paragraph: the question, unless the user has one, and the form of the reply."""
     instruction = INSTRUCTIONS[config.verdicts]
     question, reply = instruction.question, instruction.reply
-    if config.system_prompt:
+    if has_own_question:
         question, reply = "", instruction.plain_reply or reply
     ask = reply
     if config.cite and instruction.citing_reply and not joint:
@@ -170,9 +169,9 @@ def _ask(config: JudgeConfig, *, joint: bool) -> str:
 
 
 def build_verification_signature(
-    config: JudgeConfig, *, joint: bool = False
+    config: JudgeConfig, *, joint: bool = False, prompt: str | None = None
 ) -> type[dspy.Signature]:
-    """Return the signature that a judge of this config asks.
+    """Return the signature that a judge of this config asks; ``prompt`` in place of its top and its question.
 
     The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of
     models with these fields and the ``statement``'s number.
@@ -196,8 +195,9 @@ def build_verification_signature(
             "StatementVerdict", __config__=ConfigDict(extra="forbid"), **entry_fields
         )
         signature, fields = VerifyStatements, {"verdicts": list[entry]}
-    top = _top(config, _TOP, _LENIENT if config.strictness == "lenient" else "")
-    signature = signature.with_instructions(f"{top}\n\n{_ask(config, joint=joint)}")
+    top = _top(config, prompt or _TOP)
+    ask = _ask(config, joint=joint, has_own_question=bool(prompt))
+    signature = signature.with_instructions(f"{top}\n\n{ask}")
     for name, kind in fields.items():
         signature = signature.append(name, dspy.OutputField(), kind)
     return signature

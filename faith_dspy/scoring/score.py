@@ -315,8 +315,8 @@ def early_judgment(
     if not any(has_words(c.text) for c in context):
         why = "there is no context to judge the answer by"
         return unscored(Unscored.NO_CONTEXT, why, raw)
-    if len(raw.sentences) > config.max_statements:
-        why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_statements is {config.max_statements}"
+    if len(raw.sentences) > config.max_sentences:
+        why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_sentences is {config.max_sentences}"
         return unscored(Unscored.TOO_LONG, why, raw)
     if declines(answer):
         return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)

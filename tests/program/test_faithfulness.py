@@ -2,6 +2,7 @@ import dspy
 import pytest
 
 from faith_dspy import Chunk, Judge, Unscored, Verdict
+from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.lm.make import make_lm
 from faith_dspy.program.windows import context_bytes, cut_into_windows
@@ -83,13 +84,15 @@ def test_failed_extraction_costs_no_statement(judge_at):
     ],
 )
 def test_words_of_the_users_own(judge_at, options, ask):
-    """Criteria stand in every prompt; a system prompt replaces ours, of which the labels are left: what they mean is
-    the user's to say."""
+    """Criteria stand in every prompt; an adapter's prompt replaces ours, of which the labels are left: what they mean
+    is the user's to say."""
     says = {"graded": "fully", "five_level": "completely"}.get(
         options.get("verdicts"), "Yes"
     )
-    judge, server = judge_at(
-        says=says, system_prompt="You check menus.", criteria="Prices count.", **options
+    untold, server = judge_at(says=says)
+    words = {"system_prompt": "You check menus.", "criteria": "Prices count."}
+    judge = judge_of(
+        {}, untold.lm, extraction_prompt="You check menus.", **words, **options
     )
     judge(context=CONTEXT, answer="The kettle is blue.")
     assert len(server.requests) == (2 if "statement" in options.values() else 1)

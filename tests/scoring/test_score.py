@@ -67,13 +67,9 @@ def test_score_by_hand(verdicts, plain, harsh):
     No evidence and not supported may count −1 instead of 0; so they stay after a round through JSON.
     """
     config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
-    strict = JudgeConfig.make(strict_mode="true")
+    again = JudgeConfig.model_validate(config.model_dump(mode="json"))
     assert score(verdicts, JudgeConfig()) == pytest.approx(plain)
-    for one in (
-        config,
-        strict,
-        JudgeConfig.model_validate(strict.model_dump(mode="json")),
-    ):
+    for one in (config, again):
         assert score(verdicts, one) == pytest.approx(harsh)
 
 
@@ -154,11 +150,6 @@ def test_weights_may_be_partial_and_in_any_case():
         verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5}
     )
     assert config.verdict_scores == dict(WEIGHTS) | {PART: 0.75, NONE: -0.5}
-    strict = JudgeConfig.make(strict_mode=True, verdict_scores={"No Evidence": 0})
-    assert (
-        strict.verdict_scores[NONE],
-        strict.verdict_scores[Verdict.NOT_SUPPORTED],
-    ) == (0, -1)
     with pytest.raises(ConfigError, match=r"verdict_scores.*'no_support'"):
         JudgeConfig.make(verdict_scores={"no_support": 1})
 
@@ -391,7 +382,7 @@ def test_too_many_sentences():
         ("It is blue. It is new.", None),
         ("It is blue. It is new. It is old.", Unscored.TOO_LONG),
     ):
-        found = early_judgment(CONTEXT, answer, JudgeConfig(max_statements=2))
+        found = early_judgment(CONTEXT, answer, JudgeConfig(max_sentences=2))
         assert (found and found.unscored) is reason
 
 
