@@ -362,6 +362,8 @@ def evidence_counts(
 ) -> list[tuple[int, int, int]]:
     """Return, for each statement whose chunks people named, how many chunks both name, the judge, and people."""
     labelled = [s for s in example.statements if s.supporting_chunk_ids is not None]
+    if not labelled:
+        return []
     texts = [s.text for s in labelled]
     matches = match_statements(texts, judgment.statements, example.answer)
     gold_by_match: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)

@@ -4,9 +4,9 @@
 
 Each LM is an endpoint on loopback (`KnownLM`) that has read the labels and separates them with a set AUROC.
 
-A draw takes whole sources of a labels file until it has so many labels. The study's own functions make and choose the
-candidates from the replies and fit the champion (`tests/benchmarks/studied.py`); at most `MAX_TEST` answers of other
-sources test it. Rows go to ``results/known_lms.jsonl`` as they come, the table to KNOWN_LMS.md.
+A draw takes whole sources of a labels file until it has so many labels. The study's own functions make the candidates
+from the replies, choose, and cross-validate (`tests/benchmarks/studied.py`); at most `MAX_TEST` answers of other sources
+test what would be exported, and what would be printed of it. Rows go to ``results/known_lms.jsonl`` as they come, the table to KNOWN_LMS.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ from sklearn.linear_model import LogisticRegression
 from faith_dspy import Judge
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.optimize.data.pool import with_sources
+from faith_dspy.optimize.plan import VARIANTS
+from faith_dspy.optimize.results import CHAMPION, LEXICAL, JudgedAnswer, Prompts
+from faith_dspy.optimize.select.ask import Replies
+from faith_dspy.optimize.select.comparison import label_metrics
 from faith_dspy.program.reply import LABEL_LOGIT, expected_support
 from faith_dspy.program.signatures import INSTRUCTIONS, Instruction
 from faith_dspy.schema import LabelledExample, RawVerdict, Usage
@@ -44,7 +48,7 @@ from . import DATA, HERE
 from .known_lm import BADLY_PLACED, KnownLM
 from .log import Log
 from .public_labels import read
-from .studied import SHAPES, Answers, answerable, choose, unasked_answers, with_sources
+from .studied import SHAPES, Unasked, answerable, study, unasked_answers
 
 RESULTS = HERE / "results" / "known_lms.jsonl"
 CARD = HERE / "KNOWN_LMS.md"
@@ -184,34 +188,25 @@ def draw(
     return pool[:labels], test[:MAX_TEST]
 
 
-class Replies(NamedTuple):
-    """What an LM says of all answers of a set: by shape, and by the answer's id."""
-
-    judges: dict[str, Judge]
-    """Without a classifier."""
-    answers: dict[str, dict[str, JudgedAnswer]]
-
-
 def replies_of(
-    server: KnownLM, model: str, examples: Sequence[LabelledExample], unasked: Answers
-) -> Replies:
+    server: KnownLM, model: str, examples: Sequence[LabelledExample], unasked: Unasked
+) -> list[Replies]:
     """What judges of every shape get from the endpoint.
 
     It is read off the endpoint without HTTP, which would take an hour; a test asks both ways, and gets the same.
     """
-    replies = Replies({}, {})
+    by_sentence = {a.id: a for a in unasked.lexical.answers}
+    asked = []
     for shape, config in SHAPES.items():
         judge = Judge(
             model, api_base=server.base, api_key="none", classifier=None, config=config
         )
-        base = unasked[
-            "answer" if config.granularity is Granularity.ANSWER else "sentence"
-        ]
-        replies.judges[shape] = judge
-        replies.answers[shape] = {
-            e.id: replied(server, base[e.id], config) for e in examples
-        }
-    return replies
+        is_whole = config.granularity is Granularity.ANSWER
+        base = unasked.whole if is_whole else by_sentence
+        answers = [replied(server, base[e.id], config) for e in examples]
+        described = VARIANTS[shape].description
+        asked.append(Replies(shape, described, {}, judge, answers, Prompts(now={})))
+    return asked
 
 
 def replied(server: KnownLM, answer: JudgedAnswer, config: JudgeConfig) -> JudgedAnswer:
@@ -309,30 +304,35 @@ def measured(
     return {metric: float(values[metric][0]) for metric in METRICS}
 
 
+def reached(answers: Sequence[JudgedAnswer]) -> dict[str, float]:
+    """Balanced accuracy and AUROC of judged answers."""
+    values = label_metrics(answers)(np.ones((1, len(answers))))
+    return {name: float(v[0]) for name, v in zip(METRICS, values, strict=True)}
+
+
 def one(
-    replies: Replies,
-    lexical: Mapping[str, JudgedAnswer],
+    asked: Sequence[Replies],
+    lexical: Replies,
     pool: Sequence[str],
     test: Sequence[str],
 ) -> Any:
-    """Study one draw, and return its row: what was exported, and what it and what is free reach on the test."""
+    """Study one draw, and return its row: what was exported, what its user reads, and what it and what is free reach on
+    the test."""
     started = time.process_time()
-    tables = {
-        shape: [answers[i] for i in pool] for shape, answers in replies.answers.items()
-    }
-    chosen = choose(replies.judges, tables, [lexical[i] for i in pool])
+    studied = study(lexical, asked, pool, test)
     seconds = time.process_time() - started
-    tested = {
-        shape: [answers[i] for i in test] for shape, answers in replies.answers.items()
-    }
-    words = [lexical[i] for i in test]
-    margins = lm_calibrated(tables["sentence"], tested["sentence"])
+    answer_of = {a.id: a for r in asked if r.name == "sentence" for a in r.answers}
+    sentences, others = ([answer_of[i] for i in ids] for ids in (pool, test))
+    printed = studied.printed.champion.agreement.balanced_accuracy.value
     return {
-        "exported": chosen.name,
-        "champion": measured(words, chosen.margins(tested, words)),
-        "LM calibrated": measured(words, margins),
-        "lexical": measured(words, chosen.lexical_margins(words)),
-        "candidates": chosen.scores,
+        "exported": studied.choice.champion.name,
+        "champion": reached(studied.tested[CHAMPION]),
+        "LM calibrated": measured(others, lm_calibrated(sentences, others)),
+        "lexical": reached(studied.tested[LEXICAL]),
+        "printed": {"balanced_accuracy": printed, "gain": studied.printed_gain},
+        "candidates": {
+            name: round(score, 4) for name, score in studied.choice.scores.items()
+        },
         "seconds": round(seconds, 2),
     }
 
@@ -348,7 +348,7 @@ def run(
     for lm in lms:
         for seed in draws:
             # Another LM of the same strength each time: else the luck of one would be in all draws.
-            replies: dict[str, Replies] = {}
+            replies: dict[str, list[Replies]] = {}
             for labels in SIZES:
                 key = {"lm": lm.name, "labels": labels, "draw": seed}
                 if log.has(**key):
@@ -363,12 +363,12 @@ def run(
                             server, lm.model, sets[name], lexical[name]
                         )
                 pool, test = draw(sets[name], labels, seed)
-                row = one(replies[name], lexical[name]["sentence"], pool, test)
+                row = one(replies[name], lexical[name].lexical, pool, test)
                 log.add(**key, set=name, test=len(test), **row)
 
 
 def by_command_line(
-    lm: Strength, examples: Sequence[LabelledExample], unasked: Answers, seed: int
+    lm: Strength, examples: Sequence[LabelledExample], unasked: Unasked, seed: int
 ) -> dict[str, Any]:
     """Tune and measure one draw by ``faith-dspy tune`` and ``agree`` over HTTP, beside the same draw by `one`.
 
@@ -410,7 +410,7 @@ def by_command_line(
             (folder / "judge" / "study.json").read_text(encoding="utf-8")
         )
         replies = replies_of(server, lm.model, examples, unasked)
-    row = one(replies, unasked["sentence"], pool, parts["others"])
+    row = one(replies, unasked.lexical, pool, parts["others"])
     answers = json.loads(report)["answers"]
     tuned = {metric: answers[metric]["value"] for metric in METRICS}
     return {
@@ -467,12 +467,31 @@ def interval(values: Sequence[float]) -> str:
     return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
+def errors(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was printed minus what the exported judge reached, in points: mean and root mean square, of the balanced
+    accuracy and of the gain over the lexical baseline."""
+    of_accuracy, of_gain = [], []
+    for row in rows:
+        accuracy = row["champion"]["balanced_accuracy"]
+        gain = accuracy - row["lexical"]["balanced_accuracy"]
+        of_accuracy.append(row["printed"]["balanced_accuracy"] - accuracy)
+        if row["printed"]["gain"] is not None:  # the champion asks an LM
+            of_gain.append(row["printed"]["gain"] - gain)
+    cells = []
+    for values in of_accuracy, of_gain:
+        points = 100 * np.array(values)
+        cell = f"{points.mean():+.1f}, {np.sqrt((points**2).mean()):.1f}"
+        cells.append(cell if values else "–")
+    return cells
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line by LM and number of labels."""
     title = "| LM | labels | draws | LM calibrated | lexical | champion | − LM calibrated | − lexical "
+    title += "| AUROC − LM calibrated | AUROC − lexical "
     lines = [
-        title + "| AUROC − LM calibrated | AUROC − lexical |",
-        "|---|" + "--:|" * 9,
+        title + "| printed − reached: mean, RMSE | printed − reached gain: mean, RMSE |",
+        "|---|" + "--:|" * 11,
     ]
     for lm in dict.fromkeys(row["lm"] for row in rows):
         for labels in SIZES:
@@ -494,6 +513,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                             ]
                         )
                     )
+            cells += errors(own)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

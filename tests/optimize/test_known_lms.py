@@ -5,6 +5,7 @@ from statistics import mean
 
 import pytest
 
+from faith_dspy.optimize.data.pool import with_sources
 from faith_dspy.optimize.select.ask import verify
 from tests.benchmarks.known_lm import BADLY_PLACED
 from tests.benchmarks.known_lms import (
@@ -14,7 +15,7 @@ from tests.benchmarks.known_lms import (
     replies_of,
     synthetic,
 )
-from tests.benchmarks.studied import unasked_answers, with_sources
+from tests.benchmarks.studied import unasked_answers
 
 STRONG, WEAK = (
     Strength(f"{auroc}", "openai/gpt-4o-mini", auroc, 0.0, True)
@@ -43,7 +44,7 @@ def studies(lm, towns, unasked, labels):
         with closing(lm.serve(towns, seed)) as server:
             replies = replies_of(server, lm.model, towns, unasked)
         drawn = draw(towns, labels, seed)
-        rows.append(one(replies, unasked["sentence"], *drawn))
+        rows.append(one(replies, unasked.lexical, *drawn))
     return rows
 
 
@@ -80,9 +81,10 @@ def test_over_http_it_says_what_the_bench_reads_off_it(probabilities, towns, una
     lm = STRONG._replace(probabilities=probabilities, offset=BADLY_PLACED)
     with closing(lm.serve(towns)) as server:
         replies = replies_of(server, lm.model, few, unasked)
-        for shape, judge in replies.judges.items():
-            for asked in verify(judge, few):
-                read = replies.answers[shape][asked.id]
+        for shape in replies:
+            answer_of = {a.id: a for a in shape.answers}
+            for asked in verify(shape.judge, few):
+                read = answer_of[asked.id]
                 for a, b in zip(
                     asked.raw.raw_verdicts, read.raw.raw_verdicts, strict=True
                 ):
