@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -91,9 +92,9 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         dict[Verdict, float], BeforeValidator(_fill_in_default_weights)
     ] = Field(default_factory=dict, validate_default=True)
     """Weight of each verdict, named in any case; the mean over all statements, clamped to [0, 1], is the score."""
-    threshold: float | None = Field(default=None, ge=0, le=1)
+    threshold: float | None = Field(default=None, ge=0, le=1, validate_default=True)
     """Score from which an answer passes an untuned judge; a tuned one decides by its probability. None: every statement
-    must be fully supported, or, with five-level verdicts, 0.5."""
+    must be fully supported. With five-level verdicts 0.5, unless given."""
     review_range: tuple[float, float] = (0.2, 0.8)
     """An untuned judge escalates an answer whose least supported statement has a probability in [low, high)."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
@@ -116,6 +117,15 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     def _number(cls, value: Any) -> Any:
         if isinstance(value, bool):  # which pydantic takes for 0 and 1
             raise ValueError(f"expected a number, got {value}")
+        return value
+
+    @field_validator("threshold")
+    @classmethod
+    def _middle_of_five_levels(
+        cls, value: float | None, options: ValidationInfo
+    ) -> float | None:
+        if value is None and options.data.get("verdicts") == "five_level":
+            return 0.5
         return value
 
     @model_validator(mode="after")

@@ -212,14 +212,6 @@ def points(d: Estimate) -> str:
     return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
 
 
-def roughly(n: int) -> str:
-    """Return a number of labels that nobody should take literally: ``about 120``, ``a few``."""
-    if n < 10:
-        return "a few"
-    digits = 1 if n < 100 else 2
-    return f"about {int(float(f'{n:.{digits}g}')):,}"
-
-
 def few(n: int) -> str:
     """Return what is said of so few answers, to be put after a sentence; nothing where they are enough."""
     return " Few answers: read the interval, not the figure." if n < FEW else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,7 +20,6 @@ from faith_dspy.scoring.statistics import (
     CONFUSION,
     Estimate,
     Floats,
-    check_labels,
     confusion_counts,
     estimates,
     extreme_share,
@@ -208,25 +206,10 @@ def measure(
             none, which leaves it out of AUROC, ECE and Brier. Scores outside [0, 1] leave ECE and Brier undefined.
         groups: n group names, such as the context's; the 95 % intervals are then over these sources.
         item: what is labelled, for the reasons given.
-
-    `InputError` without labels, when lengths differ, or for a label or score that is none.
     """
     import numpy as np
 
-    check_labels(labels, predictions=predictions, scores=scores, groups=groups)
-    for i, score in enumerate(scores):
-        if score is not None and not isfinite(score):
-            raise InputError(
-                f"got score {score!r} at position {i}, expected a finite number, or None where unscored"
-            )
-    at = []
-    for i, prediction in enumerate(predictions):
-        if prediction not in (True, False, None):
-            raise InputError(
-                f"got prediction {prediction!r}, expected True, False, or None where unscored"
-            )
-        if prediction is not None:
-            at.append(i)
+    at = [i for i, prediction in enumerate(predictions) if prediction is not None]
     y = np.array(labels, dtype=bool)[at]
     p = np.array(predictions, dtype=bool)[at]
     s = np.array(scores, dtype=np.float64)[at]  # None is NaN
@@ -271,12 +254,12 @@ def measure(
     )
 
 
-_LEVELS = {Verdict.FULLY_SUPPORTED: 2, Verdict.PARTIALLY_SUPPORTED: 1}
+_SUPPORT = {Verdict.FULLY_SUPPORTED: 2, Verdict.PARTIALLY_SUPPORTED: 1}
 """Levels of weighted κ; 0 for the verdicts without support, which labels do not always tell apart."""
 
 
-def _level(verdict: Verdict) -> int:
-    return _LEVELS.get(verdict, 0)
+def _support(verdict: Verdict) -> int:
+    return _SUPPORT.get(verdict, 0)
 
 
 def _measure_statements(
@@ -290,7 +273,7 @@ def _measure_statements(
         matched, unmatched = match_verdicts(judgment.statements, example)
         for verdicts, statement in zip(matched, judgment.statements, strict=True):
             if verdicts:
-                labels.append(min(verdicts, key=_level))
+                labels.append(min(verdicts, key=_support))
                 statements.append(statement)
         labels += unmatched
         statements += [missed] * len(unmatched)
@@ -327,8 +310,8 @@ def _graded(
             sources.append(group)
     metrics: dict[str, Any] = {}
     if Verdict.PARTIALLY_SUPPORTED in kinds:
-        people = np.array([_level(label) for label, _ in scored], dtype=np.int_)
-        judge = np.array([_level(verdict) for _, verdict in scored], dtype=np.int_)
+        people = np.array([_support(label) for label, _ in scored], dtype=np.int_)
+        judge = np.array([_support(verdict) for _, verdict in scored], dtype=np.int_)
         why = {"kappa": "all labels and verdicts are on one level"}
 
         def measure_kappa(w: Floats) -> dict[str, Floats]:
@@ -353,7 +336,7 @@ def _same(label: Verdict, verdict: Verdict) -> bool:
     """Return whether two verdicts say the same, as far as both say it."""
     if label is verdict:
         return True
-    is_unsupported = _level(label) == _level(verdict) == 0
+    is_unsupported = _support(label) == _support(verdict) == 0
     return is_unsupported and Verdict.NOT_SUPPORTED in (label, verdict)
 
 

@@ -98,11 +98,9 @@ def pass_by_score(
     Without a threshold every statement has to be supported. ``level``: that of a five-level verdict.
     """
     value = score(verdicts, config)
-    threshold = config.threshold
     if config.verdicts == "five_level" and level is not None:
         value = level
-        if threshold is None:
-            threshold = 0.5
+    threshold = config.threshold
     if threshold is None:
         return value, None, all(verdict.is_supported for verdict in verdicts)
     return value, threshold, value >= threshold

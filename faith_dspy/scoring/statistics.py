@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from faith_dspy.errors import InputError, import_optional
+from faith_dspy.errors import import_optional
 
 if TYPE_CHECKING:  # the base install has none
     import numpy as np
@@ -52,22 +52,6 @@ class Estimate(BaseModel):
         if self.low is None and self.why is None:
             raise ValueError("an estimate without an interval needs why=, the reason")
         return self
-
-
-def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
-    """Raise `InputError` unless there are labels, all of them True or False, and each of ``others`` is as long."""
-    if not len(labels):
-        raise InputError("got no labels, expected at least one")
-    for i, label in enumerate(labels):
-        if label not in (True, False):  # numpy's booleans pass
-            raise InputError(
-                f"got label {label!r} at position {i}, expected True (faithful) or False; drop unlabelled"
-            )
-    for name, values in others.items():
-        if values is not None and len(values) != len(labels):
-            raise InputError(
-                f"got {len(values)} {name} for {len(labels)} labels, expected one for each"
-            )
 
 
 class BySource(NamedTuple):
@@ -360,15 +344,12 @@ def weighted_kappa(
     """
     import numpy as np
 
-    cell = np.eye(levels * levels)[a * levels + b]  # shape (n, levels²)
+    cells = np.zeros((len(a), levels, levels))
+    cells[np.arange(len(a)), a, b] = 1
     scale = np.arange(levels)
     distance = np.abs(np.subtract.outer(scale, scale))
-    counts = (w @ cell).reshape(-1, levels, levels)
-    total = w.sum(axis=1)[:, None, None]
     with np.errstate(invalid="ignore"):
-        shares = counts / total
-        of_a = shares.sum(axis=2)[:, :, None]
-        of_b = shares.sum(axis=1)[:, None, :]
-        observed = (shares * distance).sum(axis=(1, 2))
-        expected = (of_a * of_b * distance).sum(axis=(1, 2))
+        shares = np.tensordot(w, cells, 1) / w.sum(axis=1)[:, None, None]
+        observed = np.einsum("dij,ij->d", shares, distance)
+        expected = np.einsum("dij,dkl,il->d", shares, shares, distance)
         return np.asarray(1 - observed / expected)

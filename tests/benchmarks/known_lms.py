@@ -490,7 +490,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     title = "| LM | labels | draws | LM calibrated | lexical | champion | − LM calibrated | − lexical "
     title += "| AUROC − LM calibrated | AUROC − lexical "
     lines = [
-        title + "| printed − reached: mean, RMSE | printed − reached gain: mean, RMSE |",
+        title
+        + "| printed − reached: mean, RMSE | printed − reached gain: mean, RMSE |",
         "|---|" + "--:|" * 11,
     ]
     for lm in dict.fromkeys(row["lm"] for row in rows):

@@ -8,7 +8,7 @@ from deepeval import assert_test, evaluate
 from deepeval.evaluate import CacheConfig, DisplayConfig
 from deepeval.test_case import LLMTestCase
 
-from faith_dspy import JudgeConfig
+from faith_dspy import Judge, JudgeConfig
 from faith_dspy.integrations.deepeval import FaithfulnessMetric
 from tests.support.cases import CONTEXT, ICELAND, LANDED, WALKED
 
@@ -74,3 +74,10 @@ def test_its_own_runners(judge):
         match=r"Faithfulness \(faith_dspy\) \(score: 0.0, threshold: 1.0",
     ):
         assert_test(case(ICELAND), metrics, run_async=False)
+
+
+def test_the_threshold_that_is_shown():
+    """The judge's own where none is given: of five levels .5; 1 where every statement has to be supported."""
+    levels = Judge("openai/tiny", granularity="answer", verdicts="five_level")
+    for judge, threshold in ((levels, 0.5), (Judge("openai/tiny"), 1.0)):
+        assert FaithfulnessMetric(judge).threshold == threshold

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 
 from faith_dspy.errors import InputError
@@ -89,23 +87,6 @@ def test_one_class_leaves_what_needs_two_undefined():
         measure([True, True], [True, True], [1.0, 1.0]).precision_unfaithful.why
         == "no answer was failed"
     )
-
-
-@pytest.mark.parametrize(
-    ("labels", "predictions", "scores", "said"),
-    [
-        ([], [], [], "no labels"),
-        ([True], [True, False], [0.5], "got 2 predictions for 1 labels"),
-        ([True, None], [True, True], [0.5, 0.5], "label None at position 1"),
-        ([True, False], [True, 0.7], [0.5, 0.5], "prediction 0.7"),
-        ([True, False], [True, True], [0.5, math.nan], "score nan at position 1"),
-        ([True, False], [True, True], [math.inf, 0.5], "score inf at position 0"),
-    ],
-)
-def test_input_that_cannot_be_measured_is_refused(labels, predictions, scores, said):
-    """Wrong lengths, labels that are none and NaN are an error that says what was got."""
-    with pytest.raises(InputError, match=said):
-        measure(labels, predictions, scores)
 
 
 def test_intervals_depend_on_sources_alone():
