@@ -25,8 +25,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import InputError
 from faith_dspy.io.files import check_folder, write_files
 from faith_dspy.io.inputs import as_chunks
-from faith_dspy.lm.capabilities import Capabilities
-from faith_dspy.lm.make import identity
+from faith_dspy.lm.make import LMIdentity, identity, without_path
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
 from faith_dspy.scoring.measure import measure_features
@@ -46,31 +45,6 @@ _IN_PROMPTS = ("instruction", "strictness", "system_prompt", "strict_mode")
 _FORMER_LABELS = ("grounded", "true_false_unknown")
 """Values of ``instruction`` whose labels are no longer asked for."""
 _VERSIONED = ("faith_dspy", "dspy", "pydantic")
-
-
-def without_path(model: str) -> str:
-    """Return the model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
-    return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
-
-
-class LMName(BaseModel):
-    """The LM that a judge asks, without its address."""
-
-    model: str
-    name: str | None = None
-    sha256: str | None = None
-    api_base_hash: str | None = None
-    context_window: int | None = None
-    """Tokens, where the judge was given one."""
-    capabilities: Capabilities | None = None
-    """What was found out about it."""
-
-    @field_validator("model")
-    @classmethod
-    def _no_place(cls, model: str) -> str:
-        if model != without_path(model) or "://" in model:
-            raise ValueError(f"the LM name {model!r} contains a path or URL")
-        return model
 
 
 class Reference(BaseModel):
@@ -108,7 +82,7 @@ class Manifest(BaseModel, extra="allow"):
     format_version: int = FORMAT_VERSION
     config: JudgeConfig
     classifier: Classifier | None
-    lm: LMName
+    lm: LMIdentity
     prompts: str | None = None
     """Hash of the prompts that classifier, thresholds and agreement were fitted with; None: those in the folder."""
     versions: dict[str, str] = {}
@@ -206,7 +180,7 @@ def _contents(
     manifest = Manifest(
         config=judge.config,
         classifier=judge.classifier,
-        lm=LMName(model=without_path(judge.lm_name), **_identity(judge)),
+        lm=_identity(judge),
         prompts=prompts,
         versions={name: metadata.version(name) for name in _VERSIONED},
         reference=[Reference.of(judge, *answer) for answer in answers],
@@ -246,19 +220,20 @@ def content_hash(
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _identity(judge: Any) -> dict[str, Any]:
-    """Return what is known of the LM beside its name: by what was asked, else by the export it was loaded from."""
-    stored: dict[str, Any] = dict(judge.manifest.get("lm") or {})
+def _identity(judge: Any) -> LMIdentity:
+    """Return which LM the judge asks: by the LM itself, else by the export that it was loaded from."""
+    stored = dict(judge.manifest.get("lm") or {})
+    model = without_path(judge.lm_name)
     if "lm" in vars(judge):
-        stored = identity(judge.lm).model_dump(mode="json")
-        stored["capabilities"] = judge.lm.capabilities.model_dump(
-            mode="json", exclude_defaults=True
-        )
-    elif stored.get("model") != without_path(judge.lm_name):
+        stored = identity(judge.lm).model_dump()
+    elif stored.get("model") != model:
         stored = {}
-    stored.pop("model", None)
-    window = judge.context_window or stored.get("context_window")
-    return stored | {"context_window": window}
+    stored["model"] = model
+    if judge.context_window:
+        stored["context_window"] = judge.context_window
+    if judge.thinking_tokens:
+        stored["thinking_tokens"] = judge.thinking_tokens
+    return LMIdentity.model_validate(stored)
 
 
 def _plain_card(judge: Any) -> str:

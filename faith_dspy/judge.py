@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # they load DSPy or numpy
 log = getLogger(__name__)
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
+_LIMITS = ("timeout", "context_window", "thinking_tokens")
 _ESCALATED = (Unscored.PARSE_FAILED, Unscored.LM_FAILED, Unscored.LANGUAGE)
 """Why an answer that has no score goes to the next judge."""
 
@@ -80,7 +81,7 @@ class Judge:
         escalate_to: The judge that is asked where this one's probability is in the review range of its classifier (or
             options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of
             both.
-        timeout: Seconds a call may take, its retries included.
+        timeout: Seconds to wait for a reply to begin or go on.
         context_window: Tokens of prompt and reply together; longer contexts are read window by window.
         thinking_tokens: Tokens of a model's thoughts, as for `faith_dspy.lm.make.make_lm`.
         options: Single options of `JudgeConfig`.
@@ -225,22 +226,14 @@ class Judge:
             raise ConfigError(
                 "this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to."
             )
-        from faith_dspy.lm.capabilities import Capabilities
         from faith_dspy.lm.make import make_lm, to_metered_lm
 
-        stored = self.manifest.get("lm") or {}
         if isinstance(self._lm, str):
+            stored = self.manifest.get("lm") or {}
             require_endpoint(stored, self.lm_name, self._endpoint["api_base"])
-            lm = make_lm(self._lm, **self._endpoint)
-        else:
-            window, timeout = self.context_window, self._endpoint["timeout"]
-            lm = to_metered_lm(self._lm, timeout=timeout, context_window=window)
-        capabilities = stored.get("capabilities")
-        model, base = stored.get("model"), stored.get("api_base_hash")
-        is_same = model == self.lm_name and base == lm.endpoint.salt
-        if capabilities and is_same and not lm.capabilities.answered:
-            lm.capabilities = Capabilities.model_validate(capabilities)
-        return lm
+            return make_lm(self._lm, **self._endpoint)
+        limits = {name: self._endpoint[name] for name in _LIMITS}
+        return to_metered_lm(self._lm, **limits)
 
     @property
     def lm_name(self) -> str:
@@ -252,6 +245,12 @@ class Judge:
         """Tokens of the LM's prompt and reply together, if it was given."""
         window: int | None = self._endpoint["context_window"]
         return window
+
+    @property
+    def thinking_tokens(self) -> int | None:
+        """Room for the thoughts of its LM, if it was given."""
+        tokens: int | None = self._endpoint["thinking_tokens"]
+        return tokens
 
     @property
     def asks_lm(self) -> bool:

@@ -28,12 +28,12 @@ from faith_dspy.export import (
     Manifest,
     Reference,
     content_hash,
-    without_path,
 )
 from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import LOCAL_SHA256
 from faith_dspy.lm.addresses import is_provider
+from faith_dspy.lm.make import without_path
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def load_judge(
         lm: In place of the LM it was tuned on, of a cascade the first one, wherever that is asked.
         api_base: That LM's address, and that of a second LM at the same one.
         api_key: Its key.
-        timeout: Seconds a call of any LM may take, its retries included.
+        timeout: Seconds to wait for a reply of any LM to begin or go on.
         context_window: Tokens of any LM's prompt and reply together.
         escalate_to: The LM that the second judge of a cascade asks in place of its own, such as a `dspy.LM` with an
             address of its own.
@@ -183,6 +183,7 @@ def load_judge(
         stored = export.manifest.lm
         settings: dict[str, Any] = {"lm": stored.model}
         settings["context_window"] = context_window or stored.context_window
+        settings["thinking_tokens"] = stored.thinking_tokens
         is_tuned = tuned is not None and stored.model == tuned.model
         base = stored.api_base_hash
         if export is second and escalate_to is not None:

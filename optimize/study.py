@@ -106,7 +106,7 @@ def tune(
         lm: the LM that judges: ``local``, a model string of DSPy's, or ``none``: words alone.
         api_base: the address of your own endpoint.
         api_key: its key; else the provider's environment variable counts.
-        timeout: seconds a call of any LM may take, as for `faith_dspy.Judge`.
+        timeout: seconds to wait for a reply of any LM, as for `faith_dspy.Judge`.
         reflection_lm: the LM that writes instructions (gepa, mipro, guidelines); default: the judged one.
         reflection_api_base: the address of its endpoint; ``api_base`` is the judged LM's alone.
         operating_point: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
@@ -185,7 +185,7 @@ def run(
         metered(options.limits, max_failures=MAX_FAILURES) as meter,
         tracker(setup) as track,
     ):
-        asked = ask_variants(study, str(setup.lm["name"]), meter)
+        asked = ask_variants(study, str(setup.lm["model"]), meter)
         fold_of = partition.fold_of
         tried = candidates(asked.lexical, asked.replies, fold_of, point)
         choice = choose(tried, point)

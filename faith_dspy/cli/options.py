@@ -61,7 +61,7 @@ Timeout = Annotated[
     float | None,
     _judge_option(
         "--timeout",
-        "Limit of an LM call, with its retries. Default: 300.",
+        "Wait for an LM's reply, at each retry. Default: 600.",
         "SECONDS",
         min=0.1,
     ),

@@ -1,23 +1,25 @@
-"""What an LM can do, found out by asking it and remembered for the process.
+"""What an LM can do, as its calls have shown.
 
 Servers differ in the parameters that they refuse, in whether they tell token probabilities, and in whether a model
-thinks before it answers. None of this is asked for beforehand: the first call that shows it is repeated as the LM can
-take it, and every later call is made that way from the start.
+thinks before it answers. None of this is asked for beforehand: a call that shows it is repeated as the LM can take it,
+and once two calls have shown the same, all later ones are made that way from the start.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any
-from weakref import WeakKeyDictionary
-
-from pydantic import BaseModel, Field, PrivateAttr, field_serializer
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 log = logging.getLogger(__name__)
+
+Lesson: TypeAlias = tuple[str, Any]
+"""A field of `Capabilities` with its value; of ``refused``, one parameter."""
+CASES = 2
+"""Calls that have to show the same before it holds for others."""
 THINKING_TOKENS = 2_000
 """Room for a model's thoughts beside its reply, in output tokens, unless an LM is made with another."""
 OPTIONAL = (
@@ -31,8 +33,8 @@ OPTIONAL = (
 """Parameters that a call can do without."""
 LABEL_TOKENS = 12
 """Room for a label and the chunk ids after it, where one token is not enough."""
-SMALL_LIMIT = 64
-"""A limit of output tokens from which on servers have no minimum."""
+MIN_WINDOW = 1_000
+"""Tokens of the smallest context window that is believed."""
 
 _TOO_FEW = re.compile(
     r"(?:at least|minimum(?: value)?(?: of)?|>=|≥|greater than or equal to|less than the minimum\D{0,20})\D{0,12}(\d+)"
@@ -50,17 +52,19 @@ _TOO_LONG = re.compile(
     r"|too many (?:input )?tokens|prompt is too long|input is too long"
 )
 _WINDOW = re.compile(
-    r"(?:context[ _](?:length|window|size)|max_model_len|maximum)(?: limit)?(?: is| of|[ =:])* ?\(?(\d[\d,]{2,8})"
+    r"(?:context[ _](?:length|window|size)|max_model_len|maximum)(?: limit)?(?: is| of|[ =:])* ?\(?"
+    r"(\d[\d,]{0,8}) ?(k\b)?"
 )
+_QUOTED_WORDS = 3
+"""Words in a row that a refusal has from the prompt only by quoting it."""
 
 
-class Capabilities(BaseModel):
-    """What is known of an LM at an address; all its copies in the process share one. Stored in exports as JSON."""
+@dataclass(frozen=True)
+class Capabilities:
+    """How the calls of an LM are made."""
 
-    token_probabilities: bool | None = None
-    """Whether it tells token probabilities: by its last reply to a request for them; None if there was none."""
-    refused: set[str] = set()
-    """Parameters that it refuses and is not sent (`OPTIONAL`), and ``system`` for a system message."""
+    refused: frozenset[str] = frozenset()
+    """Parameters that it is not sent (`OPTIONAL`), and ``system`` for a system message."""
     limit_name: str = "max_tokens"
     """Its parameter for the limit of output tokens: ``max_tokens`` or ``max_completion_tokens``."""
     min_tokens: int = 1
@@ -71,42 +75,19 @@ class Capabilities(BaseModel):
     """Whether it thinks, or talks, before it answers; it is given `thinking_tokens` more than the reply needs."""
     thinking_tokens: int = THINKING_TOKENS
     context_window: int | None = None
-    """Tokens of prompt and reply together, where a refusal of the server named them."""
+    """Tokens of prompt and reply together, where its refusals named them."""
+    token_probabilities: bool | None = None
+    """Whether it tells token probabilities: by its last reply to a request for them; None if there was none."""
 
-    @field_serializer("refused")
-    def _sorted(self, refused: set[str]) -> list[str]:
-        return sorted(refused)
+    def with_lesson(self, lesson: Lesson) -> Capabilities:
+        name, value = lesson
+        if name == "refused":
+            value = self.refused | {value}
+        return replace(self, **{name: value})
 
-    answered: bool = Field(default=False, exclude=True)
-    """Whether it has answered in this process."""
-    _lock: Any = PrivateAttr(default_factory=threading.RLock)
-    _tried: set[str] = PrivateAttr(default_factory=set)
-    _labels: int = PrivateAttr(default=0)
-    """Replies whose label was read less those without one."""
-
-    def update(self, other: Capabilities) -> None:
-        """Take over what another process found out."""
-        for name in other.model_fields_set:
-            setattr(self, name, getattr(other, name))
-
-    @contextmanager
-    def trying(self, parameters: Mapping[str, Any]) -> Iterator[None]:
-        """Let calls with parameters that no call had before go one after the other, so that a refusal costs one."""
-        names = {name for name in OPTIONAL if parameters.get(name) is not None}
-        names.add("call")
-        if (parameters.get("max_tokens") or SMALL_LIMIT) < SMALL_LIMIT:
-            names.add("small limit")
-        if names <= self._tried:
-            yield
-            return
-        with ExitStack() as stack:
-            stack.enter_context(self._lock)
-            if names <= self._tried:  # another thread has tried them meanwhile
-                stack.close()
-            try:
-                yield
-            finally:
-                self._tried |= names
+    def with_room(self, tokens: int) -> int:
+        """Return the output tokens of a reply that has so many after its thoughts."""
+        return max(tokens, LABEL_TOKENS) + self.thinking_tokens
 
     def fit(
         self, settings: Mapping[str, Any], parameters: Mapping[str, Any]
@@ -118,9 +99,8 @@ class Capabilities(BaseModel):
             parameters: Those of the call, which come first.
         """
         fitted = dict(parameters)
-        sent = {
-            name for name, value in {**settings, **fitted}.items() if value is not None
-        }
+        values = {**settings, **fitted}
+        sent = {name for name, value in values.items() if value is not None}
         for name in self.refused & sent:
             fitted[name] = None
         if "logprobs" in self.refused and "top_logprobs" in sent:
@@ -130,7 +110,7 @@ class Capabilities(BaseModel):
         limit = fitted.pop("max_tokens", None) or fitted.get("max_completion_tokens")
         if limit is not None:
             if self.needs_room:
-                limit = max(limit, LABEL_TOKENS) + self.thinking_tokens
+                limit = self.with_room(limit)
             if self.limit_name != "max_tokens" and "max_tokens" in settings:
                 fitted["max_tokens"] = None
             fitted[self.limit_name] = max(limit, self.min_tokens)
@@ -138,92 +118,109 @@ class Capabilities(BaseModel):
             _join_system(fitted["messages"])
         return fitted
 
-    def learn(self, message: str, sent: Mapping[str, Any]) -> bool:
-        """Note what a server's refusal says that it does not take.
+    def read_refusal(self, words: str, sent: Mapping[str, Any]) -> Lesson | None:
+        """Return what a refusal says that the LM does not take; None where it says nothing of the kind.
 
         Args:
-            message: The refusal in the server's words.
+            words: The refusal, in the server's own words (`own_words`).
             sent: The parameters that it refused.
-
-        Returns:
-            Whether the call can be made again without it.
         """
-        text = message.lower()
         limit = sent.get(self.limit_name)
-        too_few = _TOO_FEW.search(text)
-        if limit is not None and too_few and _LIMIT.search(text):
+        too_few = _TOO_FEW.search(words)
+        if limit is not None and too_few and _LIMIT.search(words):
             minimum = int(too_few[1])
             if limit < minimum <= THINKING_TOKENS:
-                self.min_tokens = minimum
-                return True
-        names_both = "max_completion_tokens" in text and "max_tokens" in text
-        if names_both and self.limit_name == "max_tokens":
-            self.limit_name = "max_completion_tokens"
-            return limit is not None
+                return "min_tokens", minimum
+        names_both = "max_completion_tokens" in words and "max_tokens" in words
+        if names_both and self.limit_name == "max_tokens" and limit is not None:
+            return "limit_name", "max_completion_tokens"
         for name in OPTIONAL:
             pattern = rf"(?<![a-z]){name.replace('_', '[_ ]')}"
-            if sent.get(name) is None or not re.search(pattern, text):
+            if sent.get(name) is None or not re.search(pattern, words):
                 continue
             numbers: list[int] = []
-            if "logprobs" in name and _AT_MOST.search(text):
-                numbers = [int(number) for number in _NUMBER.findall(text)]
+            if "logprobs" in name and _AT_MOST.search(words):
+                numbers = [int(number) for number in _NUMBER.findall(words)]
             requested = sent.get("top_logprobs") or 0
             fewer = [number for number in numbers if 0 < number < requested]
-            if fewer:
-                self.max_alternatives = max(fewer)
-            else:
-                self.refused.add(name)
-            return True
+            return ("max_alternatives", max(fewer)) if fewer else ("refused", name)
         roles = [one.get("role") for one in sent.get("messages") or ()]
-        if _SYSTEM.search(text) and "system" in roles:
-            self.refused.add("system")
-            return True
-        return False
+        if _SYSTEM.search(words) and "system" in roles:
+            return "refused", "system"
+        return None
 
-    def learn_window(self, message: str, prompt_bytes: int) -> bool:
-        """Note the context window that a refusal names, else half of what it refused; whether it is about one."""
-        text = message.lower()
-        if not _TOO_LONG.search(text):
-            return False
-        named = _WINDOW.search(text)
-        guess = prompt_bytes // 8  # half of what was sent, at four bytes a token
-        window = int(named[1].replace(",", "")) if named else guess
-        if self.context_window is not None and window >= self.context_window:
-            window = self.context_window // 2
-        if window > 0:  # nothing is known of a prompt of no length
-            self.context_window = window
-        return True
 
-    def learn_reply(self, *, empty: bool) -> bool:
-        """Note that a reply ended for length before the answer; whether asking with more room makes sense."""
-        self.answered = True
-        if not empty or self.needs_room:
-            return False
-        self.needs_room = True
-        return True
+class Experience:
+    """What an LM's calls have shown so far. Copies of an LM share it; another LM of the same name has its own."""
 
-    def note_probabilities(self, *, told: bool) -> None:
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        """What holds for all calls."""
+        self.has_answered = False
+        self.cases: Counter[Lesson] = Counter()
+        """Calls by what they have shown."""
+        self._unread = 0
+        """Replies without a label less those with one."""
+
+    def add(self, lessons: Iterable[Lesson]) -> None:
+        """Count what one call has shown; from the second case on it holds for all."""
+        for lesson in lessons:
+            self.cases[lesson] += 1
+            if self.cases[lesson] == CASES:
+                self.capabilities = self.capabilities.with_lesson(lesson)
+
+    def add_probabilities(self, *, told: bool) -> None:
         """Note whether a reply had the token probabilities that were asked for."""
-        if self.token_probabilities is not False and not told:
+        before = self.capabilities.token_probabilities
+        if before is not False and not told:
             log.warning(
                 "the LM gives no token probabilities; going on with labels alone"
             )
-        self.token_probabilities = told
+        if told is not before:
+            lesson = ("token_probabilities", told)
+            self.capabilities = self.capabilities.with_lesson(lesson)
 
-    def note_label(self, *, read: bool, cut: bool) -> None:
-        """Note whether a reply had its label; an LM that mostly talks first needs room, one odd reply says nothing."""
-        self._labels += 1 if read else -1
-        if cut and not read and self._labels < 0:
-            self.needs_room = True
+    def add_label(self, *, read: bool) -> None:
+        """Note whether a reply began with its label: an LM that mostly talks first needs room."""
+        self._unread += -1 if read else 1
+        if self._unread >= CASES and not self.capabilities.needs_room:
+            self.capabilities = self.capabilities.with_lesson(("needs_room", True))
 
 
-_of_others: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
+def experience_of(lm: Any) -> Experience:
+    """Return what is known of an LM; of one that is not ours nothing is kept."""
+    own: Experience | None = getattr(lm, "experience", None)
+    return own or Experience(Capabilities())
 
 
-def capabilities_of(lm: Any) -> Capabilities:
-    """Return what is known of any LM of DSPy's."""
-    own: Capabilities | None = getattr(lm, "capabilities", None)
-    return own or _of_others.setdefault(lm, Capabilities())
+def own_words(message: str, prompt: str) -> str:
+    """Return a server's message in lower case, without what it quotes of a prompt."""
+    quotable = set(_runs([word.lower() for word in re.findall(r"\w+", prompt)]))
+    words = list(re.finditer(r"\w+", message.lower()))
+    own = list(message.lower())
+    for i, run in enumerate(_runs([word[0] for word in words])):
+        if run in quotable:
+            first, last = words[i], words[i + _QUOTED_WORDS - 1]
+            own[first.start() : last.end()] = " " * (last.end() - first.start())
+    return "".join(own)
+
+
+def _runs(words: Sequence[str]) -> Iterable[tuple[str, ...]]:
+    return zip(*(words[i:] for i in range(_QUOTED_WORDS)), strict=False)
+
+
+def is_about_length(words: str) -> bool:
+    """Return whether a refusal says that the prompt is too long."""
+    return _TOO_LONG.search(words) is not None
+
+
+def named_window(words: str) -> int | None:
+    """Return the context window that a refusal names in tokens."""
+    named = _WINDOW.search(words)
+    if named is None:
+        return None
+    tokens = int(named[1].replace(",", "")) * (1_000 if named[2] else 1)
+    return tokens if tokens >= MIN_WINDOW else None
 
 
 _THOUGHTS = re.compile(
@@ -246,8 +243,8 @@ def without_thoughts(completion: str) -> str:
 
 
 def _join_system(messages: list[dict[str, Any]]) -> None:
-    """Put the system's words at the beginning of the first other message, in the list that an adapter made."""
-    if messages[0]["role"] == "system":
+    """Put the system's words at the beginning of the next message, in the list by which DSPy knows its adapter."""
+    if messages[0]["role"] == "system" and len(messages) > 1:
         system, first = messages.pop(0), messages[0]
         content = f"{system['content']}\n\n{first['content']}"
         messages[0] = {**first, "content": content}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm.addresses import (
@@ -20,7 +20,6 @@ from faith_dspy.lm.addresses import (
     route_base,
     unavailable,
 )
-from faith_dspy.lm.capabilities import Capabilities
 
 if TYPE_CHECKING:
     from faith_dspy.lm.metered import MeteredLM
@@ -32,24 +31,40 @@ _adopted: WeakKeyDictionary[Any, MeteredLM] = WeakKeyDictionary()
 """By the user's own LM."""
 
 
-class LMIdentity(BaseModel, extra="forbid", frozen=True):
-    """Which LM answers. Holds no key and no address."""
+class LMIdentity(BaseModel, frozen=True):
+    """Which LM answers, and what it was given. Holds no key, no address and no path."""
 
-    name: str
-    """The model string DSPy uses."""
+    model: str
+    """The model string."""
     sha256: str | None = None
     """Of the model file, if the model runs in this process."""
     api_base_hash: str | None = None
     """Twelve hex digits for the endpoint's address, if one was given: equal means same endpoint."""
+    context_window: int | None = None
+    """Tokens, where a judge was given them."""
+    thinking_tokens: int | None = None
+    """The same."""
+
+    @field_validator("model")
+    @classmethod
+    def _no_place(cls, model: str) -> str:
+        if model != without_path(model) or "://" in model:
+            raise ValueError(f"the LM name {model!r} contains a path or URL")
+        return model
 
 
 def identity(lm: MeteredLM) -> LMIdentity:
     """Return which LM answers."""
     return LMIdentity(
-        name=lm.model,
+        model=lm.model,
         sha256=lm.endpoint.sha256,
         api_base_hash=lm.endpoint.salt,
     )
+
+
+def without_path(model: str) -> str:
+    """Return the model string as exports hold it: a model file's folder stays out."""
+    return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
 
 
 def is_local(model: str) -> bool:
@@ -58,18 +73,24 @@ def is_local(model: str) -> bool:
 
 
 def to_metered_lm(
-    lm: Any, *, timeout: float | None = None, context_window: int | None = None
+    lm: Any,
+    *,
+    timeout: float | None = None,
+    context_window: int | None = None,
+    thinking_tokens: int | None = None,
 ) -> MeteredLM:
     """Return a metered LM with the settings of the user's own.
 
     Args:
         lm: A plain `dspy.LM` (but its ``async_engine``), or a metered LM, which is returned as it is.
-        timeout: Seconds a call may take, in place of its own limit.
+        timeout: Seconds to wait for a reply, in place of its own limit.
         context_window: Tokens of prompt and reply together.
+        thinking_tokens: Room for a model's thoughts.
 
     Raises:
         ConfigError: It is neither.
     """
+    from faith_dspy.lm.capabilities import Experience
     from faith_dspy.lm.metered import MeteredLM
 
     metered = lm if isinstance(lm, MeteredLM) else _adopt(lm)
@@ -78,6 +99,9 @@ def to_metered_lm(
     if context_window is not None:
         endpoint = replace(metered.endpoint, num_ctx=context_window)
         metered = metered.copy(endpoint=endpoint)
+    if thinking_tokens is not None:
+        capabilities = replace(metered.capabilities, thinking_tokens=thinking_tokens)
+        metered = metered.copy(experience=Experience(capabilities))
     return metered
 
 
@@ -125,8 +149,8 @@ def make_lm(
             for it.
         thinking_tokens: Room for a model's thoughts, once it has shown that it thinks before it answers (2,000).
         cache: Whether to use DSPy's cache of replies, in which endpoints are kept apart.
-        timeout: Seconds a call may take, its retries included; 300 unless given, without meaning for a model in this
-            process.
+        timeout: Seconds to wait for a reply to begin or go on, at each of DSPy's retries; 600 unless given, without
+            meaning for a model in this process.
         kwargs: Parameters of `dspy.LM`; the temperature is 0 unless given, if the model takes one.
 
     Raises:
@@ -162,10 +186,8 @@ def make_lm(
         )
     if timeout is not None:
         kwargs["timeout"] = timeout
-    lm = _hosted(model, api_base, api_key, context_window, cache=cache, **kwargs)
-    if thinking_tokens is not None:
-        lm.capabilities = Capabilities(thinking_tokens=thinking_tokens)
-    return lm
+    kwargs |= {"cache": cache, "thinking_tokens": thinking_tokens}
+    return _hosted(model, api_base, api_key, context_window, **kwargs)
 
 
 def _local(model: str, context_window: int | None, **kwargs: Any) -> MeteredLM:

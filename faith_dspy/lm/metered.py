@@ -5,7 +5,6 @@ DSPy's own usage tracking loses the tokens of nested batches and reports none fo
 """
 
 import asyncio
-import contextvars
 import hashlib
 import logging
 import os
@@ -13,13 +12,10 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import dspy
@@ -30,7 +26,6 @@ from dspy.utils.exceptions import (
     LMBillingError,
     LMConfigurationError,
     LMInvalidRequestError,
-    LMTimeoutError,
     LMTransportError,
     LMUnsupportedFeatureError,
     LMUnsupportedModelError,
@@ -46,13 +41,20 @@ from faith_dspy.errors import (
     short_message,
 )
 from faith_dspy.lm.addresses import unavailable
-from faith_dspy.lm.capabilities import Capabilities, without_thoughts
+from faith_dspy.lm.capabilities import (
+    THINKING_TOKENS,
+    Capabilities,
+    Experience,
+    Lesson,
+    is_about_length,
+    named_window,
+    own_words,
+    without_thoughts,
+)
 from faith_dspy.schema import Usage
 
 _Out = TypeVar("_Out")
 
-TIMEOUT = 300.0
-"""Seconds that a call of a hosted LM may take with DSPy's retries, unless the LM has a ``timeout`` of its own."""
 MAX_FAILURES = 20
 """Calls that fail in a row, each after its retries, before the endpoint is taken for dead."""
 _HISTORY = 64
@@ -78,17 +80,47 @@ _NOT_TOLD = Usage(calls=1, dollars=None)
 
 @dataclass
 class Call:
-    """One call of an LM; the LM fills in what it cost."""
+    """One call of an LM, and DSPy's usage tracker while it lasts, which is told of no reply from DSPy's cache."""
 
     lm: Any
+    settings: Any
+    """DSPy's, around the call."""
     usage: Usage = _NOT_TOLD
-    replayed: bool = True
+    from_cache: bool = True
     """Whether the reply came from DSPy's cache, unless told otherwise."""
-    limit: int | None = None
-    """Output tokens at most."""
-    cut: bool = False
+    is_cut: bool = False
     """Whether the reply ended for length."""
     started: float = field(default_factory=time.perf_counter)
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        """Note that the reply was paid for."""
+        self.from_cache = False
+        if self.settings.usage_tracker:
+            self.settings.usage_tracker.add_usage(lm, usage_entry)
+
+    def add_entry(self, entry: dict[str, Any]) -> None:
+        """Take over what DSPy's history says of the call."""
+        counts = _token_counts(entry)
+        seconds = time.perf_counter() - self.started
+        dollars = entry.get("cost")
+        if self.from_cache:
+            seconds = dollars = 0.0
+            counts = counts if any(counts) else _estimated_counts(entry)
+        elif self.lm.endpoint.sha256:
+            dollars = 0.0
+        prompt, cached, output = counts
+        self.usage = Usage(
+            calls=1,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            output_tokens=output,
+            seconds=seconds,
+            dollars=dollars,
+        )
+        response = entry["response"]
+        replies = getattr(response, "choices", None) or [response]
+        reasons = [getattr(reply, "finish_reason", None) for reply in replies]
+        self.is_cut = "length" in reasons
 
 
 class Meter:
@@ -197,7 +229,7 @@ class Meter:
             raise
         else:
             with self._lock:
-                if call.replayed:
+                if call.from_cache:
                     self.replayed += call.usage
                 else:
                     self._failing = 0
@@ -255,18 +287,6 @@ class Endpoint:
     """Context window in tokens, if known."""
 
 
-_last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=None)
-"""The last call that this thread or task has begun."""
-
-
-def last_call(lm: Any) -> Call | None:
-    """Return the last call of an LM in this thread or task; None unless it is a `MeteredLM`."""
-    call = _last.get()
-    return call if call is not None and call.lm is lm else None
-
-
-_capabilities: dict[tuple[Any, ...], Capabilities] = {}
-"""What was found out in this process, by model and address."""
 _KEY_ERRORS = (LMAuthError, LMBillingError)
 _FATAL = (
     *_KEY_ERRORS,
@@ -290,43 +310,41 @@ class MeteredLM(dspy.LM):
     """A `dspy.LM` that counts its calls in all open meters, and keeps endpoints apart in DSPy's cache.
 
     A call that the server refuses for a parameter, or that ends before the answer, is made once more as the LM can take
-    it (`capabilities`), and all later calls are made that way. An LM that never answered and cannot be reached, refuses
-    the key or does not have the model raises `LMUnavailableError`.
+    it (`experience`). An LM that never answered and cannot be reached, refuses the key or does not have the model
+    raises `LMUnavailableError`. Retries and timeouts are DSPy's.
 
-    Retries are DSPy's. A call of a hosted LM ends after ``timeout`` seconds (`TIMEOUT` unless given), its retries and
-    a long ``Retry-After`` included, even while bytes trickle in: the request is abandoned then.
+    Args:
+        endpoint: What is known of the place its calls go to.
+        thinking_tokens: Room for a model's thoughts, as `make_lm` has it.
     """
 
     def __init__(
-        self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any
+        self,
+        model: str,
+        *args: Any,
+        endpoint: Endpoint | None = None,
+        thinking_tokens: int | None = None,
+        **kwargs: Any,
     ) -> None:
         self.endpoint = endpoint or Endpoint()
         super().__init__(model, *args, **kwargs)
         remember_secrets(self.kwargs)
+        capabilities = Capabilities(thinking_tokens=thinking_tokens or THINKING_TOKENS)
+        if "max_completion_tokens" in self.kwargs:  # DSPy knows a model that thinks
+            name = "max_completion_tokens"
+            capabilities = replace(capabilities, limit_name=name, needs_room=True)
+        elif self.model_type == "responses":
+            capabilities = replace(capabilities, min_tokens=16)
+        self.experience = Experience(capabilities)
+        self._process = os.getpid()
         # DSPy imports what an LM needs at its first call; threads that begin together would find it half-imported.
         with suppress(dspy.LMError):  # the call itself will say what is wrong
             _ = self.supports_reasoning
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the LM can do, as far as its calls in this process have shown it."""
-        key = (self.model, self.model_type, self.endpoint.salt, self.endpoint.sha256)
-        if key not in _capabilities:
-            capabilities = Capabilities()
-            if (
-                "max_completion_tokens" in self.kwargs
-            ):  # DSPy knows it for a model that thinks
-                capabilities = Capabilities(
-                    limit_name="max_completion_tokens", needs_room=True
-                )
-            elif self.model_type == "responses":
-                capabilities = Capabilities(min_tokens=16)
-            _capabilities.setdefault(key, capabilities)
-        return _capabilities[key]
-
-    @capabilities.setter
-    def capabilities(self, capabilities: Capabilities) -> None:
-        self.capabilities.update(capabilities)
+        """What the LM can do, as far as its calls have shown it."""
+        return self.experience.capabilities
 
     @property
     def context_window(self) -> int | None:
@@ -338,50 +356,73 @@ class MeteredLM(dspy.LM):
         )
         return min((window for window in windows if window), default=None)
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it draws its tokens by chance, as a server may that is sent no temperature."""
+        is_refused = ("refused", "temperature") in self.experience.cases
+        return is_refused or self.kwargs.get("temperature") != 0
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call as `dspy.LM` does: counted, ended in time, and as the LM can take it."""
+        """Call as `dspy.LM` does: counted, and as the LM can take it."""
+        lessons: list[Lesson] = []
         capabilities = self.capabilities
-        with capabilities.trying({**self.kwargs, **kwargs}):
-            for _ in range(_MAX_ATTEMPTS):
-                fitted = capabilities.fit(self.kwargs, kwargs)
-                call = Call(self, limit=fitted.get(capabilities.limit_name))
-                try:
-                    outputs = self._count(call, args, fitted)
-                except dspy.LMError as exc:
-                    if not self._learn(exc, {**self.kwargs, **fitted}):
-                        raise
-                    continue
-                if not capabilities.learn_reply(empty=call.cut and _is_empty(outputs)):
+        for attempt in range(_MAX_ATTEMPTS):
+            fitted = capabilities.fit(self.kwargs, kwargs)
+            call = Call(self, dspy.settings.copy())
+            try:
+                outputs = self._count(call, args, fitted)
+            except dspy.LMError as exc:
+                sent = {**self.kwargs, **fitted}
+                lesson = self._read_refusal(exc, sent, args, capabilities)
+                if lesson is None or attempt + 1 == _MAX_ATTEMPTS:
+                    raise
+            else:
+                is_empty = call.is_cut and _is_empty(outputs)
+                if not is_empty or capabilities.needs_room:
                     break
+                lesson = ("needs_room", True)
+            lessons.append(lesson)
+            capabilities = capabilities.with_lesson(lesson)
+        self.experience.has_answered = True
+        self.experience.add(lessons)
         return outputs
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """Call without blocking the event loop; all loops share the pool of connections and the cache's keys."""
         return await asyncio.to_thread(self, *args, **kwargs)
 
-    def _learn(self, exc: dspy.LMError, sent: Mapping[str, Any]) -> bool:
-        """Note what the LM says that it does not take, so that it can be asked again without it.
-
-        Returns:
-            Whether another attempt makes sense.
+    def _read_refusal(
+        self,
+        exc: dspy.LMError,
+        sent: Mapping[str, Any],
+        args: Sequence[Any],
+        capabilities: Capabilities,
+    ) -> Lesson | None:
+        """Return what the LM says that it does not take; None where another attempt makes no sense.
 
         Raises:
             LMUnavailableError: It never answered, and no other call will fare better.
             ContextWindowExceededError: The prompt is too long for it.
         """
-        capabilities, message = self.capabilities, str(exc)
-        is_missing = getattr(exc, "status", None) == 404
-        if isinstance(exc, _REFUSALS) and _UNKNOWN_MODEL.search(message):
-            is_missing = True
-        if not capabilities.answered and (is_missing or isinstance(exc, _FATAL)):
-            raise unavailable(self, exc) from exc
-        if is_missing or not isinstance(exc, _REFUSALS):
-            return False
         contents = [str(one.get("content")) for one in sent.get("messages") or ()]
-        contents.append(str(sent.get("prompt") or ""))
-        if capabilities.learn_window(message, len("".join(contents).encode())):
-            raise ContextWindowExceededError(model=self.model, message=message) from exc
-        return capabilities.learn(message, sent)
+        prompt = "\n".join([*contents, *map(str, args)])
+        words = own_words(str(exc), prompt)
+        is_refusal = isinstance(exc, _REFUSALS)
+        is_missing = getattr(exc, "status", None) == 404
+        if is_refusal and _UNKNOWN_MODEL.search(words):
+            is_missing = True
+        is_fatal = is_missing or isinstance(exc, _FATAL)
+        if is_fatal and not self.experience.has_answered:
+            raise unavailable(self, exc) from exc
+        if is_missing or not is_refusal:
+            return None
+        if is_about_length(words):
+            if window := named_window(words):
+                self.experience.add([("context_window", window)])
+            raise ContextWindowExceededError(
+                model=self.model, message=str(exc)
+            ) from exc
+        return capabilities.read_refusal(words, sent)
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """DSPy calls this once per answered call, in the thread or task that made it.
@@ -389,35 +430,14 @@ class MeteredLM(dspy.LM):
         The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
         prompts, which are gigabytes when contexts are long.
         """
-        call = last_call(self)
-        if call:
-            counts = _token_counts(entry)
-            seconds = time.perf_counter() - call.started
-            dollars = entry.get("cost")
-            if call.replayed:
-                seconds = dollars = 0.0
-                counts = counts if any(counts) else _estimated_counts(entry)
-            elif self.endpoint.sha256:
-                dollars = 0.0
-            prompt, cached, output = counts
-            call.usage = Usage(
-                calls=1,
-                prompt_tokens=prompt,
-                cached_tokens=cached,
-                output_tokens=output,
-                seconds=seconds,
-                dollars=dollars,
-            )
-            response = entry["response"]
-            replies = getattr(response, "choices", None) or [response]
-            reasons = [getattr(reply, "finish_reason", None) for reply in replies]
-            call.cut = "length" in reasons
-        self.history.append(entry)
-        del self.history[:-_HISTORY]
+        call = dspy.settings.usage_tracker
+        call.add_entry(entry)
+        if not call.settings.disable_history:
+            self.history.append(entry)
+            del self.history[:-_HISTORY]
 
     def _count(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what a call gives, counted in all open meters, and in time."""
-        _last.set(call)
+        """Return what a call gives, counted in all open meters."""
         salt = self.endpoint.salt
         if salt:
             # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is set per call
@@ -429,15 +449,9 @@ class MeteredLM(dspy.LM):
         with ExitStack() as stack:
             for meter in open_meters():
                 stack.enter_context(meter.counting(call))
-            tracker = _Paid(call, dspy.settings.usage_tracker)
-            stack.enter_context(dspy.context(usage_tracker=tracker))
-            work = partial(super().__call__, *args, **kwargs)
-            if not isinstance(self.engine, str):
-                return (
-                    work()
-                )  # it runs in this process, and ends by its limit of tokens
-            seconds = kwargs.get("timeout") or self.kwargs.get("timeout") or TIMEOUT
-            return _run_within(seconds, work, self.model)
+            # What a call cost is in DSPy's history alone: it is written for each, whether it is kept or not.
+            stack.enter_context(dspy.context(usage_tracker=call, disable_history=False))
+            return super().__call__(*args, **kwargs)
 
 
 def _text_of(output: Any) -> str:
@@ -450,58 +464,6 @@ def _is_empty(outputs: list[Any]) -> bool:
     """Return whether there is no reply, or nothing but thoughts."""
     replies = [without_thoughts(_text_of(output)).strip() for output in outputs]
     return not any(replies)
-
-
-_idle: list[SimpleQueue[Any]] = []
-"""The inboxes of threads that wait for a call. They are kept: DSPy's cache opens its database once for each thread. A
-`ThreadPoolExecutor` would wait at exit for calls that were given up."""
-with suppress(AttributeError):  # Windows, where no process forks
-    os.register_at_fork(after_in_child=_idle.clear)  # the child has none of the threads
-
-
-def _run_within(seconds: float, work: Callable[[], Any], model: str) -> Any:
-    """Return what ``work`` does, unless it takes longer: then what it would still return is discarded.
-
-    DSPy waits as long as ``Retry-After`` says, and for each byte anew.
-    """
-    result: Future[Any] = Future()
-    try:
-        inbox = _idle.pop()
-    except IndexError:
-        inbox = SimpleQueue()
-        threading.Thread(target=_serve, args=(inbox,), daemon=True).start()
-    inbox.put((result, partial(contextvars.copy_context().run, work)))
-    try:
-        return result.result(seconds)
-    except TimeoutError:
-        if result.done():  # it is the call's own
-            raise
-        message = f"no whole reply within {seconds:g} seconds"
-        raise LMTimeoutError(message, model=model) from None
-
-
-def _serve(inbox: SimpleQueue[Any]) -> None:
-    while True:
-        result, work = inbox.get()
-        try:
-            finish = partial(result.set_result, work())
-        except BaseException as exc:  # noqa: BLE001 - raised where the result is taken
-            finish = partial(result.set_exception, exc)
-        _idle.append(inbox)
-        finish()
-        del result, work, finish  # prompts and replies
-
-
-class _Paid:
-    """DSPy's usage tracker during one call. DSPy tells it of each reply, but not of those that its cache gave."""
-
-    def __init__(self, call: Call, outer: Any) -> None:
-        self.call, self.outer = call, outer
-
-    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
-        self.call.replayed = False
-        if self.outer:
-            self.outer.add_usage(lm, usage_entry)
 
 
 def _token_counts(entry: dict[str, Any]) -> tuple[int, int, int]:

@@ -30,13 +30,14 @@ from faith_dspy.program.windows import (
     cut_into_windows,
     merge_windows,
     room_beside,
+    utf8_size,
 )
 from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, digest
 from faith_dspy.scoring.score import pass_by_score
 from faith_dspy.text.sentences import carries_statement, sentences
 
 MAX_CUTS = 5
-"""Times that a context is cut, because the server calls it too long as it is."""
+"""Times that a context is cut in half, because the server calls it too long as it is."""
 
 log = logging.getLogger(__name__)
 
@@ -173,10 +174,10 @@ class FaithfulnessProgram(dspy.Module):
         """Return the LM's verdicts, and how many of a joint reply had to be asked for one by one."""
         lm = dspy.settings.lm
         demos = self.verify.predict.demos
+        room = context_bytes(lm, demos)
+        if self.window is not None:
+            room = room_beside(self.window, demos)
         for _ in range(MAX_CUTS):
-            room = context_bytes(lm, demos)
-            if self.window is not None:
-                room = room_beside(self.window, demos)
             replies: list[list[RawVerdict]] = [[] for _ in statements]
             unread = list(range(len(statements)))
             fallbacks = 0
@@ -196,6 +197,7 @@ class FaithfulnessProgram(dspy.Module):
                     unread = [i for i in unread if not replies[i][-1].error]
             except ContextWindowExceededError as exc:
                 error = exc
+                room = (room or sum(utf8_size(chunk.text) for chunk in chunks)) // 2
             else:
                 return [merge_windows(verdicts) for verdicts in replies], fallbacks
         return [failed_verdict(statement, error, lm) for statement in statements], 0

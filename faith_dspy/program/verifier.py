@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -14,8 +14,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
-from faith_dspy.lm.capabilities import LABEL_TOKENS, Capabilities, capabilities_of
-from faith_dspy.lm.metered import Call, last_call
+from faith_dspy.lm.capabilities import LABEL_TOKENS, Capabilities, experience_of
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter
 from faith_dspy.program.reply import (
     VERDICT_FIELDS,
@@ -43,8 +42,6 @@ ENTRY_TOKENS = 40
 """Room for the names and brackets around one verdict in JSON."""
 TEMPERATURE = 0.7
 """Of repeated samples."""
-AGAIN = 1_000_000
-"""Added to the rollout_id of a question that is asked once more."""
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +101,7 @@ class Verifier(dspy.Module):
             answered: Verdicts by sample that a joint call gave already.
         """
         lm = self.predict.lm or dspy.settings.lm
-        capabilities = capabilities_of(lm)
+        experience = experience_of(lm)
         inputs = {
             "context": window.texts,
             "question": question,
@@ -114,24 +111,30 @@ class Verifier(dspy.Module):
         for sample, answer in zip_longest(self.samples, answered):
             if answer is not None:
                 continue
+            capabilities = experience.capabilities
             config = self._config(capabilities, sample, self.tokens)
-            while config:
+            limits = [config["max_tokens"]]
+            if not capabilities.needs_room:
+                limits.append(capabilities.with_room(self.tokens))
+            replies = []
+            for limit in limits:  # a reply that cannot be read is asked for once more
+                config["max_tokens"] = limit
                 try:
                     prediction = self.predict(**inputs, lm=lm, config=config)
-                    verdict, is_complete = self._read(prediction, statement, window, lm)
+                    verdict = self._read(prediction, statement, window, lm)
+                    replies.append(verdict)
+                except AdapterParseError as exc:
+                    failed = failed_verdict(statement, exc, lm)
+                    verdict = failed.model_copy(update={"lm_failed": False})
                 except (FaithDspyError, ContextWindowExceededError):
                     raise
                 except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
                     verdict = failed_verdict(statement, exc, lm)
-                    # An empty reply raises the parser's error.
-                    is_complete = not isinstance(exc, AdapterParseError)
-                call = last_call(lm)
-                has_label = verdict.label is not None
-                if call and not verdict.lm_failed:
-                    capabilities.note_label(read=has_label, cut=call.cut)
-                if is_complete or call is None:
                     break
-                config = _next_config(config, call, has_label)
+                if verdict.label is not None:
+                    break
+            if replies:
+                experience.add_label(read=replies[0].label is not None)
             verdicts.append(verdict)
         if len(verdicts) == 1:
             return verdicts[0]
@@ -153,7 +156,7 @@ class Verifier(dspy.Module):
             window: The context, or the part of it that one call holds.
         """
         lm = predict.lm or dspy.settings.lm
-        capabilities = capabilities_of(lm)
+        capabilities = experience_of(lm).capabilities
         inputs = {
             "context": dict(enumerate(window.texts)),
             "question": question,
@@ -196,8 +199,8 @@ class Verifier(dspy.Module):
 
     def _read(
         self, prediction: Any, statement: Statement, window: Window, lm: Any
-    ) -> tuple[RawVerdict, bool]:
-        """Return the verdict of a reply, and whether the reply has all that was asked for.
+    ) -> RawVerdict:
+        """Return the verdict of a reply.
 
         Raises:
             ConfigError: Probabilities are demanded, and the LM tells none.
@@ -209,7 +212,7 @@ class Verifier(dspy.Module):
                 "repeated samples, or 'auto' to go on without a confidence."
             )
         if self.wants_probabilities:
-            capabilities_of(lm).note_probabilities(told=bool(tokens))
+            experience_of(lm).add_probabilities(told=bool(tokens))
         token = label_token(tokens, prediction.get("verdict"))
         about = (statement, self.instruction, window.ids, token)
         verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
@@ -217,8 +220,7 @@ class Verifier(dspy.Module):
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
         if "logprobs" in prediction:
             del prediction["logprobs"]
-        is_complete = verdict.probability is not None or not tokens
-        return verdict, is_complete and verdict.label is not None
+        return verdict
 
     def _read_jointly(
         self, prediction: Any, statements: Sequence[Statement], window: Window, lm: Any
@@ -240,19 +242,6 @@ class Verifier(dspy.Module):
                 if verdict.label:
                     verdicts[place] = verdict
         return verdicts
-
-
-def _next_config(
-    config: Mapping[str, Any], call: Call, has_label: bool
-) -> dict[str, Any]:
-    """Return the parameters for asking once more after an incomplete reply; none where that would be no use."""
-    limit = call.limit or LABEL_TOKENS
-    if call.cut and limit < LABEL_TOKENS and not has_label:
-        return {**config, "max_tokens": LABEL_TOKENS}
-    rollout = config.get("rollout_id") or call.lm.kwargs.get("rollout_id") or 0
-    if call.replayed and rollout < AGAIN:  # DSPy's cache keeps a reply as it came
-        return {**config, "rollout_id": rollout + AGAIN}
-    return {}
 
 
 def as_prediction(raw: RawVerdict) -> dspy.Prediction:
@@ -299,8 +288,10 @@ def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
 
 
 def is_sampled(lm: Any) -> bool:
-    """Return whether an LM draws its tokens by chance."""
-    return bool(getattr(lm, "kwargs", {}).get("temperature"))
+    """Return whether an LM may draw its tokens by chance."""
+    temperature: float | None = getattr(lm, "kwargs", {}).get("temperature")
+    is_drawn: bool = getattr(lm, "is_sampled", temperature != 0)
+    return is_drawn
 
 
 def pool_samples(

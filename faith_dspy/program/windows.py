@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from faith_dspy.lm.capabilities import capabilities_of
+from faith_dspy.lm.capabilities import experience_of
 from faith_dspy.schema import Chunk, RawVerdict, Verdict
 from faith_dspy.text.sentences import sentence_texts
 
@@ -34,7 +34,7 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     window = getattr(lm, "context_window", None) or lm.kwargs.get("num_ctx")
     if not window:
         return None
-    capabilities = capabilities_of(lm)
+    capabilities = experience_of(lm).capabilities
     thoughts = capabilities.thinking_tokens if capabilities.needs_room else 0
     tokens = window * CONTEXT_SHARE - thoughts
     room = max(int(tokens * BYTES_PER_TOKEN), window // 4)

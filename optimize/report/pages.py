@@ -57,7 +57,7 @@ def _details(result: StudyResult) -> str:
     champion = result.chosen
     asks = "no LM is asked"
     if champion.lm_share:
-        lm = champion.params.get("lm", result.lm["name"])
+        lm = champion.params.get("lm", result.lm["model"])
         asks = f"an LM is asked about {champion.lm_share:.0%} of the answers (`{lm}`)"
     file = result.labels_file.replace("`", "'")  # it would end the code
     about = (

@@ -96,7 +96,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         self._complete = True
         # In the names of all its runs: what is cut from a long one is the end.
         self._id = setup.study_id[:4]
-        lm = PurePath(str(setup.lm["name"])).name.partition("@")[0]
+        lm = PurePath(str(setup.lm["model"])).name.partition("@")[0]
         seed = f" · seed {setup.seed}" if setup.seed else ""
         file = PurePath(setup.labels_file).stem
         self._title = f"{file} {self._id} · {lm} · {setup.budget}{seed}"

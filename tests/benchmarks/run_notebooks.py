@@ -254,7 +254,7 @@ def main(
         commit = subprocess.run(
             git, text=True, capture_output=True, check=True
         ).stdout.strip()
-        note = f"These outputs: {identity(make_lm(lm)).name}, {date.today():%d %B %Y}, commit {commit}."
+        note = f"These outputs: {identity(make_lm(lm)).model}, {date.today():%d %B %Y}, commit {commit}."
     for path in (FOLDER / f"{name}.ipynb" for name in ORDER):
         started = time.monotonic()
         notebook = run(path, parameters, note)

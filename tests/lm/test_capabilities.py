@@ -1,14 +1,15 @@
-"""LMs that people have, each a scripted server: what one refuses, or how it thinks, costs one call."""
+"""LMs that people have, each a scripted server: what one refuses, or how it thinks, costs two calls."""
 
+import dspy
 import pytest
 
 from faith_dspy import Judge, Verdict
-from faith_dspy.lm.capabilities import Capabilities
+from faith_dspy.lm.capabilities import named_window
 from faith_dspy.lm.make import make_lm
 
 CONTEXT = ["The kettle is blue."]
 N = 12
-"""Statements of a batch, in eight threads."""
+"""Statements of a batch."""
 
 
 def length(asked):
@@ -63,7 +64,7 @@ def refusing(*refusals):
     return say
 
 
-def judged(server, n=N, threads=8, lm=None, **options):
+def judged(server, n=N, threads=1, lm=None, **options):
     """The judgments on so many answers of a statement each, and the requests that they took."""
     lm = lm or make_lm(
         "openai/tiny", api_base=server.base, num_retries=0, seed=3, stop="\n\n"
@@ -75,12 +76,12 @@ def judged(server, n=N, threads=8, lm=None, **options):
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_a_refused_parameter_costs_one_call(chat_server, name):
-    """It is dropped, raised or lowered by the server's own words, at the first call; no later call is refused."""
+def test_a_refused_parameter_costs_two_calls(chat_server, name):
+    """It is dropped, raised or lowered by the server's own words; once two calls were refused for it, no other is."""
     server = chat_server(says=refusing(REFUSALS[name]))
     judgments, calls = judged(server)
     assert [j.statements[0].verdict for j in judgments] == [Verdict.FULLY_SUPPORTED] * N
-    assert calls == N + 1
+    assert calls == N + 2
     told = name not in ("logprobs", "top_logprobs alone")
     assert (
         all((j.statements[0].confidence is not None) is told for j in judgments)
@@ -89,7 +90,7 @@ def test_a_refused_parameter_costs_one_call(chat_server, name):
 
 
 def test_a_json_schema_that_is_refused(chat_server):
-    """A joint request goes without, once and for all."""
+    """Joint requests go without."""
 
     def say(asked):
         if "response_format" in asked:
@@ -111,7 +112,7 @@ def test_a_json_schema_that_is_refused(chat_server):
     assert (
         len(server.requests)
         == 4 + sum("response_format" in asked for asked in server.requests)
-        <= 5
+        <= 6
     )
 
 
@@ -185,15 +186,16 @@ def thinking(kind, needed=300):
 
 @pytest.mark.parametrize("kind", ["reasoning_content", "null", "<think>"])
 def test_a_model_that_thinks_gives_verdicts(chat_server, kind):
-    """One reply that ended before the answer is asked for again with room, all later ones have it from the start;
-    thoughts are paid for, and are no verdict."""
+    """A reply that ended before the answer is asked for again with room, and from the third on they have it; thoughts
+    are paid for, and are no verdict."""
     server = chat_server(says=thinking(kind))
-    judgments, calls = judged(server)
-    assert {j.faithful for j in judgments} == {True}
-    assert calls == N + 1
-    assert [asked["max_tokens"] for asked in server.requests] == [1] + [2012] * N
-    assert sum(j.usage.output_tokens for j in judgments) >= 300 * N
     lm = make_lm("openai/tiny", api_base=server.base)
+    judgments, calls = judged(server, lm=lm)
+    assert {j.faithful for j in judgments} == {True}
+    assert calls == N + 2
+    limits = [asked["max_tokens"] for asked in server.requests]
+    assert (limits[1], limits[3:]) == (2012, [2012] * (N - 1))
+    assert sum(j.usage.output_tokens for j in judgments) >= 300 * N
     assert lm.capabilities.needs_room
     assert Judge(lm)(context=CONTEXT, answer="It is red.").faithful is False
 
@@ -207,11 +209,11 @@ def test_room_for_thoughts_is_an_option(chat_server):
 
 
 def test_a_model_that_never_ends_its_thoughts(chat_server):
-    """It is unscored, with one call a statement after the first."""
+    """It is unscored, with one call a statement after the second."""
     server = chat_server(says=thinking("<think>", needed=100_000))
-    judgments, calls = judged(server, threads=1)
+    judgments, calls = judged(server)
     assert {j.unscored for j in judgments} == {"parse_failed"}
-    assert calls == N + 1
+    assert calls == N + 2
 
 
 def test_a_model_that_talks_first(chat_server):
@@ -222,9 +224,9 @@ def test_a_model_that_talks_first(chat_server):
         text = "The statement is not supported by the context."
         return {"text": "The" if length(asked) < 8 else text, "top": first}
 
-    judgments, calls = judged(chat_server(says=says), threads=1)
+    judgments, calls = judged(chat_server(says=says))
     assert {j.statements[0].verdict for j in judgments} == {Verdict.NOT_SUPPORTED}
-    assert calls == N + 1
+    assert calls == N + 2
 
 
 def test_one_odd_reply_changes_nothing(chat_server):
@@ -234,20 +236,69 @@ def test_one_odd_reply_changes_nothing(chat_server):
             "Hm" if "Kettle 5" in str(a["messages"]) and length(a) == 1 else "Yes"
         )
     )
-    judgments, calls = judged(server, threads=1)
+    judgments, calls = judged(server)
     assert ({j.faithful for j in judgments}, calls) == ({True}, N + 1)
-    assert [asked["max_tokens"] for asked in server.requests].count(12) == 1
+    assert [asked["max_tokens"] for asked in server.requests].count(2012) == 1
 
 
-def test_capabilities_are_kept_for_the_process_and_as_json(chat_server):
-    """Copies of the LM and LMs made anew at the same address share what was found out; another address starts anew."""
+def test_what_was_found_out_is_each_lms_own(chat_server):
+    """Its copies share it; another LM of the same name and address does not, whatever it was given."""
     server = chat_server(says=refusing(REFUSALS["temperature"]))
-    judged(server, n=1)
-    lm = make_lm("openai/tiny", api_base=server.base)
+    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    judged(server, lm=lm)
+    other = make_lm("openai/tiny", api_base=server.base, thinking_tokens=30_000)
     assert lm.capabilities.refused == lm.copy().capabilities.refused == {"temperature"}
-    assert (
-        make_lm("openai/tiny", api_base=chat_server().base).capabilities.refused
-        == set()
+    assert other.capabilities.refused == set()
+    assert lm.capabilities.thinking_tokens == 2_000
+    plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none")
+    first, second = Judge(plain, thinking_tokens=500), Judge(plain)
+    rooms = [judge.lm.capabilities.thinking_tokens for judge in (first, second)]
+    assert rooms == [500, 2_000]
+
+
+def test_a_refusal_is_not_read_for_what_it_quotes(chat_server):
+    """A record that speaks of parameters, windows and models changes nothing for the others, even if it is refused
+    again and again, and its refusal quotes it; “128K” is 128,000."""
+    text = "The temperature was 5; logprobs were not told; its context window is 1,200; the model does not exist."
+
+    def says(asked):
+        if "temperature was" in str(asked["messages"]):
+            quoted = f"Blocked by policy: {text} The context length is 3000."
+            return {"status": 400, "text": quoted}
+        return {"text": "Yes", "top": {"Yes": 0.9}}
+
+    server = chat_server(says=says)
+    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    judge = Judge(lm, granularity="answer")
+    context = [text, "The context length is 3000."]
+    for i in range(3):
+        assert judge(context=context, answer=f"It has {i}.").unscored == "lm_failed"
+    assert judge(context=CONTEXT, answer="It is blue.").faithful
+    assert (lm.experience.cases, lm.capabilities.context_window) == ({}, None)
+    assert (server.requests[-1]["temperature"], "logprobs" in server.requests[-1]) == (
+        0,
+        True,
     )
-    stored = lm.capabilities.model_dump_json()
-    assert Capabilities.model_validate_json(stored).refused == {"temperature"}
+    windows = {
+        "This model's maximum context length is 128K tokens.": 128_000,
+        "maximum context length is 16,384 tokens": 16_384,
+        "the context window is 100": None,
+    }
+    assert {words: named_window(words.lower()) for words in windows} == windows
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}])
+def test_an_lm_that_draws_is_known_as_such(chat_server, settings):
+    """A user's own without a temperature, and one whose server refused it: the likelier label counts, not the drawn."""
+    drawn = {"text": "No", "top": {"Yes": 0.9, "No": 0.1}}
+
+    def says(asked):
+        refusal = REFUSALS["temperature"](asked)
+        return {"status": 400, "text": refusal} if refusal else drawn
+
+    plain = dspy.LM(
+        "openai/tiny", api_base=chat_server(says=says).base, api_key="none", **settings
+    )
+    for i in range(3):
+        judgment = Judge(plain)(context=CONTEXT, answer=f"Kettle {i} is blue.")
+        assert judgment.statements[0].verdict is Verdict.FULLY_SUPPORTED

@@ -119,15 +119,15 @@ def test_identity_holds_no_secret():
             api_key=KEY,
         )
     )
-    assert (found.name, found.sha256) == ("openai/tiny", None)
+    assert (found.model, found.sha256) == ("openai/tiny", None)
     assert found == identity(make_lm("openai/tiny", api_base="http://example.test/v1"))
     assert found != identity(make_lm("openai/tiny", api_base="http://other.test/v1"))
     assert not [
         secret
-        for secret in ("pass", "example", KEY, "token")
+        for secret in ("pass", "example", KEY, "token=")
         if secret in found.model_dump_json()
     ]
-    assert identity(make_lm("openai/x")) == LMIdentity(name="openai/x")
+    assert identity(make_lm("openai/x")) == LMIdentity(model="openai/x")
 
 
 def test_preflight(chat_server):

@@ -9,7 +9,6 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import LMUnavailableError
-from faith_dspy.lm import metered
 from faith_dspy.lm.make import make_lm
 from tests.support.chat_server import JsonHandler
 
@@ -87,13 +86,12 @@ def ollama(path, asked):
 )
 @pytest.mark.parametrize("model", ["ollama_chat/q", "ollama/q"])
 def test_ollamas_address_in_any_form(serve, model, pasted):
-    """With ``/v1`` or without, and as it is pasted from a request; its thinking model costs one call."""
+    """With ``/v1`` or without, and as it is pasted from a request."""
     server = serve(ollama)
     judge = Judge(model, api_base=server.url + pasted, classifier=None)
     for colour in ("blue", "a kettle"):
         assert judge(context=CONTEXT, answer=f"The kettle is {colour}.").faithful
     assert server.paths == {"/v1/chat/completions"}
-    assert [asked["max_tokens"] for _, _, asked in server.requests] == [1, 2012, 2012]
 
 
 @pytest.mark.parametrize("model", ["ollama_chat/q", "ollama/q"])
@@ -120,9 +118,9 @@ def test_a_replay_of_litellms_has_an_estimate_of_its_tokens(serve):
     assert (paid.usage.calls, replayed.usage.calls, replayed.replayed.calls) == (
         2,
         0,
-        1,
+        2,
     )
-    assert 50 < replayed.replayed.prompt_tokens < 200
+    assert 100 < replayed.replayed.prompt_tokens < 400
     assert replayed.replayed.output_tokens > 0
 
 
@@ -214,13 +212,13 @@ def limited(path, asked):
 
 
 def test_a_context_that_is_too_long_is_read_in_windows(serve):
-    """Of the size that the server's refusal names, which is remembered: one refused call for all answers."""
+    """It is cut in half until it fits; two refusals that name the window are enough for all answers."""
     server = serve(limited)
     judge = Judge("openai/q", api_base=f"{server.url}/v1", classifier=None)
     for name in ("The kettle", "That kettle", "Every kettle"):
         assert judge(context=CHUNKS, answer=f"{name} is blue.").faithful
     sizes = [sum(len(m["content"]) for m in asked["messages"]) // 4 for _, _, asked in server.requests]  # fmt: skip
-    assert [size > LIMIT for size in sizes].count(True) == 1
+    assert [size > LIMIT for size in sizes].count(True) == 2
     assert judge.lm.capabilities.context_window == LIMIT
 
 
@@ -239,37 +237,8 @@ def test_a_window_is_an_option_and_is_exported(serve, tmp_path):
     assert [judge.lm.context_window for judge in loaded] == [LIMIT, 900]
 
 
-# --- what was found out -------------------------------------------------------------------------------------------
-
-
-def particular(path, asked):
-    """A model that takes neither temperature nor log-probabilities, and thinks."""
-    for name in ("temperature", "logprobs"):
-        if asked.get(name) is not None:
-            return refusal(400, f"Unsupported parameter: '{name}' is not supported with this model.")  # fmt: skip
-    is_cut = asked.get("max_tokens", asked.get("max_completion_tokens")) < 300
-    return completion("" if is_cut else "Yes", "length" if is_cut else "stop")
-
-
-def test_what_an_lm_can_do_is_exported_with_the_judge(serve, tmp_path):
-    """Each peculiarity costs one call in the first process, and none in one that loads the judge; the program holds
-    nothing of it."""
-    server = serve(particular)
-    address = {"api_base": f"{server.url}/v1"}
-    judge = Judge("openai/q", **address, classifier=None)
-    records = [{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(20)]  # fmt: skip
-    assert {judgment.faithful for judgment in judge.batch(records)} == {True}
-    assert len(server.requests) == len(records) + 3
-    judge.save(tmp_path / "judge")
-    metered._capabilities.clear()  # as in a new process
-    server.requests.clear()
-    loaded = load_judge(tmp_path / "judge", **address)
-    assert loaded(context=CONTEXT, answer="The pot is blue.").faithful
-    assert len(server.requests) == 1
-
-
 def test_the_newer_name_of_the_limit(serve):
-    """A server that takes only ``max_completion_tokens`` says so once."""
+    """A server that takes only ``max_completion_tokens`` says so twice."""
 
     def says(path, asked):
         if "max_tokens" in asked:
@@ -282,4 +251,4 @@ def test_the_newer_name_of_the_limit(serve):
     judge = Judge(lm, classifier=None)
     for name in ("The kettle", "That kettle", "Every kettle"):
         assert judge(context=CONTEXT, answer=f"{name} is blue.").faithful
-    assert ["max_tokens" in asked for _, _, asked in server.requests].count(True) == 1
+    assert ["max_tokens" in asked for _, _, asked in server.requests].count(True) == 2

@@ -268,7 +268,7 @@ def test_whatever_changes_the_outcome_changes_the_id():
     ]
     examples = [parse_example(row) for row in rows]
     pool, test = examples[:10], examples[10:]
-    lm = LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd")
+    lm = LMIdentity(model="openai/tiny", sha256="ab", api_base_hash="cd")
     quick, answer, sentence = (
         BUDGETS["quick"],
         *map(VARIANTS.get, ("answer", "sentence")),
@@ -286,7 +286,7 @@ def test_whatever_changes_the_outcome_changes_the_id():
         identity(),
         identity(parts=(relabelled, test)),
         identity(parts=(pool[:9], [*test, pool[9]])),
-        identity(lm=lm.model_copy(update={"name": "other"})),
+        identity(lm=lm.model_copy(update={"model": "other"})),
         identity(lm=lm.model_copy(update={"sha256": "other"})),
         identity(lm=lm.model_copy(update={"api_base_hash": "other"})),
         identity(budget=BUDGETS["standard"]),

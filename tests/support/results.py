@@ -72,7 +72,7 @@ def study(champion, untuned=(), /, **more):
         "study_id": "51d1",
         "labels_file": "labels.jsonl",
         "label_set_hash": "81f2aa77",
-        "lm": {"name": "openai/tiny"},
+        "lm": {"model": "openai/tiny"},
         "budget": "quick",
         "seed": 0,
         "split": {},

@@ -31,7 +31,7 @@ def study(recorded):
     )
     changes = {
         "labels_file": "some-labels-with-a-long-name.jsonl",
-        "lm": {"name": "openai/a-model-with-a-long-name"},
+        "lm": {"model": "openai/a-model-with-a-long-name"},
         "test": (champion, *others),
         "ceiling": champion.agreement,
         "seconds": 4000.0,
