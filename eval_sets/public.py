@@ -24,6 +24,17 @@ PUBLIC = (
     *("llm_aggrefact", "mtrag", "ragtruth", "rte3", "summedits", "wice"),
 )
 
+TAUGHT_DEFAULTS = (
+    "begin",
+    "expertqa",
+    "mtrag",
+    "ragtruth",
+    "rte3",
+    "summedits",
+    "wice",
+)
+"""Those that the shipped default classifiers were fitted to (`faith_dspy/scoring/DEFAULT.md`)."""
+
 Rows = Iterator[dict[str, Any]]
 """Lines of a labels file."""
 
@@ -150,3 +161,12 @@ def of_spans(
             | ({"reason": reason} if reason else {})
         )
     return out
+
+
+def taught_defaults(ids: Iterable[str]) -> str | None:
+    """Return the set that these examples' ids are of, if the shipped default classifiers were fitted to it."""
+    for example_id in ids:
+        for name in TAUGHT_DEFAULTS:
+            if example_id.startswith(f"{name}/"):
+                return name
+    return None

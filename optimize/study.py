@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, describe_invalid
 from faith_dspy.eval_sets.catalog import source_of
+from faith_dspy.eval_sets.public import taught_defaults
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash
@@ -180,6 +181,9 @@ def run(
     setup = _set_up(labels, test, study)
     out = _folder(labels, options)
     view.say(partition.sentence)
+    taught = taught_defaults(e.id for e in partition.pool)
+    if taught is not None:
+        view.say(_SEEN_BY_DEFAULTS.format(taught))
     with (
         owned(out),
         metered(options.limits, max_failures=MAX_FAILURES) as meter,
@@ -216,6 +220,8 @@ def run(
             seconds=meter.seconds,
         )
         notes = notes_of(result, choice.reason)
+        if taught is not None:
+            notes.append(_SEEN_BY_DEFAULTS.format(taught))
         result = result.model_copy(update={"notes": tuple(notes)})
         _export(choice.champion, result, study, out)
         update = {"registered": track.finish(result), "page": track.page}
@@ -341,6 +347,10 @@ def _stressed(champion: Candidate, study: Study) -> dict[str, Any]:
     return {"flip_rate": rate, "held_back": tuple(report.flipped(allowed))}
 
 
+_SEEN_BY_DEFAULTS = (
+    "Warning: the shipped defaults, which every candidate with lexical features starts from, were fitted to answers of "
+    "{}: the figures flatter."
+)
 _IN_MANIFEST = {
     "study_id",
     "label_set_hash",
