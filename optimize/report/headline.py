@@ -268,7 +268,10 @@ def _doubt(headline: Headline) -> str:
     lead = _lead(c)
     if lead > 0:
         return f"Its lead over {BASELINES[LEXICAL]}, free, is inconclusive."
-    return f"{BASELINES[LEXICAL].capitalize()}, free, is {-lead:.1f} points ahead in verdicts, {c.verdict}."
+    return (
+        f"It is chosen by its probabilities, which tell more than verdicts do; in verdicts {BASELINES[LEXICAL]}, free, "
+        f"is {-lead:.1f} points ahead on these answers, {c.verdict}."
+    )
 
 
 def _lead(c: Comparison) -> float:
