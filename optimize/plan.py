@@ -36,7 +36,7 @@ from faith_dspy.judge import NO_LM
 from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
-from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort, optimizer_of
+from faith_dspy.optimize.compile.optimizers import Effort, optimizer_of
 from faith_dspy.optimize.data.pool import Partition
 from faith_dspy.optimize.results import BASELINES, CHAMPION
 
@@ -93,8 +93,6 @@ class Variant(_Model):
             return shipped.model_dump() | declared
         fields = {k: v for k, v in declared.items() if k in cls.model_fields}
         options = {k: v for k, v in declared.items() if k not in fields}
-        if optimizer := OPTIMIZERS.get(str(fields.get("optimizer"))):
-            options = {**optimizer.options, **options}
         try:
             config = JudgeConfig.make(**options)
         except ConfigError as exc:
@@ -232,23 +230,19 @@ _WRITTEN = ("answer-reasoning", "joint", "sentence-graded")
 
 BUDGETS: dict[str, Budget] = {
     "quick": Budget(
-        effort=Effort(demos=2),
+        effort=Effort(),
         pool=100,
         words=40_000,
         minutes=10,
     ),
     "standard": Budget(
-        effort=Effort(demos=4),
+        effort=Effort(),
         pool=300,
         words=200_000,
         minutes=60,
     ),
     "thorough": Budget(
-        effort=Effort(
-            demos=6,
-            candidates=8,
-            compare_on=120,
-        )
+        effort=Effort(auto="medium"),
     ),
 }
 

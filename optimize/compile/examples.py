@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import dspy
@@ -55,15 +54,15 @@ def statement_examples(
     """Labelled texts as DSPy examples of a verifier that asks ``instruction``; texts without a label are left out.
 
     ``verdict`` is the instruction's label for the person's verdict, ``support`` what that label stands for, in [0, 1];
-    ``person`` is the person's verdict itself, ``supporting_chunk_ids`` and ``reason`` are theirs. ``weight`` makes
-    both classes count the same in sum: n / (2 · n of the class).
+    ``person`` is the person's verdict itself, ``supporting_chunk_ids`` and ``reason`` are theirs, ``source`` is the
+    answer's.
     """
     rows = []
     for e in examples:
         for text, label in labelled_texts(e, granularity):
             if label is not None:
                 rows.append(statement_example(e, text, label, instruction))
-    return reweighted(rows)
+    return rows
 
 
 def statement_example(
@@ -102,7 +101,7 @@ def statement_example(
         support=support,
         person=person.value,
         reason=reason,
-        weight=1.0,
+        source=e.group_key,
     )
     return row.with_inputs("context", "question", "statement")
 
@@ -141,10 +140,10 @@ def answer_examples(
             labelled=e,
             instruction=instruction,
             supported=all(verdicts) if e.label is None else e.label,
-            weight=1.0,
+            source=e.group_key,
         )
         rows.append(row.with_inputs("context", "question", "answer"))
-    return reweighted(rows)
+    return rows
 
 
 def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Example]:
@@ -178,35 +177,30 @@ def short(rows: Sequence[Any]) -> list[Any]:
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
-    """Return up to ``n`` examples, drawn at random: classes in turn, each class from different contexts first.
-
-    Their weights are those of the sample: with those of all ``rows`` the rarer class would count twice over.
-    """
+    """Return up to ``n`` examples, drawn at random: as many of each class as of the other, if both occur, and of each
+    class one of every source before the second of any."""
     rng = random.Random(seed)
+    shuffled = list(rows)
+    rng.shuffle(shuffled)
+    earlier: Counter[tuple[bool, str]] = Counter()
+    turns = []
+    for row in shuffled:
+        turns.append(earlier[row.supported, row.source])
+        earlier[row.supported, row.source] += 1
+    ordered = [row for _, row in sorted(zip(turns, shuffled, strict=True), key=_turn)]
+    return classes_in_turn(ordered)[:n]
+
+
+def _turn(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
+def classes_in_turn(rows: Sequence[Any]) -> list[Any]:
+    """Return the first unsupported example, the first supported one, the second of each, and so on, until either class
+    is used up; all examples of the only class."""
     classes = []
     for label in (False, True):
-        pool = [r for r in rows if r.supported is label]
-        rng.shuffle(pool)
-        contexts: set[str] = set()
-        first: list[Any] = []
-        later: list[Any] = []
-        for row in pool:
-            context = "\n".join(row.context)
-            part = later if context in contexts else first
-            part.append(row)
-            contexts.add(context)
-        classes.append(first + later)
-    return reweighted(in_turn(classes)[:n])
-
-
-def in_turn(parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the first of each part, then the second of each, and so on."""
-    turns = zip_longest(*parts)
-    return [row for turn in turns for row in turn if row is not None]
-
-
-def reweighted(rows: Sequence[Any]) -> list[Any]:
-    """Return the examples with weights by which both classes count the same in sum."""
-    count = Counter(r.supported for r in rows)
-    weight_of = {label: len(rows) / (2 * n) for label, n in count.items()}
-    return [r.copy(weight=weight_of[r.supported]) for r in rows]
+        rows_of_class = [row for row in rows if row.supported is label]
+        if rows_of_class:
+            classes.append(rows_of_class)
+    return [row for pair in zip(*classes, strict=False) for row in pair]

@@ -18,7 +18,7 @@ from faith_dspy.optimize.compile.examples import (
     extraction_examples,
     statement_examples,
 )
-from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT, agreement_metric
+from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
     MIN_LABELS,
     Effort,
@@ -57,7 +57,6 @@ def compile_judge(
     seed: int,
     *,
     proposer: Any = None,
-    evidence_weight: float = EVIDENCE_WEIGHT,
     advance: Callable[[int], None] = lambda _: None,
 ) -> CompiledJudge:
     """Return a new judge, its prompts compiled by ``optimizer`` on labelled answers; the judge given stays as it is.
@@ -73,8 +72,7 @@ def compile_judge(
         train: labelled answers.
         effort: what the optimizer may try.
         seed: of its choices.
-        proposer: the LM that writes instructions, and the teacher; None: the judge's own.
-        evidence_weight: of chunk ids in the metric (`agreement_metric`).
+        proposer: the LM that writes instructions; None: the judge's own.
         advance: is called for each prediction.
 
     Raises:
@@ -85,9 +83,7 @@ def compile_judge(
     new.program = judge.program.deepcopy()
     notes: list[str] = []
     metric_calls = 0
-    metric = partial(
-        agreement_metric, cite=judge.config.cite, evidence_weight=evidence_weight
-    )
+    metric = partial(agreement_metric, cite=judge.config.cite)
     with metered() as spent, dspy.context(lm=judge.lm):
         for student in _students(judge, optimizer, train, notes):
             task = Task(
@@ -96,7 +92,7 @@ def compile_judge(
                 effort,
                 seed,
                 metric,
-                proposer,
+                proposer or judge.lm,
                 judge.default_threads,
             )
             compiled = compile_student(optimizer, task, advance)

@@ -7,36 +7,22 @@ verifier, with ``sentences`` those of the extraction, with an ``answer`` those o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import dspy
 
-from faith_dspy.io.inputs import as_chunks
 from faith_dspy.optimize.compile.examples import carrying_sentences, statement_example
 from faith_dspy.program.extraction import assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.program.verifier import as_prediction
 from faith_dspy.schema import Statement, Verdict
-from faith_dspy.scoring.classifier import to_probability
 from faith_dspy.scoring.matching import match_statements, statement_labels
-from faith_dspy.text.features import (
-    Comparison,
-    closest_sentences,
-    index_context,
-    missing_words,
-)
-from faith_dspy.text.sentences import sentence_texts
 
 EVIDENCE_WEIGHT = 0.2
 """Weight of the F1 of chunk ids, where people name some; the verdict has the rest."""
 CONFUSED = 0.1
 """Penalty where *no evidence* and *contradictory* are confused: both are unsupported, so most of it is right."""
-BOOTSTRAPPED = 0.8
-"""Share of an example's verdicts and statements that must be right for a demo."""
-MAX_QUOTED = 300
-"""Characters of a sentence that feedback quotes."""
 
 _VERDICTS: dict[str, Verdict] = {}
 _SUPPORT: dict[str, float] = {}
@@ -54,6 +40,11 @@ class Judged(NamedTuple):
     pred: dspy.Prediction
     """As the verifier returns it."""
 
+    @property
+    def is_right(self) -> bool:
+        """Whether the verdict is the person's; of a finer one, whether it stands for the same support."""
+        return not failed(self.pred) and _distance(self) == 0
+
 
 def agreement_metric(
     gold: dspy.Example,
@@ -62,49 +53,68 @@ def agreement_metric(
     pred_name: str | None = None,
     pred_trace: Any = None,
     *,
-    cut: float = 0.0,
-    evidence_weight: float = EVIDENCE_WEIGHT,
     cite: bool = False,
 ) -> Any:
-    """Agreement with people, in [0, 1]; its class-weighted mean over a set is a soft balanced accuracy.
+    """Agreement with people, in [0, 1], by the verdicts as the LM gives them: thresholds are fitted afterwards.
 
-    A yes-or-no verdict scores the probability of the person's, its log-odds counted from ``cut``. A graded one scores
-    1 - |distance| on the scale fully 1, partly ½, none 0, less `CONFUSED` where *no evidence* and *contradictory* are
-    confused. Where person and LM both name chunks, ``evidence_weight`` of the score is the F1 of the LM's; where the LM
-    is to ``cite``, it is 0 for a supported statement for which it names none. An answer scores the mean over the
-    statements that people labelled, where they labelled none its weakest statement by the answer's label; where people
-    wrote statements, half of its score is the F1 of those that the LM extracts.
+    A verdict scores 1 where it is the person's and else 0, a graded one 1 - |distance| on the scale fully 1, partly ½,
+    none 0, less `CONFUSED` where *no evidence* and *contradictory* are confused. Where person and LM both name chunks,
+    `EVIDENCE_WEIGHT` of the score is the F1 of the LM's; where the LM is to ``cite``, that is 0 for a supported
+    statement for which it names none. An answer scores the mean over the statements that people labelled, where they
+    labelled none its weakest statement by the answer's label; where people wrote statements, half of its score is the
+    F1 of those that the LM extracts.
 
     Args:
         gold: a labelled example (`faith_dspy.optimize.compile.examples`).
         pred: the prediction on it. One without a verdict scores 0, and is never taken for a verdict (`failed`).
-        trace: given while demos are bootstrapped.
-        pred_name: the predictor that GEPA asks about, or an empty text for the scores alone.
+        trace: of the program's calls; makes no difference.
+        pred_name: the predictor that GEPA asks for feedback about.
         pred_trace: of its call.
-        cut: log-odds from which a verdict counts as supported (`best_cut`).
-        evidence_weight: in [0, 1].
         cite: whether the LM is asked for chunk ids.
 
     Returns:
-        With a ``trace`` whether most of it is right; with a ``pred_name`` a prediction with ``score``, ``feedback`` and
-        the share that is right in ``objective_scores``; else the score times the example's weight.
+        The score; with a ``pred_name`` a prediction with ``score`` and ``feedback``.
     """
-    if trace is not None:
-        return share_right(gold, pred, cut) >= BOOTSTRAPPED
-    score = 0.0
-    if not failed(pred):
-        judged = judged_statements(gold, pred)
-        scores = [_verdict_score(one, cut, evidence_weight, cite) for one in judged]
-        score = _with_extraction(scores, gold, pred)
-    if pred_name is None and pred_trace is None:
-        return score * gold.weight
-    feedback = _feedback(gold, pred, pred_name, pred_trace, cut) if pred_name else ""
-    right = {"right": share_right(gold, pred, cut)}
-    return dspy.Prediction(
-        score=score,
-        feedback=feedback,
-        objective_scores=right,
-    )
+    score = _score(gold, pred, cite)
+    if pred_name is None:
+        return score
+    feedback = _feedback(gold, pred, pred_name, pred_trace)
+    return dspy.Prediction(score=score, feedback=feedback)
+
+
+def _score(gold: dspy.Example, pred: Any, cite: bool) -> float:
+    if failed(pred):
+        return 0.0
+    parts = []
+    judged = judged_statements(gold, pred)
+    if judged:
+        parts.append(fmean(_verdict_score(one, cite) for one in judged))
+    if gold.get("people"):
+        extracted = _extracted(gold, pred)
+        parts.append(statement_f1(gold.people, extracted, gold.answer))
+    return fmean(parts) if parts else 0.0
+
+
+def _verdict_score(judged: Judged, cite: bool) -> float:
+    gold, pred = judged
+    if failed(pred):  # one of several
+        return 0.0
+    score = 1 - _distance(judged)
+    own = set(gold.supporting_chunk_ids)
+    named = set(pred.get("supporting_chunk_ids") or ())
+    must_name = cite and _VERDICTS[pred.verdict].is_supported
+    if own and (named or must_name):
+        f1 = 2 * len(named & own) / (len(named) + len(own))
+        score = (1 - EVIDENCE_WEIGHT) * score + EVIDENCE_WEIGHT * f1
+    return score
+
+
+def _distance(judged: Judged) -> float:
+    gold, verdict = judged.gold, judged.pred.verdict
+    distance = abs(gold.support - _SUPPORT[verdict])
+    if {Verdict(gold.person), _VERDICTS[verdict]} == _UNSUPPORTED_KINDS:
+        distance = min(1.0, distance + CONFUSED)
+    return float(distance)
 
 
 def failed(pred: Any) -> bool:
@@ -148,41 +158,6 @@ def judged_statements(gold: dspy.Example, pred: Any) -> list[Judged]:
     return [Judged(whole, as_prediction(weakest))]
 
 
-def best_cut(judged: Sequence[Judged]) -> float:
-    """Return the log-odds that divide these verdicts with the best balanced accuracy; of equals those nearest to 0.
-
-    Scores are counted from the cut of the seed prompt: a prompt that only moves Yes against No then wins nothing.
-    """
-    supported: list[float] = []
-    unsupported: list[float] = []
-    for gold, pred in judged:
-        if not failed(pred):
-            side = supported if gold.supported else unsupported
-            side.append(pred.logit)
-    if not supported or not unsupported:
-        return 0.0
-
-    def accuracy(cut: float) -> float:
-        passed = sum(logit >= cut for logit in supported)
-        caught = sum(logit < cut for logit in unsupported)
-        return passed / len(supported) + caught / len(unsupported)
-
-    logits = sorted(supported + unsupported)
-    cuts = [0.0, *((a + b) / 2 for a, b in pairwise(logits))]
-    return max(cuts, key=lambda cut: (accuracy(cut), -abs(cut)))
-
-
-def is_right(judged: Judged, cut: float) -> bool:
-    """Tell whether a verdict is the person's, supported or not."""
-    gold, pred = judged
-    if failed(pred):
-        return False
-    supported = _VERDICTS[pred.verdict].is_supported
-    if pred.get("probability") is not None:
-        supported = pred.logit >= cut
-    return bool(supported is gold.supported)
-
-
 def statement_f1(
     labelled: Sequence[str], extracted: Sequence[Statement], answer: str
 ) -> float:
@@ -193,50 +168,6 @@ def statement_f1(
         free = [i for i in match if i not in taken]
         taken.update(free[:1])
     return 2 * len(taken) / max(1, len(labelled) + len(extracted))
-
-
-def share_right(gold: dspy.Example, pred: Any, cut: float) -> float:
-    """Return the share of an example's verdicts that are people's; of an answer the mean of it and of its statements'
-    F1."""
-    if failed(pred):
-        return 0.0
-    right = [float(is_right(one, cut)) for one in judged_statements(gold, pred)]
-    return _with_extraction(right, gold, pred)
-
-
-def _with_extraction(scores: list[float], gold: dspy.Example, pred: Any) -> float:
-    """Return the mean of scores of verdicts, and of how the statements were extracted, where people wrote some."""
-    parts = []
-    if scores:
-        parts.append(fmean(scores))
-    if gold.get("people"):
-        extracted = _extracted(gold, pred)
-        parts.append(statement_f1(gold.people, extracted, gold.answer))
-    return fmean(parts) if parts else 0.0
-
-
-def _verdict_score(
-    judged: Judged,
-    cut: float,
-    evidence_weight: float,
-    cite: bool,
-) -> float:
-    gold, pred = judged
-    if failed(pred):  # one of several
-        return 0.0
-    verdict, support = _VERDICTS[pred.verdict], _SUPPORT[pred.verdict]
-    if pred.get("probability") is not None:
-        support = to_probability(pred.logit - cut)
-    score: float = 1 - abs(gold.support - support)
-    if {Verdict(gold.person), verdict} == _UNSUPPORTED_KINDS:
-        score = max(0.0, score - CONFUSED)
-    own = set(gold.supporting_chunk_ids)
-    named = set(pred.get("supporting_chunk_ids") or ())
-    must_name = cite and verdict.is_supported
-    if own and (named or must_name):
-        f1 = 2 * len(named & own) / (len(named) + len(own))
-        score = (1 - evidence_weight) * score + evidence_weight * f1
-    return score
 
 
 def _extracted(gold: dspy.Example, pred: Any) -> Sequence[Statement]:
@@ -251,73 +182,46 @@ def _extracted(gold: dspy.Example, pred: Any) -> Sequence[Statement]:
 # Feedback, for an LM that reflects on it.
 
 
-def _feedback(
-    gold: dspy.Example,
-    pred: Any,
-    pred_name: str | None,
-    call: Any,
-    cut: float,
-) -> str:
+def _feedback(gold: dspy.Example, pred: Any, pred_name: str, call: Any) -> str:
     if pred is None or pred.get("error"):
         return "The LM gave no reply."
-    if "sentences" in gold or str(pred_name).endswith("extract"):
+    if "sentences" in gold or pred_name.endswith("extract"):
         return _extraction_feedback(gold, pred)
     judged = judged_statements(gold, pred)
     if not judged:
         return "People did not label this statement."
     asked = call[0][1].get("statement") if call else None
     about = [one for one in judged if one.gold.statement == asked]
-    return " ".join(_verdict_feedback(one, cut) for one in about or judged)
+    return " ".join(_verdict_feedback(one) for one in about or judged)
 
 
-def _verdict_feedback(judged: Judged, cut: float) -> str:
-    """Return the verdict and how sure it was, people's and their reason, what the context lacks, and what comes
-    closest."""
+def _verdict_feedback(judged: Judged) -> str:
+    """Return the verdict, what people said and why, and the chunks that they named."""
     gold, pred = judged
-    parts = ["The reply did not start with a label;"]
-    if not failed(pred):
-        outcome = "Right" if is_right(judged, cut) else "Wrong"
-        sure = ""
-        if pred.get("probability") is not None:
-            share = to_probability(pred.logit - cut)
-            sure = f", support {share:.2f} (supported from .50)"
-        parts = [f"{outcome}: the verdict was {pred.verdict}{sure};"]
-    verdict = "supports all of it" if gold.supported else "does not support all of it"
     finer = ""
     if gold.person not in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED):
         finer = f" ({gold.person})"
-    parts.append(f"people say the context {verdict}{finer}.")
+    if judged.is_right:
+        parts = [f"Right: the verdict is {pred.verdict}, as people say{finer}."]
+    elif failed(pred):
+        parts = [f"The reply has no verdict; people say {gold.verdict}{finer}."]
+    else:
+        parts = [
+            f"Wrong: the verdict is {pred.verdict}; people say {gold.verdict}{finer}."
+        ]
     if gold.reason:
         parts.append(f"Their reason: {gold.reason}")
-    indexed = index_context(as_chunks(gold.context), gold.question)
-    missing = missing_words(Comparison(gold.statement, indexed))
-    if missing:
-        parts.append(f"Words that the context lacks: {', '.join(missing)}.")
-    chunk, sentence = _closest(gold, gold.supporting_chunk_ids)
-    if sentence:
-        whose = "Their evidence" if gold.supporting_chunk_ids else "What comes closest"
-        parts.append(f"{whose}, passage {chunk}: {sentence[:MAX_QUOTED]}")
+    if gold.supporting_chunk_ids:
+        ids = ", ".join(map(str, gold.supporting_chunk_ids))
+        parts.append(f"The chunks that they named: {ids}.")
     return " ".join(parts)
-
-
-def _closest(gold: dspy.Example, ids: Sequence[int]) -> tuple[int, str]:
-    """Return the sentence of the context most like the statement, and its chunk; among chunks of these ids, if any."""
-    chunks = [c for c in as_chunks(gold.context) if not ids or c.id in ids]
-    places: list[tuple[int, str]] = []
-    for chunk in chunks:
-        places += [(chunk.id, text) for _, text in sentence_texts(chunk.text)]
-    indexed = index_context(chunks, gold.question)
-    closest = closest_sentences(Comparison(gold.statement, indexed))
-    if closest and closest[0] < len(places):
-        return places[closest[0]]
-    return places[0] if ids and places else (0, "")
 
 
 def _extraction_feedback(gold: dspy.Example, pred: Any) -> str:
     extracted = _extracted(gold, pred)
     if not gold.get("people"):
         judged = judged_statements(gold, pred)
-        all_right = all(is_right(one, 0.0) for one in judged)
+        all_right = all(one.is_right for one in judged)
         verdict = "the right verdict" if all_right else "a wrong verdict"
         return f"People labelled the answer as a whole: {verdict} followed from these statements."
     matches = match_statements(gold.people, extracted, gold.answer)

@@ -27,12 +27,12 @@ from faith_dspy.optimize.compile.optimizers import (
     compile_student,
     learn_and_compare,
 )
-from faith_dspy.optimize.compile.proposals import FORM, RULES, Halves
+from faith_dspy.optimize.compile.proposals import FORM
 from faith_dspy.optimize.plan import Variant
 from tests.support.chat_server import yes_or_no
 from tests.support.studies import log_little
 
-EFFORT = Effort(demos=2, candidates=2, compare_on=12, metric_calls=60)
+EFFORT = Effort(demos=2)
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
 
 
@@ -128,10 +128,10 @@ def compiling(chat_server):
             chat_server(says=said or proposals()),
         )
         judge = Judge(lm_at(judged), config=variant(name))
-        teacher = lm_at(judged) if name == "bootstrap" else lm_at(proposing)
+        reflector = lm_at(proposing)
         return (
             judge,
-            compile_judge(judge, name, train, EFFORT, 0, proposer=teacher),
+            compile_judge(judge, name, train, EFFORT, 0, proposer=reflector),
             judged,
             proposing,
         )
@@ -222,16 +222,8 @@ def out_of_order(asked):
             ConfigError,
             "at most 2000 characters",
         ),
-        # As the embedded model did: an instruction about instructions.
-        (
-            "gepa",
-            verdicts(),
-            proposals(f"{FORM}\nAnswer Yes or No."),
-            ConfigError,
-            "repeated what it was told",
-        ),
         # Whoever proposes is down: found before any verdict is asked.
-        ("gepa", verdicts(), None, LMUnavailableError, "does not answer"),
+        ("gepa", verdicts(), None, ConfigError, "does not answer"),
     ],
 )
 def test_an_lm_that_is_of_no_use_ends_the_variant(
@@ -293,7 +285,7 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
 
 
 def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server):
-    """A third of the contexts, none of them learnt from; dev is for comparing variants. Too few say what is missing."""
+    """A third of the sources, none of them learned from. Too few say what is missing."""
     given = task(chat_server())
     learn, compare = (
         {"".join(r.context) for r in part} for part in learn_and_compare(given)
@@ -303,8 +295,8 @@ def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server
         learn_and_compare(given._replace(train=given.train[:4]))
 
 
-def test_a_balanced_sample_weighs_both_classes_the_same():
-    """Nine supported statements and three unsupported: of four drawn two are of each, and every one counts 1."""
+def test_a_balanced_sample_has_both_classes_alike():
+    """Nine supported statements and three unsupported: of four drawn two are of each, of all the unsupported decide."""
     unlabelled = [
         e.model_copy(update={"statements": e.statements[:1]})
         for e in labelled("DEFGHI")
@@ -312,45 +304,48 @@ def test_a_balanced_sample_weighs_both_classes_the_same():
     rows = statement_examples(
         [*labelled("ABC"), *unlabelled], Granularity.STATEMENT, "binary"
     )
-    assert sorted({r.weight for r in rows}) == [12 / 18, 12 / 6]
-    drawn = balanced(rows, 4, 0)
-    assert [r.supported for r in drawn].count(True) == 2
-    assert [r.weight for r in drawn] == [1.0] * 4
-    assert set(drawn[0].inputs()) == {"context", "question", "statement"}
+    for n, each in ((4, 2), (12, 3)):
+        drawn = balanced(rows, n, 0)
+        assert [r.supported for r in drawn] == [False, True] * each
+        assert len({r.source for r in drawn if r.supported}) == each
+    assert len(balanced([r for r in rows if r.supported], 12, 0)) == 9
 
 
-def test_gepa_is_told_to_write_rules_and_shown_mistakes(compiling):
-    """Its brief asks for rules and forbids facts; half of each minibatch the seed gets wrong, with people's reason."""
+def test_gepa_reflects_on_what_people_said(compiling):
+    """DSPy's own brief, with ours about the form; the feedback has people's verdict and their reason."""
     _, compiled, _, proposing = compiling("gepa")
-    brief, request = (m["content"] for m in proposing.requests[0]["messages"])
-    assert RULES.splitlines()[0] in brief
+    request = proposing.requests[0]["messages"][1]["content"]
     assert FORM in request
-    assert request.count("Their reason: No medal is told of.") > 0
-    assert 60 <= compiled.metric_calls <= 60 + 12 + 14
+    assert "people say No (no_evidence). Their reason: No medal is told of." in request
+    assert 400 <= compiled.metric_calls <= 440
 
 
-def test_gepas_minibatches_are_half_mistakes():
-    """Three of the first two, and three of the other four, in turn."""
-
-    class Loader:
-        def all_ids(self):
-            return list("abcdef")
-
-    class State:
-        i = 1
-
-    batch = Halves(wrong=2).next_minibatch_ids(Loader(), State())
-    assert (batch[:2], batch[2:]) == (["a", "b"], ["f", "c", "d"])
+KEY = "proj-9f81c2ab77e04d"
 
 
-def test_by_default_gepa_makes_at_least_400_metric_calls(compiling, monkeypatch):
-    """As many as DSPy's light budget, whatever the study's budget is."""
-    light = Effort(demos=2, candidates=2, compare_on=12)
-    monkeypatch.setattr(f"{__name__}.EFFORT", light)
-    _, compiled, _, _ = compiling(
-        "gepa", said=proposals("Look.\n\nIs it so? Yes or No?")
+@pytest.mark.parametrize("status", [400, 401, 403, 500])
+@pytest.mark.parametrize(
+    "name", [name for name, row in OPTIMIZERS.items() if row.proposes]
+)
+@pytest.mark.parametrize("preflight_passes", [True, False])
+def test_no_error_of_a_proposer_shows_its_key(
+    name, status, preflight_passes, chat_server, monkeypatch, capfd
+):
+    """Its endpoint repeats the key, once it is asked for a proposal or from the beginning."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    proposing = chat_server(
+        says={"status": status, "text": f"Incorrect key provided: {KEY}"}
     )
-    assert 400 <= compiled.metric_calls <= 440 + 14 + 12
+    if not preflight_passes:
+        proposing.status, proposing.error = status, f"Incorrect key provided: {KEY}"
+    lm = make_lm(
+        "openai/tiny", api_base=proposing.base, api_key=f"x{KEY}", num_retries=0
+    )
+    judge = Judge(lm_at(chat_server(says=verdicts())), config=variant(name))
+    with pytest.raises(ConfigError, match="tiny") as refused:
+        compile_judge(judge, name, TRAIN, EFFORT, 0, proposer=lm)
+    assert KEY not in str(refused.value)
+    assert KEY not in "".join(capfd.readouterr())
 
 
 OWN = """
@@ -362,6 +357,9 @@ def demos(student, trainset, metric):
         dspy.Example(context=["a"], question="", statement="A won a medal.", verdict="No")
     ]
     return student
+
+def exits(student, trainset, metric):
+    raise SystemExit(0)
 
 def raises(student, trainset, metric):
     raise RuntimeError("no luck")
@@ -379,6 +377,7 @@ def other(student, trainset, metric):
     [
         ("demos", None),
         ("raises", "own_optimizers:raises cannot run here.*RuntimeError: no luck"),
+        ("exits", "own_optimizers:exits cannot run here.*SystemExit: 0"),
         ("nothing", "returned NoneType, no dspy.Module; expected the student"),
         ("other", "returned a module with the predictors"),
         ("missing", "cannot be imported"),
@@ -472,9 +471,6 @@ def test_the_lines_by_hand(chat_server, tmp_path, monkeypatch):
 
 
 PLAN = """
-[effort]
-metric_calls = 60
-
 [[variants]]
 name = "statement-gepa"
 """

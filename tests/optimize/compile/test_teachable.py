@@ -1,12 +1,15 @@
 """LMs that can be taught: what each optimizer makes of them, with reasons in the labels and without."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
 from faith_dspy import Judge
+from faith_dspy.errors import ConfigError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
+from faith_dspy.optimize.compile.judge import compile_judge
+from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
 from tests.support.teachable import CONDITION, ROUNDED, TeachableLM, annotated
 
 
@@ -23,6 +26,11 @@ def share_right(judge, answers):
     judgments = judge.batch(answers)
     pairs = zip(judgments, answers, strict=True)
     return sum(judgment.faithful is e.label for judgment, e in pairs) / len(answers)
+
+
+def sentence_judge(lm, **options):
+    model = make_lm("openai/tiny", api_base=lm.base)
+    return Judge(model, classifier=None, **{"granularity": "sentence"} | options)
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +51,39 @@ def lm():
 @pytest.mark.parametrize("verification", ["each", "joint"])
 def test_it_knows_a_habit_once_its_prompt_states_it(lm, told, share, verification):
     """Two of four kinds of answers it judges as people do; of each rule that it is told it learns a third."""
-    judge = Judge(
-        make_lm("openai/tiny", api_base=lm.base),
-        classifier=None,
-        granularity="sentence",
-        verification=verification,
-        criteria=told,
-    )
+    judge = sentence_judge(lm, verification=verification, criteria=told)
     assert share_right(judge, TEST) == share
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "granularity", "reasons"),
+    [
+        ("mistakes", "sentence", 0.0),
+        ("guidelines", "sentence", 1.0),
+        ("guidelines", "sentence", 0.0),
+        ("gepa", "sentence", 1.0),
+        ("gepa", "sentence", 0.0),
+        ("gepa", "statement", 1.0),
+    ],
+)
+def test_prompts_are_compiled_until_it_judges_as_people_do(
+    lm, optimizer, granularity, reasons
+):
+    """From half of the answers to all of them, with reasons in 96 labelled answers and without; it reflects itself."""
+    judge = sentence_judge(lm, granularity=granularity)
+    train = labelled(reasons=reasons)
+    compiled = compile_judge(judge, optimizer, train, Effort(), 0)
+    assert share_right(judge, TEST) == 0.5
+    assert share_right(compiled.judge, TEST) == 1.0
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_reflector_of_nonsense_costs_nothing(optimizer):
+    """What it writes is compared before it is taken."""
+    with closing(TeachableLM(nonsense=True)) as lm:
+        judge = sentence_judge(lm)
+        with suppress(ConfigError):
+            judge = compile_judge(judge, optimizer, labelled(), Effort(), 0).judge
+        assert share_right(judge, TEST) >= 0.49
+        if OPTIMIZERS[optimizer].proposes:
+            assert lm.reflections
