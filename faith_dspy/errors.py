@@ -95,7 +95,7 @@ def counted(n: int, thing: str) -> str:
     return f"{n:,} {thing if n == 1 else plural}"
 
 
-def short_message(error: Exception) -> str:
+def short_message(error: BaseException) -> str:
     """Return an error's message without secrets: ours in full, others as type and first line, since more may hold whole
     prompts."""
     if isinstance(error, FaithDspyError):

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import dspy
 from dspy.adapters import ChatAdapter
+from gepa.utils import ScoreThresholdStopper
 from pydantic import BaseModel, Field
 
 from faith_dspy.errors import (
@@ -185,7 +186,7 @@ def gepa(task: Task) -> dspy.Module:
         instruction_proposer=proposer,
         num_threads=task.threads,
         seed=task.seed,
-        gepa_kwargs={"stop_callbacks": proposer.gives_up},
+        gepa_kwargs={"stop_callbacks": [proposer.gives_up, ScoreThresholdStopper(1.0)]},
     )
     compiled = optimizer.compile(task.student, trainset=trainset, valset=valset)
     if proposer.error and not proposer.proposed:
