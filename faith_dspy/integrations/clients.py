@@ -14,8 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from dspy import lm15
 
 from faith_dspy.errors import ConfigError
-from faith_dspy.io.conversation import as_text
-from faith_dspy.io.inputs import value_of
+from faith_dspy.io.documents import as_text, value_of
 from faith_dspy.lm.metered import Endpoint, MeteredLM
 
 Messages = list[dict[str, str]]

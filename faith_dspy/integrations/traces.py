@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from faith_dspy.errors import InputError, short_message
-from faith_dspy.io.conversation import as_text, from_conversation
-from faith_dspy.io.inputs import NAMES, document_of
+from faith_dspy.io.conversation import from_conversation
+from faith_dspy.io.documents import as_text, documents_in
+from faith_dspy.io.inputs import NAMES
 
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
@@ -239,21 +240,9 @@ def text_of(value: Any, keys: Sequence[str]) -> str:
 
 
 def documents_of(value: Any) -> list[tuple[str, str]]:
-    """Name and text of retrieved documents: texts, or whatever `document_of` reads."""
-    parsed = loads(value)
-    if isinstance(parsed, Mapping):
-        parsed = next(
-            (parsed[k] for k in ("documents", "results", "chunks") if k in parsed),
-            [parsed],
-        )
-    out = []
-    for i, item in enumerate(parsed if isinstance(parsed, list | tuple) else [parsed]):
-        item = (
-            item.get("document", item) if isinstance(item, Mapping) else item
-        )  # beside its rank
-        text, source = (
-            (item, None) if isinstance(item, str) else document_of(item) or ("", None)
-        )
-        if text.strip():
-            out.append((f"document {i if source is None else source}", text))
-    return out
+    """Return name and text of retrieved documents, whatever `documents_in` reads."""
+    named = []
+    for number, document in enumerate(documents_in(loads(value))):
+        source = number if document.source is None else document.source
+        named.append((f"document {source}", document.text))
+    return named

@@ -7,7 +7,6 @@ left out; then blocks are read by what they hold. A kind that is not known is na
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from faith_dspy.errors import InputError
+from faith_dspy.io.documents import (
+    FILE,
+    OWN_WORDS,
+    as_text,
+    documents_in,
+    first_of,
+    first_present,
+    mapping,
+    warn_unread,
+)
 from faith_dspy.io.names import TABLES, Fields
 
 log = logging.getLogger(__name__)
@@ -32,9 +41,6 @@ CONVERSATION_KEYS = {*_NAMED.whole, *_BESIDE}
 _CONTENT = (*_NAMED.blocks, *_NAMED.content)
 _SAID = {*_CONTENT, "tool_calls", "function_call"}
 """Under which a message holds what was said or called."""
-_OWN_WORDS = re.compile(
-    r"text|output_text|input_text|refusal|citationsContent|guardContent"
-)
 _UNREAD = re.compile(
     r"thinking|redacted_thinking|reasoning\w*|thought|server_tool_use|\w*tool[_-]?(?:use|call)|toolUse|function_?[cC]all"
     r"|mcp_(?:call|list_tools)|step-start|cachePoint|executableCode|item_reference|source-(?:url|document)"
@@ -49,12 +55,8 @@ _RESULT = re.compile(
     r"|data-.*(?:source|document|result)\w*|mcp_\w*result"
 )
 """Kinds of blocks that hold what a tool returned; `_DOCUMENT`: what a retriever did, or what a user attached."""
-_KINDS = (_UNREAD, _DOCUMENT, _RESULT, _OWN_WORDS)
-_FILE = re.compile(
-    r"(?:input_)?(?:image|file|audio)|image_url|(?:inline|file)_?[dD]ata|video|media"
-)
+_KINDS = (_UNREAD, _DOCUMENT, _RESULT, OWN_WORDS)
 _DATA_URL = re.compile(r"data:[^,\s]{0,200};base64,")
-_LINK = re.compile(r"https?://\S+")
 _QUESTION = re.compile(r"[^.!?。！？\n]{1,300}[.!?。！？\s]*")
 """A user's message of one sentence only asks."""
 _ASKS = re.compile(r"[^.!?。！？\n]{1,300}[?？]\s*|\S+(?:\s\S+){0,2}")
@@ -69,6 +71,8 @@ class Piece:
     text: str
     source: str = ""
     """Where evidence comes from; empty for what a person or a model wrote."""
+    retrieved: bool = False
+    """Whether it may be there again."""
     quoted: bool = False
     """Whether it may be a quotation of another piece of evidence."""
     cites: list[str] = field(default_factory=list)
@@ -165,7 +169,9 @@ def _plain(value: Any) -> Any:
     elif not isinstance(value, Mapping):
         fields = getattr(value, "__dict__", {"text": str(value)})
     if "lc" in fields and "kwargs" in fields:  # LangChain's dumpd
-        fields = {"type": fields["id"][-1], **fields["kwargs"]}
+        path = fields.get("id")
+        kind = path[-1] if path and isinstance(path, list) else None
+        fields = {"type": kind, **mapping(fields["kwargs"])}
     plain = {}
     for key, item in fields.items():
         if item is not None and not _is_bytes(key, item, fields):
@@ -189,7 +195,7 @@ def _messages(conversation: Any) -> list[dict[str, Any]]:
     if isinstance(conversation, list):
         messages = [_unwrapped(item) for item in conversation]
     for key, role in _NAMED.whole.items():
-        items = _listed(_mapping(conversation).get(key))
+        items = _listed(mapping(conversation).get(key))
         messages += [_unwrapped(item, role) for item in items]
     unclear = [item for item in messages if not _role(item)]
     if messages and not unclear:
@@ -217,22 +223,22 @@ def _unwrapped(message: Any, role: str = "") -> Any:
             return {"role": name, "content": content}
     if isinstance(message, str) and role:
         return {"role": role, "content": message}
-    fields = _mapping(message)
+    fields = mapping(message)
     beside = _evidence_beside(fields)
     for key in ("message", "content", "data"):
-        inner = _mapping(fields.get(key))
+        inner = mapping(fields.get(key))
         if _role(inner):
             return {**fields, "type": None, **inner, **beside}
         if key == "data" and inner and "role" not in fields:
             return {**fields, **inner, **beside}
-    has_content = _first(fields, _CONTENT)
+    has_content = first_of(fields, _CONTENT)
     if role and has_content and not _role(fields):
         return {**fields, "role": role}
     return message
 
 
 def _evidence_beside(message: Any) -> Fields:
-    fields = _mapping(message)
+    fields = mapping(message)
     evidence = {}
     for key in _BESIDE:
         if fields.get(key):
@@ -240,17 +246,11 @@ def _evidence_beside(message: Any) -> Fields:
     return evidence
 
 
-def _mapping(value: Any) -> Fields:
-    if isinstance(value, Mapping):
-        return value
-    return {}
-
-
 def _role(message: Any) -> str:
     """Return user, assistant, tool or system; empty where it is not a message."""
-    role = _first(message, _NAMED.role)
-    role = _first(role, ("value", "role")) or role
-    fields = _mapping(message)
+    role = first_of(message, _NAMED.role)
+    role = first_of(role, ("value", "role")) or role
+    fields = mapping(message)
     kind = str(fields.get("type") or "")
     class_name = re.sub("message(chunk)?$", "", kind.lower())
     if not role and class_name in _NAMED.roles:  # LangChain
@@ -270,7 +270,7 @@ def _is_item(message: Fields) -> bool:
 
 def _is_call(message: Any) -> bool:
     """Tell whether an item is a call, its result or a document by itself."""
-    fields = _mapping(message)
+    fields = mapping(message)
     if "role" in fields:
         return False
     kind = str(fields.get("type") or "")
@@ -281,13 +281,13 @@ def _blocks(message: Fields, turn: int) -> list[Fields]:
     """Return the blocks of a message, a text as one; what stands beside blocks without words is read, too."""
     if _is_call(message):
         return [message]
-    blocks = _listed(_first(message, ("blocks", "parts")))
+    blocks = _listed(first_of(message, ("blocks", "parts")))
     if not blocks:
         calls = _listed(message.get("toolInvocations"))
         blocks = [{"toolInvocation": call} for call in calls]
-    if not any(_OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
-        content = _first(message, _NAMED.content)
-        blocks += _listed(_mapping(content).get("parts", content))
+    if not any(OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
+        content = first_of(message, _NAMED.content)
+        blocks += _listed(mapping(content).get("parts", content))
     mappings = []
     for block in blocks:
         if isinstance(block, str):
@@ -313,7 +313,7 @@ def _kind(block: Any) -> str:
     """Return the kind of a block: its type, or else the first of its keys that is one; all of them where none is."""
     if isinstance(block, str):
         return "text"
-    fields = _mapping(block)
+    fields = mapping(block)
     kind = fields.get("type")
     names = [kind] if kind else fields
     keys = list(map(str, names))
@@ -332,23 +332,14 @@ def _tool_names(messages: Sequence[Fields]) -> dict[str, str]:
             calls = []
         for call in [*calls, *_blocks(message, turn)]:
             # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
-            call = _mapping(call)
-            inner = _mapping(call.get("toolUse") or call)
-            function = _mapping(inner.get("function")) or inner
-            call_id = _first(inner, _NAMED.call_ids)
-            name = _first(function, _NAMED.tool_names)
+            call = mapping(call)
+            inner = mapping(call.get("toolUse") or call)
+            function = mapping(inner.get("function")) or inner
+            call_id = first_of(inner, _NAMED.call_ids)
+            name = first_of(function, _NAMED.tool_names)
             if call_id and name:
                 names[str(call_id)] = str(name)
     return names
-
-
-def _first(item: Any, names: Sequence[str], kind: type = object) -> Any:
-    """Return the first value that is not empty, of that type."""
-    for name in names:
-        value = _mapping(item).get(name)
-        if value and isinstance(value, kind):
-            return value
-    return None
 
 
 @dataclass(frozen=True)
@@ -385,7 +376,7 @@ class _Turn:
             pieces += self.read(block)
         is_blank = not any(piece.text.strip() for piece in pieces)
         says_nothing = not _SAID & message.keys() and not _is_call(message)
-        audio = _mapping(message.get("audio"))
+        audio = mapping(message.get("audio"))
         spoken = audio.get("transcript") or message.get("refusal")
         if is_blank and spoken:
             pieces.append(Piece(str(spoken)))
@@ -402,20 +393,22 @@ class _Turn:
         if block.get("thought") or _UNREAD.fullmatch(kind):
             return []
         held = block.get(kind, block)
-        if _OWN_WORDS.fullmatch(kind):
-            return self.words(_mapping(held) or block)
-        inner = _mapping(held) or {"content": held}
-        inner = _mapping(inner.get("toolInvocation")) or inner
+        if OWN_WORDS.fullmatch(kind):
+            return self.words(mapping(held) or block)
+        inner = mapping(held) or {"content": held}
+        inner = mapping(inner.get("toolInvocation")) or inner
         if _RESULT.fullmatch(kind):
             return self.result(kind, inner)
         if "search_tool" in kind:
             return self.retrieved(inner.get("content"))
-        documents = []
         if _DOCUMENT.fullmatch(kind):
             documents = self.retrieved(inner.get("results") or inner)
-        if not documents:
-            _warn_unread(kind, f"conversation[{self.number}]")
-        return documents
+            if documents:
+                return documents
+        elif self.role == "tool" and not FILE.fullmatch(kind):
+            return [Piece(as_text(block), self.tool_source(self.message))]
+        warn_unread(kind, f"conversation[{self.number}]")
+        return []
 
     def words(self, block: Fields) -> list[Piece]:
         """Return what was said, and the evidence that its citations quote; all a tool says is evidence."""
@@ -427,11 +420,14 @@ class _Turn:
             piece.cites += _names_of(cite)
         if self.role == "tool":
             piece.source = self.tool_source(self.message)
-        return [piece, *self.retrieved(cites)]
+        quotations = self.retrieved(cites)
+        for quotation in quotations:
+            quotation.quoted = True
+        return [piece, *quotations]
 
     def result(self, kind: str, block: Fields) -> list[Piece]:
         """Return what a tool returned, each document in it by itself."""
-        content = _first_present(block, _NAMED.results)
+        content = first_present(block, _NAMED.results)
         source = self.tool_source(block, kind)
         if not isinstance(content, list):
             return [Piece(as_text(content), source)]
@@ -447,14 +443,14 @@ class _Turn:
 
     def tool_source(self, block: Fields, kind: str = "") -> str:
         """Name the tool that a result is of, and say whether it failed."""
-        is_error = _first(block, ("is_error", "isError"))
+        is_error = first_of(block, ("is_error", "isError"))
         failed = is_error or block.get("status") == "error"
         own_name = re.fullmatch("tool-(?!result|invocation)(.+)", kind)
-        call_id = _first(block, _NAMED.call_ids)
+        call_id = first_of(block, _NAMED.call_ids)
         names = [
             self.tools.get(str(call_id)),
             self.tools.get(str(self.message.get("tool_call_id"))),
-            _first(block, _NAMED.tool_names),
+            first_of(block, _NAMED.tool_names),
             self.message.get("name"),
             own_name and own_name[1],
         ]
@@ -462,58 +458,34 @@ class _Turn:
         return self.source("tool", name, failed)
 
     def retrieved(self, value: Any) -> list[Piece]:
-        """Return what was retrieved, wherever a format puts its text and its source."""
+        """Return what was retrieved, with its source."""
         here = self.source("tool", "retrieval")
-        if isinstance(value, str) and not _LINK.fullmatch(value):
-            return [Piece(value, here, quoted=True)]
-        if isinstance(value, list):
-            pieces: list[Piece] = []
-            for item in value:
-                pieces += self.retrieved(item)
-            return pieces
-        inner = _first(value, _NAMED.lists, list)
-        inner = inner or _first(value, _NAMED.wrapped, Mapping)
-        if inner:
-            return self.retrieved(inner)
-        fields = _mapping(value)
-        holder = _mapping(fields.get("source")) or fields
-        text = _first(holder, _NAMED.texts)
-        if text is None:
-            return []
-        places = (fields, fields.get("metadata"), fields.get("location"))
-        titles = [_first(place, _NAMED.titles, str) for place in places]
-        source = next(filter(None, titles), here)
-        return [Piece(as_text(text), source, quoted=True)]
-
-
-def _warn_unread(kind: str, place: str) -> None:
-    """Name what is not read."""
-    why = ""
-    if _FILE.fullmatch(kind) or kind == "document":
-        why = ": the bytes of a file are no text; give the text itself"
-    log.warning("%s: a block of kind %r is not read%s", place, kind, why)
+        pieces = []
+        for document in documents_in(value):
+            source = document.source or here
+            pieces.append(Piece(document.text, source, retrieved=True))
+        return pieces
 
 
 def _names_of(citation: Any) -> list[str]:
     """Return what a citation object names: its quotations and sources."""
-    nested = _first(citation, ("url_citation", "sourceContent"))
-    nested = _mapping(nested).get("url", nested)
-    cited = _first(citation, _NAMED.cited)
+    nested = first_of(citation, ("url_citation", "sourceContent"))
+    nested = mapping(nested).get("url", nested)
+    cited = first_of(citation, _NAMED.cited)
     names = [cited, as_text(nested)]
     return [str(name) for name in names if name]
 
 
 def _without_quotations(pieces: Sequence[Piece]) -> list[Piece]:
-    """Leave out what an earlier or a longer piece of evidence holds."""
-    whole: list[Piece] = []
+    """Leave out quotations of other evidence, and what was retrieved before."""
+    texts = "\0".join(piece.text for piece in pieces if not piece.quoted)
+    whole: dict[object, Piece] = {}
     for piece in pieces:
         text = piece.text.strip()
-        longer = [other for other in pieces if len(other.text) > len(piece.text)]
-        holders = [*whole, *longer]
-        is_held = any(text in holder.text for holder in holders)
-        if not (piece.quoted and is_held):
-            whole.append(piece)
-    return whole
+        if not (piece.quoted and text in texts):
+            key = text if piece.retrieved else id(piece)
+            whole.setdefault(key, piece)
+    return [*whole.values()]
 
 
 def _answer_text(pieces: Sequence[Piece], evidence: Sequence[Piece]) -> str:
@@ -534,38 +506,3 @@ def _answer_text(pieces: Sequence[Piece], evidence: Sequence[Piece]) -> str:
 def _is_cited(name: str, chunk: Piece) -> bool:
     is_quoted = len(name) > 20 and name.strip() in chunk.text
     return is_quoted or name == chunk.source
-
-
-def as_text(value: Any) -> str:
-    """Return the output of a tool or retriever as text: the texts of its blocks; anything without a text as JSON."""
-    if isinstance(value, str | None):
-        return value or ""
-    blocks = value if isinstance(value, list | tuple) else [value]
-    contents = list(map(_content_of, blocks))
-    if not contents or None in contents:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    texts = map(as_text, contents)
-    return "\n".join(filter(None, texts))
-
-
-def _content_of(block: Any) -> Any:
-    """Return a text itself, the text or JSON inside a content block; None for anything else."""
-    if isinstance(block, str):
-        return block
-    fields = _mapping(block)
-    kind = str(fields.get("type"))
-    if _FILE.fullmatch(kind):
-        _warn_unread(kind, "a tool's result")
-        return ""
-    is_bare = len(fields) <= 2 and fields.keys() <= {"text", "json", "type"}
-    if is_bare or _OWN_WORDS.fullmatch(kind):
-        return _first_present(fields, ("text", "content", "refusal", "json", "value"))
-    return None
-
-
-def _first_present(fields: Fields, names: Sequence[str]) -> Any:
-    """Return the first value that is there, even if it is empty."""
-    for name in names:
-        if fields.get(name) is not None:
-            return fields[name]
-    return None

@@ -18,6 +18,7 @@ from faith_dspy.io.conversation import (
     from_conversation,
     is_conversation,
 )
+from faith_dspy.io.documents import Document, document_of, value_of
 from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.schema import Chunk
 
@@ -101,23 +102,29 @@ class AnswerInput:
         conversation: Any = None,
         id: Any = None,
     ) -> AnswerInput:
-        """Make the input of one call; ``conversation`` stands for context and answer.
+        """Make the input of one call; ``conversation`` stands for context and answer, and asks what no question does.
 
         Raises:
             InputError: it says what is wrong.
         """
-        if conversation is not None:
-            if context is not None or answer is not None:
-                raise InputError(
-                    "give either conversation, or context and answer; got both"
-                )
-            question, context, answer = _turn(conversation)
+        try:
+            if conversation is not None:
+                if context is not None or answer is not None:
+                    raise InputError(
+                        "give either conversation, or context and answer; got both"
+                    )
+                asked, context, answer = _turn(conversation)
+                question = question or asked
+            chunks = as_chunks(context)
+        except RecursionError as exc:
+            raise InputError(
+                "conversation or context is nested too deeply, or within itself; expected messages, texts or documents"
+            ) from exc
         if not isinstance(question, str | None):
             kind = type(question).__name__
             raise InputError(f"question is {kind}, expected text or None")
         if not isinstance(answer, str):
             raise InputError(f"answer is {type(answer).__name__}, expected text")
-        chunks = as_chunks(context)
         texts = [chunk.text for chunk in chunks]
         check_length(question or "", answer, *texts)
         question = question and unicode_text(question)
@@ -186,7 +193,7 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
     for number, item in enumerate(context):
         document = document_of(item)
         if isinstance(item, str | None):
-            document = item or "", None
+            document = Document(item or "")
         if document is None:
             raise InputError(
                 f"context[{number}] is {str(item)[:40]!r}, expected text or an object with 'text'"
@@ -196,43 +203,6 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
         chunk = Chunk(id=number, text=unicode_text(text), source=source)
         chunks.append(chunk)
     return tuple(chunks)
-
-
-def document_of(item: Any) -> tuple[str, str | None] | None:
-    """Return text and source of a retrieved document; None for anything else.
-
-    Reads mappings and objects with ``text``, ``page_content`` (LangChain) or ``content``, also inside a ``node``
-    (LlamaIndex), ``document`` or ``kwargs`` (LangChain's dumps), and the source that they or their ``metadata`` name.
-    """
-    if isinstance(item, str | None):
-        return None
-    if isinstance(item, Chunk):
-        return item.text, item.source
-    for name in ("node", "document", "kwargs"):
-        inner = document_of(value_of(item, name))
-        if inner:
-            return inner
-    for name in TABLES["documents"]["text"]:
-        text = value_of(item, name)
-        if isinstance(text, str):
-            return text, _source_of(item)
-    return None
-
-
-def _source_of(document: Any) -> str | None:
-    metadata = value_of(document, "metadata")
-    for name in TABLES["documents"]["source"]:
-        for source in (value_of(document, name), value_of(metadata, name)):
-            if isinstance(source, str | int) and source != "":
-                return str(source)
-    return None
-
-
-def value_of(item: Any, name: str) -> Any:
-    """Return a mapping's value, or an object's attribute; None where there is none."""
-    if isinstance(item, Mapping):
-        return item.get(name)
-    return getattr(item, name, None)
 
 
 def fields_of(record: Any) -> dict[str, Any]:
@@ -247,7 +217,12 @@ def fields_of(record: Any) -> dict[str, Any]:
         if named.get("conversation") != "conversation":
             fields.pop("conversation", None)
     elif row is record and is_conversation(row):
-        fields = {name: fields[name] for name in fields if name == "id"}
+        beside = {name: fields.get(name) for name in ("id", "question")}
+        fields = {
+            name: value
+            for name, value in beside.items()
+            if isinstance(value, str | int)
+        }
         fields["conversation"] = row
     return fields
 

@@ -28,12 +28,12 @@ from faith_dspy.errors import (
     install_command,
     short_message,
 )
+from faith_dspy.io.documents import document_of
 from faith_dspy.io.inputs import (
     AnswerInput,
     Record,
     columns,
     columns_named,
-    document_of,
     fields_of,
     log_columns,
     missing,

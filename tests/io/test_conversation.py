@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.conversation import as_text, from_conversation
+from faith_dspy.io.conversation import from_conversation
+from faith_dspy.io.documents import as_text
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
 
