@@ -7,6 +7,7 @@ the judge and its options, so that a run knows which records an output file alre
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, tee
+from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
 
@@ -103,24 +105,27 @@ def run(
     A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept up
     to the first that the LM failed on, or that was cut off: there the file is cut, and judging goes on; replies that
     were paid for are in DSPy's cache. With ``show`` the first judgments are kept for a page. ``advance`` receives how
-    many more input lines are done. An ``out`` that is a pipe or a device is written to like standard output.
+    many more input lines are done.
 
     Raises `InputError` for a file that cannot be read or written, a file without records, an ``out`` that belongs to
-    another input or judge, or that another process is writing; `LMUnavailableError` when the endpoint is down, at the
-    start or later: the same call resumes there.
+    another input or judge, that another process is writing, or that goes meanwhile; `LMUnavailableError` when the
+    endpoint is down, at the start or later: the same call resumes there.
     """
-    if out is not None:
-        check_writable(out, source)
     started = time.monotonic()
     tally, fingerprint = RunSummary(), judge.fingerprint
-    file = out if out is not None and (out.is_file() or not out.exists()) else None
     with ExitStack() as stack:
         records = stack.enter_context(open_records(source))
         at = end = 0
-        if file is not None:
-            stack.enter_context(owned(file))
-        if file is not None and file.exists():
-            for record, judgment, row_end in finished(file, records, fingerprint):
+        if out is not None:
+            check_writable(out, source)
+            stack.enter_context(owned(out))
+        if out is not None and out.exists():
+            if out.stat().st_nlink > 1:
+                raise InputError(
+                    f"--out {out}: has a second name (a hard link), under which it could be written at the same time. "
+                    "Give another --out, or remove the link."
+                )
+            for record, judgment, row_end in finished(out, records, fingerprint):
                 if judgment.unscored is Unscored.LM_FAILED:
                     records = chain([record], records)
                     break
@@ -236,16 +241,20 @@ def _line(
 
 @contextmanager
 def _rows_of(out: Path | None, end: int) -> Iterator[IO[bytes]]:
-    """Yield where rows go: standard output, a pipe or a device, or a file, cut after its last good row."""
+    """Yield where rows go: standard output, or a file, cut after its last good row."""
     try:
         if out is None:
             yield sys.stdout.buffer
             return
-        with out.open("wb" if out.exists() and not out.is_file() else "ab") as handle:
-            if handle.mode == "ab":
-                handle.truncate(end)
+        with out.open("ab") as handle:
+            handle.truncate(end)
             yield handle
             sync(handle)
+            if not (out.exists() and samestat(out.stat(), os.fstat(handle.fileno()))):
+                raise InputError(
+                    f"--out {out}: was removed or replaced while it was written. Run the same command again: the LM's "
+                    "replies are kept."
+                )
     except BrokenPipeError:
         raise  # whoever reads has enough
     except OSError as exc:

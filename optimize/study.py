@@ -15,7 +15,7 @@ from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.eval_sets.public import taught_defaults
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
-from faith_dspy.io.labels import answer_key, label_set_hash
+from faith_dspy.io.labels import label_set_hash, words_key
 from faith_dspy.io.readers import name_of
 from faith_dspy.judge import NO_LM
 from faith_dspy.lm.make import identity, make_lm, preflight
@@ -373,7 +373,7 @@ def _export(
     """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
     measured, judge = result.measured, champion.judge
     labelled = study.labels.labelled
-    keys = {answer_key(e.question, e.context, e.answer) for e in labelled}
+    keys = {words_key(e.context, e.answer) for e in labelled}
     compared = measured.model_dump(mode="json", include={"comparisons"})
     own: dict[str, Any] = {}
     if result.lexical is not None:

@@ -26,10 +26,6 @@ KINDS = ("Faithful", "An invented fact", "A contradiction")
 """Of the three answers, in their order."""
 
 
-_LINES = (".jsonl", ".ndjson", "")
-"""Endings of files that hold lines of JSON; a device has none."""
-
-
 @with_options
 def judge(
     records: Annotated[
@@ -56,7 +52,7 @@ def judge(
         str | None,
         option(
             "--out",
-            "File to write: FILE.jsonl, a judgment a line, or FILE.csv. Default: stdout.",
+            "File to write, a judgment a line, or a table if it ends in .csv. Default: stdout.",
             "FILE",
         ),
     ] = None,
@@ -85,10 +81,6 @@ def judge(
     from faith_dspy.io.files import check_page, check_writable
 
     file = None if out in (None, "-") else Path(out or "")
-    if file is not None and file.suffix.lower() not in (*_LINES, ".csv"):
-        raise InputError(
-            f"--out {file}: expected a name that ends in .jsonl (a judgment a line) or .csv (a table)."
-        )
     for path in filter(None, (file, html)):
         check_writable(path, Path(records) if records else None)
     if html is not None:
@@ -98,9 +90,9 @@ def judge(
             "give either INPUT, a file of answers, or --answer with --context"
         )
     if answer is not None:
-        if out is not None:
+        if out is not None or threads is not None:
             raise InputError(
-                "--answer is one answer, shown here: give no --out with it."
+                "--answer is one answer, shown here: give no --out and no --threads with it."
             )
         _judge_one(
             chosen,
@@ -111,6 +103,10 @@ def judge(
     elif context or question is not None:
         raise InputError(
             "--context and --question go with --answer; those of INPUT stand in its columns."
+        )
+    elif as_json:
+        raise InputError(
+            "--json goes with --answer; the judgments of INPUT are JSON as they are."
         )
     else:
         _judge_file(chosen, str(records), file, html, threads)

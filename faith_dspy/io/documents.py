@@ -99,7 +99,7 @@ def as_text(value: Any) -> str:
     blocks = value if isinstance(value, list | tuple) else [value]
     contents = list(map(_content_of, blocks))
     if not contents or None in contents:
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return json.dumps(value, ensure_ascii=False, default=str, check_circular=False)
     texts = map(as_text, contents)
     return "\n".join(filter(None, texts))
 

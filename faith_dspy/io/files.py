@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -44,14 +43,9 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to write, which takes the place of ``path`` when the block ends, and never does if it raises. A pipe
-    or a device is written to as it is."""
+    """Yield a file to write, which takes the place of ``path`` when the block ends, and never does if it raises."""
     place = path.resolve()  # a link stays one
     try:
-        if place.exists() and not place.is_file():
-            with place.open("wb") as handle:
-                yield handle
-            return
         place.parent.mkdir(parents=True, exist_ok=True)
         new = place.with_name(f".{place.name}.{uuid4().hex}.tmp")
         try:
@@ -95,12 +89,12 @@ def check_writable(path: Path, source: Path | None = None) -> None:
     """`InputError` when no file could be written there, or it is the input: better before the LM is paid than after."""
     if source and source.exists() and path.exists() and path.samefile(source):
         raise InputError(f"{path}: is the input itself. Give another name.")
-    if path.is_dir() or not path.parent.is_dir():
+    is_other = path.exists() and not path.is_file()
+    if is_other or not path.parent.is_dir():
         raise InputError(
             f"{path}: cannot be written; expected a file in an existing folder."
         )
-    if not path.exists() or path.is_file():
-        check_folder(path.resolve().parent)
+    check_folder(path.resolve().parent)
 
 
 _PAGE = b'<meta name="generator" content="faith_dspy">'
@@ -125,10 +119,9 @@ def check_folder(folder: Path) -> None:
 
 
 def sync(handle: IO[bytes]) -> None:
-    """Have all that was written on the disk; a pipe or a device has none."""
+    """Have all that was written on the disk."""
     handle.flush()
-    if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-        os.fsync(handle.fileno())
+    os.fsync(handle.fileno())
 
 
 def cannot_write(path: Path | str, exc: OSError) -> InputError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -243,9 +244,14 @@ def columns(row: Fields, names: Names = COLUMNS) -> dict[str, str]:
     filled = {}
     for field, present in columns_named(row, names).items():
         for column in reversed(present):
-            if row[column] is not None:
+            if is_filled(row[column]):
                 filled[field] = column
     return filled
+
+
+def is_filled(value: Any) -> bool:
+    """Tell whether a field holds anything; a gap of pandas is NaN."""
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
 def columns_named(

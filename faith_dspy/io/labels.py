@@ -16,24 +16,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, counted, describe_invalid
-from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.inputs import (
     COLUMNS,
     NAMES,
+    AnswerInput,
     Names,
     Record,
-    as_chunks,
-    check_length,
     columns,
     fields_of,
+    is_filled,
     log_columns,
     missing,
     nearest,
-    unicode_text,
 )
 from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.io.readers import FIRST, name_of, open_records, parsed
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
+from faith_dspy.text.words import comparable, plain_words
 
 _FORMAT = (
     'One JSON object a line, or a row of a table: {"context": ["…"], "answer": "…"} and at least one of '
@@ -263,7 +262,7 @@ def at(row: Any, column: str) -> Any:
     if not isinstance(row, Mapping):
         return None
     if column in row:
-        return row[column]
+        return row[column] if is_filled(row[column]) else None
     first, _, rest = column.partition(".")
     if not rest:
         return None
@@ -464,11 +463,8 @@ def parse_example(
 def _example(
     source: Fields, label: LabelColumn | None, lenient: bool
 ) -> LabelledExample:
-    row = {name: value for name, value in source.items() if value is not None}
+    row = {name: value for name, value in source.items() if is_filled(value)}
     row |= fields_of(source)
-    if "conversation" in row and not isinstance(row.get("answer"), str):
-        turn = from_conversation(row["conversation"])
-        row |= zip(("question", "context", "answer"), turn, strict=True)
     for name, column in columns(source, _BESIDE).items():
         row[name] = row[column]
         if name != "annotators":
@@ -477,35 +473,43 @@ def _example(
         row |= _label(row, label, lenient)
         if label.name == "score" and "faithful" in row:
             row.pop("score", None)
-    for needed in ("context", "answer"):
-        if needed not in row:
-            raise InputError(missing(source, needed))
-    context = as_chunks(row["context"])
-    answer = row["answer"]
-    texts = [chunk.text for chunk in context]
-    if not "".join(texts).strip():
-        raise InputError(
-            "context is empty: a labelled example needs the text the answer was judged against"
-        )
-    if not isinstance(answer, str) or not answer.strip():
-        raise InputError(f"answer is {answer!r}, expected text")
-    check_length(answer, *texts)
+    read = _input(source, row)
     fields = {name: row[name] for name in LabelledExample.model_fields if name in row}
-    key = answer_key(row.get("question"), context, answer)
+    key = answer_key(read.question, read.chunks, read.answer)
     fields["id"] = str(row.get("id", key))
-    fields["context"] = context
-    fields["answer"] = unicode_text(answer)
+    fields["question"] = read.question
+    fields["context"] = read.chunks
+    fields["answer"] = read.answer
     fields["tags"] = _tags(row)
     fields["statements"] = _statements(row.get("statements", []))
     example = LabelledExample(**fields)
     for i, statement in enumerate(example.statements):
         for chunk_id in statement.supporting_chunk_ids or ():
-            if not 0 <= chunk_id < len(context):
+            if not 0 <= chunk_id < len(read.chunks):
+                chunks = counted(len(read.chunks), "chunk")
                 raise InputError(
-                    f"statements[{i}] names chunk {chunk_id}, but the context has {counted(len(context), 'chunk')}, "
-                    "counted from 0"
+                    f"statements[{i}] names chunk {chunk_id}, but the context has {chunks}, counted from 0"
                 )
     return example
+
+
+def _input(source: Fields, row: Fields) -> AnswerInput:
+    """Return what was judged; neither context nor answer is empty."""
+    question, context, answer = map(row.get, ("question", "context", "answer"))
+    if "conversation" in row and not isinstance(answer, str):
+        read = AnswerInput.make(question, conversation=row["conversation"])
+    else:
+        for needed in ("context", "answer"):
+            if needed not in row:
+                raise InputError(missing(source, needed))
+        read = AnswerInput.make(question, context, answer)
+    if not any(chunk.text.strip() for chunk in read.chunks):
+        raise InputError(
+            "context is empty: a labelled example needs the text the answer was judged against"
+        )
+    if not read.answer.strip():
+        raise InputError(f"answer is {read.answer!r}, expected text")
+    return read
 
 
 def _tags(row: Fields) -> dict[str, str]:
@@ -548,9 +552,16 @@ def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, bool]:
 
 
 def answer_key(question: str | None, context: Iterable[Chunk], answer: str) -> str:
-    """Hash an answer with its question and context, whatever its id and labels."""
+    """Hash an answer with its question and context as written, whatever its id and labels."""
     texts = [chunk.text for chunk in context]
     return digest([question, texts, answer])
+
+
+def words_key(context: Iterable[Chunk], answer: str) -> str:
+    """Hash the words of an answer and its context, whatever stands between them, and however the context is divided."""
+    texts = [comparable(chunk.text) for chunk in context]
+    words = plain_words(" ".join(texts)).split()
+    return digest([sorted({*words}), plain_words(comparable(answer))])
 
 
 def label_set_hash(examples: Sequence[LabelledExample]) -> str:

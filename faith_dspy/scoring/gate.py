@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from statistics import mean
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.io.labels import answer_key
+from faith_dspy.io.labels import answer_key, words_key
 from faith_dspy.schema import Judgment, LabelledExample
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, label_sources
 
@@ -17,9 +17,15 @@ MIN_COVERAGE = 0.9
 def count_tuned_on(
     answer_keys: Collection[str], examples: Sequence[LabelledExample]
 ) -> int:
-    """Count the answers that had a part in the study whose answers have these keys (`answer_key`)."""
-    keys = set(answer_keys)
-    return sum(answer_key(e.question, e.context, e.answer) in keys for e in examples)
+    """Count the answers that had a part in the study whose answers have these keys: `words_key`, or `answer_key` in
+    exports of before."""
+    tuned_on = set(answer_keys)
+    seen = 0
+    for e in examples:
+        keys = {words_key(e.context, e.answer)}
+        keys.add(answer_key(e.question, e.context, e.answer))
+        seen += not keys.isdisjoint(tuned_on)
+    return seen
 
 
 def refuse_tuned_on(

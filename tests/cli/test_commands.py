@@ -121,12 +121,25 @@ def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     assert (code, "line 1: is not JSON" in err) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["o.json", "o.TSV", "o.xlsx", "o.parquet"])
-def test_judge_refuses_other_formats(cli, at, name):
-    """An ending that is neither lines nor CSV is refused before anything is asked or written."""
-    code, _, err = cli("judge", "in.jsonl", *at, "--out", name)
-    assert (code, Path(name).exists()) == (2, False)
-    assert "expected a name that ends in .jsonl" in err
+@pytest.mark.parametrize("name", ["out", "o.json", "o.TXT"])
+def test_judge_writes_lines_to_a_file_of_any_name(cli, name):
+    answer = {"context": ["The kettle is blue."], "answer": "The kettle is blue."}
+    source = write_lines("in.jsonl", [answer])
+    code, _, _ = cli("judge", source, "--judge", "none", "--out", name)
+    (row,) = map(json.loads, Path(name).read_text().splitlines())
+    assert (code, row["faithful"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["in.jsonl", "--json"], "--json goes with --answer"),
+        (["--answer", "It is blue.", "--threads", "2"], "no --threads with it"),
+    ],
+)
+def test_an_option_without_effect_is_refused(cli, options, said):
+    code, _, err = cli("judge", *options, "--judge", "none")
+    assert (code, said in err) == (2, True)
 
 
 def test_judge_writes_csv(cli, at, tmp_path):

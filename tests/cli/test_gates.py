@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from faith_dspy.io.inputs import as_chunks
-from faith_dspy.io.labels import answer_key
+from faith_dspy.io.labels import words_key
 from tests.support.files import blue_kettles, write_lines
 
 DEAD = "http://127.0.0.1:9/v1"
@@ -51,7 +51,7 @@ def test_how_agree_ends(situation, monkeypatch, tmp_path, judge_at, cli):
         return "Yes" if "blue" in statement or situation == "wrong" else "No"
 
     judge, server = judge_at(says=says)
-    key = answer_key(None, as_chunks(rows[0]["context"]), rows[0]["answer"])
+    key = words_key(as_chunks(rows[0]["context"]), rows[0]["answer"] + " ")
     if situation.endswith("its study"):
         judge = judge.copy(manifest={"answer_keys": [key]})
     judge.save("judge")

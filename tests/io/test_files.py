@@ -56,15 +56,11 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("out", "before")]
 
 
-def test_links_modes_and_devices_stay(tmp_path):
+def test_links_and_modes_stay(tmp_path):
     write_file(tmp_path / "out", "1")
     (tmp_path / "out").chmod(0o640)
     (tmp_path / "link").symlink_to("out")
     write_file(tmp_path / "link", "2\ud800")
-    write_file(
-        (tmp_path / "null").parent / ".." / ".." / ".." / ".." / ".." / "dev" / "null",
-        "3",
-    )
     assert (tmp_path / "link").is_symlink()
     assert (
         (tmp_path / "out").read_text(),
@@ -104,7 +100,7 @@ def test_places_that_cannot_be_written(tmp_path):
     """Folders, missing folders and places that take no file are found before there is anything to write."""
     for check, path in (
         (check_writable, tmp_path), (check_writable, tmp_path / "no" / "f"), (check_writable, NOWHERE),
-        (check_folder, NOWHERE),
+        (check_writable, Path("/dev/null")), (check_folder, NOWHERE),
     ):  # fmt: skip
         with pytest.raises(InputError, match="cannot be written"):
             check(path)

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy import Chunk
+from faith_dspy import Chunk, Judge
 from faith_dspy.io.inputs import AnswerInput, as_chunks, fields_of
+from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import STANDARD, count_lines, read_records
 
 ROWS = {
@@ -190,3 +191,39 @@ def test_ids_of_rows_and_one_without_an_answer(judge_at):
         ("c", None),
         (None, None),
     ]
+
+
+CIRCLE = {"role": "user"}
+CIRCLE["content"] = [CIRCLE]
+DEEP = "It is blue."
+for _ in range(5_000):
+    DEEP = [DEEP]
+LC = {"lc": 1, "type": "constructor", "kwargs": {"content": "It is blue."}}
+BROKEN = [
+    {"messages": [LC]}, {"messages": [{**LC, "id": []}]}, {"messages": [{**LC, "id": 5}]},
+    {"messages": [{**LC, "kwargs": "x"}]}, {"messages": [{**LC, "kwargs": []}]},
+    {"messages": [{"role": "user", "name": LC}]}, {"messages": [{"role": "tool", "content": {**LC, "kwargs": None}}]},
+    {"messages": [CIRCLE]}, {"messages": DEEP}, {"context": DEEP, "answer": "It is blue."},
+    {"context": [CIRCLE], "answer": "It is blue."}, {"conversation": CIRCLE},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", BROKEN, ids=range(len(BROKEN)))
+def test_a_broken_record_is_unscored_and_the_next_is_judged(record):
+    good = {"context": ["It is blue."], "answer": "It is blue."}
+    broken, judged = Judge("none").batch([record, good])
+    assert (broken.unscored, judged.faithful) == ("parse_failed", True)
+
+
+def test_a_question_beside_a_conversation_counts():
+    """It is what was asked, in a call as in a record; without one the user's last message is."""
+    messages = [
+        {"role": "user", "content": "The kettle is blue. Is it?"},
+        {"role": "assistant", "content": "It is."},
+    ]
+    called = AnswerInput.make("Which colour?", conversation=messages)
+    record = {"messages": messages, "question": "Which colour?"}
+    assert called.question == AnswerInput.of(record).question == "Which colour?"
+    assert read_labels([{**record, "faithful": True}])[0].question == "Which colour?"
+    asked = AnswerInput.of({"messages": messages}).question
+    assert asked == "The kettle is blue. Is it?"

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.inputs import _log_once
-from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
+from faith_dspy.io.inputs import _log_once, as_chunks
+from faith_dspy.io.labels import label_set_hash, parse_example, read_labels, words_key
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
 
@@ -99,7 +99,7 @@ FAULTS = [
         {**GOOD, "answer": None},
         r"it has no answer: got context, answer \(empty\), faithful, expected answer, ",
     ),
-    ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)"),
+    ({**GOOD, "question": 5}, "question is int, expected text or None"),
     (
         '{"context": ["a \\ud83d"], "answer": "x", "faithful": true}',
         "is not JSON in UTF-8 .*hex escape",
@@ -492,3 +492,26 @@ def test_the_ends_of_a_scale_are_not_guessed(name, ratings):
             read_labels(rows, values=values)
     means = {str(rating): i == 2 for i, rating in enumerate(ratings)}
     assert faithful(rows, values=means) == [False, False, True]
+
+
+def test_a_gap_in_a_frame_is_no_group():
+    """pandas writes NaN where a cell is empty: each answer without a group is a source of its own context."""
+    nan = float("nan")
+    rows = [
+        {"context": [f"Kettle {i}."], "answer": "Blue.", "faithful": True, "group": nan, "question": nan, "score": nan}
+        for i in range(3)
+    ]  # fmt: skip
+    examples = read_labels(rows)
+    assert len({example.group_key for example in examples}) == 3
+    assert [example.question for example in examples] == [None] * 3
+
+
+def test_the_words_of_an_answer_have_one_key():
+    """However it is spaced and marked, and however its context is divided; other words have another."""
+    key = words_key(as_chunks(["It is blue.", "It is light."]), "It is blue.")
+    same = [
+        (["It is blue. It is light."], "It is blue."),
+        (["It is light.", "It is blue."], " It is **blue**  [1]"),
+    ]
+    assert {words_key(as_chunks(context), answer) for context, answer in same} == {key}
+    assert words_key(as_chunks(["It is blue."]), "It is light.") != key

@@ -1,0 +1,32 @@
+from types import SimpleNamespace
+
+import pytest
+
+from faith_dspy import Chunk
+from faith_dspy.io.documents import documents_in
+
+TEXT = "It runs for 14 hours."
+
+
+@pytest.mark.parametrize(
+    ("value", "source"),
+    [
+        (TEXT, None),
+        (Chunk(id=3, text=TEXT, source="a"), "a"),
+        ({"text": TEXT}, None),
+        ({"page_content": TEXT, "metadata": {"source": "a"}}, "a"),
+        (SimpleNamespace(page_content=TEXT, metadata={"file_name": "a"}), "a"),
+        ({"node": {"text": TEXT, "id_": "a"}, "score": 1}, "a"),
+        ({"lc": 1, "kwargs": {"page_content": TEXT, "metadata": {"url": "a"}}}, "a"),
+        ({"document": TEXT, "score": 1}, None),
+        ({"id": "a", "data": {"text": TEXT, "title": "b"}}, "a"),
+        ({"source": {"type": "text", "data": TEXT}, "title": "a"}, "a"),
+        ({"content": [{"type": "text", "text": TEXT}], "source": "a"}, "a"),
+        ({"retrievedContext": {"uri": "a", "text": TEXT}}, "a"),
+        ({"documents": [{"snippet": TEXT, "id": 7}]}, "7"),
+        ([{"results": [TEXT, "https://x.org", {"text": " "}, {"score": 1}, None]}], None),
+    ],
+)  # fmt: skip
+def test_a_document_wherever_it_stands(value, source):
+    """Its text and its source, of whatever library; what has no text, or is only a link, is none."""
+    assert documents_in(value) == [(TEXT, source)]
