@@ -15,7 +15,7 @@ from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.eval_sets.public import taught_defaults
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
-from faith_dspy.io.labels import label_set_hash, words_key
+from faith_dspy.io.labels import label_set_hash
 from faith_dspy.io.readers import name_of
 from faith_dspy.judge import NO_LM
 from faith_dspy.lm.make import identity, make_lm, preflight
@@ -66,6 +66,7 @@ from faith_dspy.optimize.select.validation import (
 )
 from faith_dspy.optimize.stress import stress
 from faith_dspy.schema import digest
+from faith_dspy.scoring.gate import words_key
 
 
 def tune(

@@ -32,7 +32,6 @@ from faith_dspy.io.inputs import (
 from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.io.readers import FIRST, name_of, open_records, parsed
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
-from faith_dspy.text.words import comparable, plain_words
 
 _FORMAT = (
     'One JSON object a line, or a row of a table: {"context": ["…"], "answer": "…"} and at least one of '
@@ -555,13 +554,6 @@ def answer_key(question: str | None, context: Iterable[Chunk], answer: str) -> s
     """Hash an answer with its question and context as written, whatever its id and labels."""
     texts = [chunk.text for chunk in context]
     return digest([question, texts, answer])
-
-
-def words_key(context: Iterable[Chunk], answer: str) -> str:
-    """Hash the words of an answer and its context, whatever stands between them, and however the context is divided."""
-    texts = [comparable(chunk.text) for chunk in context]
-    words = plain_words(" ".join(texts)).split()
-    return digest([sorted({*words}), plain_words(comparable(answer))])
 
 
 def label_set_hash(examples: Sequence[LabelledExample]) -> str:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import mean
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.io.labels import answer_key, words_key
-from faith_dspy.schema import Judgment, LabelledExample
+from faith_dspy.io.labels import answer_key
+from faith_dspy.schema import Chunk, Judgment, LabelledExample, digest
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, label_sources
+from faith_dspy.text.words import comparable, plain_words
 
 MIN_COVERAGE = 0.9
 """The share of labelled answers that must be scored for a minimum to hold."""
+
+
+def words_key(context: Iterable[Chunk], answer: str) -> str:
+    """Hash the words of an answer and its context, whatever stands between them, and however the context is divided."""
+    texts = [comparable(chunk.text) for chunk in context]
+    words = plain_words(" ".join(texts)).split()
+    return digest([sorted({*words}), plain_words(comparable(answer))])
 
 
 def count_tuned_on(

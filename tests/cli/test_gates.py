@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from faith_dspy.io.inputs import as_chunks
-from faith_dspy.io.labels import words_key
+from faith_dspy.scoring.gate import words_key
 from tests.support.files import blue_kettles, write_lines
 
 DEAD = "http://127.0.0.1:9/v1"

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.inputs import _log_once, as_chunks
-from faith_dspy.io.labels import label_set_hash, parse_example, read_labels, words_key
+from faith_dspy.io.inputs import _log_once
+from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
 
@@ -504,14 +504,3 @@ def test_a_gap_in_a_frame_is_no_group():
     examples = read_labels(rows)
     assert len({example.group_key for example in examples}) == 3
     assert [example.question for example in examples] == [None] * 3
-
-
-def test_the_words_of_an_answer_have_one_key():
-    """However it is spaced and marked, and however its context is divided; other words have another."""
-    key = words_key(as_chunks(["It is blue.", "It is light."]), "It is blue.")
-    same = [
-        (["It is blue. It is light."], "It is blue."),
-        (["It is light.", "It is blue."], " It is **blue**  [1]"),
-    ]
-    assert {words_key(as_chunks(context), answer) for context, answer in same} == {key}
-    assert words_key(as_chunks(["It is blue."]), "It is light.") != key
