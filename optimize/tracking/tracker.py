@@ -297,7 +297,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
 
     def _log_baseline(self, judge: JudgeResult, part: str) -> str:
         about = "What the champion is compared with."
-        run_id = self._create_below({KIND: part}, f"{judge.name}, {part}", about)
+        run_id = self._create_below({KIND: "baseline"}, judge.name, about)
         log_batch(self.client, run_id, agreement_metrics(part, judge.levels))
         dataset = self._datasets.get("test", self._datasets["pool"])
         self.client.log_inputs(run_id, datasets=[dataset])

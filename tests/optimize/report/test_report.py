@@ -1,8 +1,9 @@
 import re
 
 from faith_dspy.optimize.report.pages import write_report
+from faith_dspy.optimize.results import Prompts
 from faith_dspy.schema import Chunk, StatementVerdict, Verdict
-from tests.support.results import judge, rows
+from tests.support.results import candidate, rows
 from tests.support.results import study as made
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
@@ -22,16 +23,12 @@ AFTER = rows([0.8, None, 0.7, 0.95], **TEXTS)
 def page(champion=AFTER):
     """The champion's prompt has two words and a demo more than it had before compiling."""
     demos = [{"statement": EVIL}]
-    tuned = judge(
-        "tuned",
-        AFTER,
-        params={"optimizer": "labelled"},
-        prompts={
-            "verify": {"instructions": "Is it so? Say Yes or No.", "demos": demos}
-        },
-        seed_prompts={"verify": {"instructions": "Is it so? Say Yes.", "demos": []}},
+    prompts = Prompts(
+        now={"verify": {"instructions": "Is it so? Say Yes or No.", "demos": demos}},
+        seed={"verify": {"instructions": "Is it so? Say Yes.", "demos": []}},
     )
-    return write_report(made(champion, variants=(tuned,), champion="tuned"))
+    tuned = candidate("tuned", AFTER, prompts=prompts)
+    return write_report(made(champion, candidates=(tuned,), champion="tuned"))
 
 
 def test_the_page_shows_prompts_and_mistakes():

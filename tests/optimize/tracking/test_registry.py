@@ -5,7 +5,7 @@ import pytest
 from faith_dspy import Judge
 from faith_dspy.optimize.tracking.registry import decide_promotion, register
 from faith_dspy.optimize.tracking.store import connect
-from tests.support.results import judge, rows, study
+from tests.support.results import judge, measured, rows, study
 
 RIGHT = rows([0.9, 0.1] * 20)
 WRONG = rows([0.1, 0.9] * 20)
@@ -18,13 +18,13 @@ HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
 @pytest.mark.parametrize(
     ("champion", "untuned", "present", "promoted", "reason"),
     [
-        # Tested on other answers, under corrected labels too, it must be better than its own untuned judge.
+        # Measured on other answers, under corrected labels too, it must be better than its own untuned judge.
         (
             MOSTLY,
             WRONG,
             None,
             True,
-            "it is better than its own untuned judge; the present champion was not tested on",
+            "it is better than its own untuned judge; the present champion was not measured on",
         ),
         (
             MOSTLY,
@@ -47,20 +47,20 @@ HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
             False,
             "it is not significantly better than its own untuned judge",
         ),
-        # Tested on the same answers, a difference that is shown decides. All right against all wrong: 100 points.
+        # Measured on the same answers, a difference that is shown decides. All right against all wrong: 100 points.
         (
             OFTEN,
             WRONG,
             RIGHT,
             False,
-            "it is worse than the present champion on the same 40 test answers (-25.0 [",
+            "it is worse than the present champion on the same 40 answers (-25.0 [",
         ),
         (
             RIGHT,
             RIGHT,
             WRONG,
             True,
-            "it is better than the present champion on the same 40 test answers (+100.0 [",
+            "it is better than the present champion on the same 40 answers (+100.0 [",
         ),
         # Where none is shown it has still to be worth its tuning.
         (
@@ -95,7 +95,9 @@ def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper):
     result = study(
         OFTEN,
         WRONG,
-        test=[judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)],
+        cv=measured(
+            judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)
+        ),
     )
     found = decide_promotion(result, None, first=True)
     assert (found.promoted, found.reason.startswith("it is worse than the ")) == (

@@ -48,7 +48,7 @@ def test_a_study_is_found_by_its_id_its_run_or_its_beginning(store):
     )
     for name in ("77aa10bc", "77aa10", run, run[:8], f"runs:/{run}"):
         found = read_study(name, store)
-        assert (found.study_id, len(found.test[0].rows)) == ("77aa10bc", 6)
+        assert (found.study_id, len(found.cv.champion.rows)) == ("77aa10bc", 6)
 
 
 def test_studies_are_read_from_the_nearest_store(store, monkeypatch):

@@ -105,8 +105,8 @@ def test_a_study_is_kept_by_every_store(uri, recorded):
     result, store = recorded.result, connect(uri)
     run_id = log_study(uri, result).run_id
     run = store.client.get_run(run_id)
-    tested = result.tested("champion")
-    accuracy = tested.agreement.balanced_accuracy.value
+    champion = result.measured.champion
+    accuracy = champion.agreement.balanced_accuracy.value
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test/balanced_accuracy"] == pytest.approx(
         accuracy, abs=1e-4
@@ -114,8 +114,8 @@ def test_a_study_is_kept_by_every_store(uri, recorded):
     below = store.client.search_runs(
         [store.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'"
     )
-    variants = {r.data.tags.get("faith_dspy.variant") for r in below}
-    assert variants - {None} == {v.name for v in result.variants}
+    variants = {r.data.tags.get("faith_dspy.candidate") for r in below}
+    assert variants - {None} == {v.name for v in (*result.candidates, *result.skipped)}
     assert {"predictions.csv", "study.json", "judge"} <= {
         f.path for f in store.client.list_artifacts(run_id)
     }
@@ -127,7 +127,7 @@ def test_a_study_is_kept_by_every_store(uri, recorded):
     )
     traces = store.client.search_traces(locations=[store.experiment_id], run_id=run_id)
     assert sorted(t.info.client_request_id for t in traces) == sorted(
-        r.id for r in tested.rows
+        r.id for r in champion.rows
     )
     judges = {("CODE", "faith_dspy"), ("HUMAN", "labels"), ("LLM_JUDGE", "champion")}
     for trace in traces:

@@ -51,11 +51,12 @@ class Logged(NamedTuple):
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory, recorded):
     """It, with people finding otherwise than the champion on the last answer."""
-    champion, *others = recorded.result.test
+    champion, *others = recorded.result.test.judges
     *answers, last = champion.answers
     example = last.example.model_copy(update={"faithful": not last.predicted})
     answers.append(JudgedAnswer.judged(example, last.raw, last.judgment))
-    test = (champion.model_copy(update={"rows": tuple(answers)}), *others)
+    champion = champion.model_copy(update={"rows": tuple(answers)})
+    test = recorded.result.test.model_copy(update={"judges": (champion, *others)})
     result = recorded.result.model_copy(update={"test": test, "flip_rate": 0.25})
     folder = tmp_path_factory.mktemp("logged")
     with pytest.MonkeyPatch.context() as patch:
@@ -76,64 +77,61 @@ def short_log(monkeypatch):
 
 
 def children(client, run_id):
-    """The runs of a study's variants, by name."""
+    """The runs of a study's candidates and of the variants that became none, by name."""
     found = client.search_runs(
         [client.get_run(run_id).info.experiment_id],
-        f"tags.`mlflow.parentRunId` = '{run_id}' AND tags.`faith_dspy.variant` != ''",
+        f"tags.`mlflow.parentRunId` = '{run_id}' AND tags.`faith_dspy.candidate` != ''",
     )
-    return {r.data.tags["faith_dspy.variant"]: r for r in found}
+    return {r.data.tags["faith_dspy.candidate"]: r for r in found}
 
 
-def test_every_variant_is_a_run_under_the_studys(logged):
-    """With the metrics to compare it by, and everything that was measured; what is not known is not logged at all."""
-    runs = children(logged.client, logged.run.info.run_id)
-    assert list(reversed(runs)) == [v.name for v in logged.result.variants]
-    measured, run = logged.result.variant("sentence"), runs["sentence"]
+def test_every_candidate_is_a_run_under_the_studys(logged):
+    """With the metrics to compare it by; what is not known is not logged at all. A variant that failed says why."""
+    result, runs = logged.result, children(logged.client, logged.run.info.run_id)
+    skipped = [v.name for v in result.skipped]
+    assert list(reversed(runs)) == [c.name for c in result.candidates] + skipped
+    measured, run = result.chosen, runs[result.champion]
     accuracy, metrics = measured.agreement.balanced_accuracy, run.data.metrics
-    assert metrics["pool/balanced_accuracy"] == pytest.approx(accuracy.value, abs=1e-4)
-    assert metrics["pool/balanced_accuracy_low"] == pytest.approx(
-        accuracy.low, abs=1e-4
-    )
-    assert metrics["cost/computed_tokens"] == measured.usage.computed_tokens / 24
-    assert run.data.params["granularity"] == "sentence"
+    expected = pytest.approx([accuracy.value, accuracy.low], abs=1e-4)
+    names = "pool/balanced_accuracy", "pool/balanced_accuracy_low"
+    assert [metrics[name] for name in names] == expected
+    tokens = pytest.approx(measured.usage.computed_tokens / measured.judged, abs=1e-4)
+    assert metrics["cost/computed_tokens"] == tokens
     stars = [name for name, run in runs.items() if run.info.run_name.startswith("★ ")]
-    assert stars == [logged.result.champion]
+    assert stars == [result.champion]
     failed = runs["sentence-gepa"]
     assert (failed.info.status, failed.data.metrics) == ("FAILED", {})
-    note = failed.data.tags["mlflow.note.content"]
-    assert "2 supported and 2 unsupported statements in either part" in note
+    (gepa,) = result.skipped
+    assert gepa.note in failed.data.tags["mlflow.note.content"]
 
 
-def test_compiled_prompts_are_in_the_variants_run(logged):
-    """As one reads them; their gain is a metric, of the variant alone."""
-    variant = logged.result.variant("sentence-few-shot")
-    run = children(logged.client, logged.run.info.run_id)[variant.name]
-    demo = variant.prompts["verify.predict"]["demos"][0]["statement"]
+def test_compiled_prompts_are_in_the_candidates_run(logged):
+    """As one reads them; their gain is a metric, of the candidates that were compiled alone."""
+    candidates = logged.result.candidates
+    compiled = next(c for c in candidates if c.variant == "sentence-few-shot")
+    run = children(logged.client, logged.run.info.run_id)[compiled.name]
+    demo = compiled.prompts.now["verify.predict"]["demos"][0]["statement"]
     assert demo in logged.read("prompts/verify.predict.md", run.info.run_id)
-    gain = variant.gain.comparison.balanced_accuracy
-    assert run.data.metrics["pool/gain_over_seed"] == pytest.approx(
-        gain.value, abs=1e-4
-    )
+    gain = compiled.prompts.gain.comparison.balanced_accuracy.value
+    assert run.data.metrics["pool/gain_over_seed"] == pytest.approx(gain, abs=1e-4)
 
 
-def test_the_studys_run_holds_the_test_and_the_judge(logged):
-    """The three lines with links to what opens in place, figures, predictions with mistakes on top, all as JSON."""
+def test_the_studys_run_holds_its_figures_and_the_judge(logged):
+    """The three lines with links to what opens in place, the judge with its report, answers with mistakes on top, all
+    as JSON."""
     result, run = logged.result, logged.run
     metrics, tags = run.data.metrics, run.data.tags
-    gain = result.comparisons["untuned"]
-    tested = result.tested("champion").agreement.balanced_accuracy.value
     assert run.info.status == "FINISHED"
-    assert metrics["test/balanced_accuracy"] == pytest.approx(tested, abs=1e-4)
-    expected = pytest.approx(gain.balanced_accuracy.value, abs=1e-4)
-    assert metrics["test/gain_over_untuned"] == expected
+    for part, measured in (("cv", result.cv), ("test", result.test)):
+        gain = measured.comparisons["untuned"]
+        accuracy = measured.champion.agreement.balanced_accuracy.value
+        expected = pytest.approx([accuracy, gain.balanced_accuracy.value], abs=1e-4)
+        names = f"{part}/balanced_accuracy", f"{part}/gain_over_untuned"
+        assert [metrics[name] for name in names] == expected
     assert metrics["pool/flip_rate"] == 0.25
     assert (tags["champion"], tags["vs_untuned"]) == (result.champion, gain.verdict)
-    opened = {"judge/report.html", "predictions.csv"}
-    assert {
-        "details.md",
-        "judge/judge.json",
-        "judge/CARD.md",
-    } | opened <= logged.files()
+    opened = {"judge/report.html", "predictions.csv", "details.md", "judge/CARD.md"}
+    assert opened | {"judge/judge.json"} <= logged.files()
     report = Path(result.judge_dir, "report.html").read_text(encoding="utf-8")
     assert logged.read("judge/report.html") == report
     note = tags["mlflow.note.content"]
@@ -142,7 +140,7 @@ def test_the_studys_run_holds_the_test_and_the_judge(logged):
         assert f"/runs/{run.info.run_id}/artifacts/{name})" in note
     study = json.loads(logged.read("study.json"))
     assert study["champion"] == result.champion
-    assert not {"answer", "context"} & set(study["test"][0]["rows"][0])
+    assert not {"answer", "context"} & set(study["test"]["judges"][0]["rows"][0])
     predictions = logged.read("predictions.csv")
     right = [row["right"] for row in csv.DictReader(io.StringIO(predictions))]
     assert right == sorted(right, key=["NO", "–", "yes"].index)
@@ -157,7 +155,7 @@ def test_the_studys_run_holds_the_test_and_the_judge(logged):
 def test_the_champions_prompts_are_in_the_prompt_registry(logged):
     """Instructions and demos as one reads them, with study and variant, linked from the study's run."""
     prompt = logged.client.load_prompt("faithfulness.verify.predict")
-    told = logged.result.variant(logged.result.champion).prompts["verify.predict"]
+    told = logged.result.chosen.prompts.now["verify.predict"]
     assert prompt.template.startswith(told["instructions"])
     assert prompt.tags["variant"] == logged.result.champion
     linked = json.loads(logged.run.data.tags["mlflow.linkedPrompts"])
@@ -186,7 +184,7 @@ def test_an_answer_is_a_trace(logged):
     The first in MLflow, its newest, is the worst disagreement.
     """
     traces = logged.traces()
-    answers = {r.id: r for r in logged.result.tested("champion").answers}
+    answers = {r.id: r for r in logged.result.measured.champion.answers}
     for trace in traces:
         row = answers[trace.info.client_request_id]
         (span,), e = trace.data.spans, row.example
@@ -199,7 +197,7 @@ def test_an_answer_is_a_trace(logged):
             assert statement.text in feedback.rationale
         tokens = feedback.metadata["mlflow.assessment.judgeInputTokens"]
         assert int(tokens) == row.raw.usage.prompt_tokens
-    worst = [r.id for r in worst_first(logged.result.tested("champion").answers)]
+    worst = [r.id for r in worst_first(logged.result.measured.champion.answers)]
     assert [t.info.client_request_id for t in traces] == worst
 
 
@@ -207,14 +205,16 @@ def test_judges_are_compared_answer_by_answer(logged):
     """The champion and what it was compared with show the same answers; an answer has the same request in each, by
     which MLflow puts it side by side."""
     experiment = [logged.store.experiment_id]
-    tested = logged.client.search_runs(experiment, "tags.`faith_dspy.kind` = 'test'")
-    assert {run.info.run_name.partition(",")[0] for run in tested} == {
+    tested = logged.client.search_runs(
+        experiment, "tags.`faith_dspy.kind` = 'baseline'"
+    )
+    assert {run.info.run_name.partition(" ")[0] for run in tested} == {
         "untuned",
         "lm-calibrated",
         "lexical-baseline",
     }
     requests = {t.info.request_preview for t in logged.traces()}
-    assert len(requests) == 12
+    assert len(requests) == logged.result.measured.champion.agreement.n
     for run in tested:
         traces = logged.traces(run.info.run_id)
         assert {t.info.request_preview for t in traces} == requests
@@ -253,7 +253,7 @@ def test_the_model_is_in_a_run_of_its_own(logged):
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     """MLflow's page shows the feedback as failed, and why; nothing says whether judge and people agree."""
-    judge = logged.result.tested("champion")
+    judge = logged.result.measured.champion
     judgment = Judgment(unscored=Unscored.LM_FAILED)
     row = judge.answers[0].with_judgment(judgment)
     run_id = logged.client.create_run(logged.store.experiment_id).info.run_id
@@ -268,21 +268,6 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     assert feedback.feedback.value is None
     assert feedback.error.error_message == "lm_failed"
     assert "agrees" not in {a.name for a in trace.info.assessments}
-
-
-def test_how_often_a_testset_was_opened(own_store, recorded):
-    """Each study counts once, however often it runs, in any experiment, and its deletion does not close the test."""
-    store, elsewhere = connect(), connect(None, "other")
-
-    def opened(where, study_id, test_hash="7e57"):
-        return MlflowTracker(
-            where, recorded.result.model_copy(update={"study_id": study_id})
-        ).count_openings(test_hash)
-
-    assert [opened(store, "a"), opened(store, "a"), opened(elsewhere, "b")] == [1, 1, 2]
-    for run in store.client.search_runs([store.experiment_id]):
-        store.client.delete_run(run.info.run_id)
-    assert [opened(store, "c"), opened(store, "c", "0ther")] == [3, 1]
 
 
 def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server, cli):
