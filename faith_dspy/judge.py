@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from contextvars import copy_context
-from copy import copy
 from functools import cached_property, partial
 from logging import getLogger
 from os import PathLike
@@ -32,6 +32,7 @@ from faith_dspy.schema import (
     Judgment,
     LabelledExample,
     RawJudgment,
+    Statement,
     Unscored,
     digest,
 )
@@ -44,9 +45,10 @@ from faith_dspy.scoring.score import (
     unscored,
 )
 from faith_dspy.text.features import DIRECTIONS
+from faith_dspy.text.sentences import split_answer
 
 if TYPE_CHECKING:  # they load DSPy or numpy
-    from faith_dspy.lm.metered import MeteredLM
+    from faith_dspy.lm.metered import Meter, MeteredLM
     from faith_dspy.program.program import FaithfulnessProgram
     from faith_dspy.scoring.agreement import JudgeAgreement
 
@@ -494,8 +496,7 @@ class Judge:
         if raw.escalated is None or self.escalate_to is None:
             return score_answer(raw, features, self.config, self.classifier)
         judgment = self.escalate_to.score_answer(raw.last, features.last)
-        paid = {"usage": raw.usage - raw.replayed, "replayed": raw.replayed}
-        return judgment.model_copy(update=paid | {"escalated": 1})
+        return _escalated(judgment, raw)
 
     def should_escalate(self, judgment: Judgment) -> bool:
         """Return whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
@@ -504,44 +505,61 @@ class Judge:
         for statement in judgment.statements:
             if statement.verdict is None or statement.features.get("contradictions"):
                 return True
-        fitted = self.classifier and self.classifier.review_range
-        low, high = fitted or self.config.review_range
-        ranking = judgment.ranking
-        return (
-            ranking is not None and bool(judgment.statements) and low <= ranking < high
-        )
+        if judgment.needs_review is not None or not judgment.statements:
+            return bool(judgment.needs_review)
+        low, high = self.config.review_range
+        return judgment.ranking is not None and low <= judgment.ranking < high
 
     def judge_input(self, input: AnswerInput) -> tuple[RawJudgment, Judgment]:
         """Return what the LMs say about one answer, and the judgment on it: every call, batch and study comes here."""
-        raw = RawJudgment()
         if input.problem is not None:
             why = f"the record cannot be read: {input.problem}"
+            raw = RawJudgment()
             return raw, unscored(Unscored.PARSE_FAILED, why, raw)
-        if early := early_judgment(input.chunks, input.answer, self.config):
-            return RawJudgment(sentences=early.sentences), early
-        raw = self._ask(input)
-        features = self._measure(raw, input)
-        judgment = self.score_answer(raw, features)
-        if self.escalate_to is not None and self.should_escalate(judgment):
-            following, judgment = self.escalate_to.judge_input(input)
-            raw = _add_cost(raw, following, escalated=following)
-            paid = {"usage": raw.usage - raw.replayed, "replayed": raw.replayed}
-            judgment = judgment.model_copy(update=paid | {"escalated": 1})
-        elif self.asks_lm and judgment.citations is not None:
-            raw = self._ask_about_citations(raw, features, judgment, input)
-            judgment = self.score_answer(raw, features)
-        return raw, judgment
-
-    def _measure(self, raw: RawJudgment, input: AnswerInput) -> AnswerFeatures:
-        """Return what scoring by this judge needs of the context."""
+        answer = split_answer(input.answer)
+        early = early_judgment(input.chunks, answer, self.config)
+        if early is not None:
+            return RawJudgment(sentences=answer.sentences), early
+        if not self.asks_lm:
+            raw = raw_judgment_without_lm(answer)
+        else:
+            with self._metered() as meter:
+                program = self.program
+                extracted = program.extract_statements(answer, input.question)
+                verified = program.verify_statements(
+                    extracted.statements, input.chunks, input.question
+                )
+            raw = RawJudgment(
+                sentences=answer.sentences,
+                raw_verdicts=tuple(verified.verdicts),
+                joint_fallbacks=verified.fallbacks,
+                extraction_fallbacks=extracted.fallbacks,
+                usage=meter.usage,
+                cached_usage=meter.replayed,
+            )
         classifier = self.classifier
-        return measure_features(
+        features = measure_features(
             raw,
             input.chunks,
             input.question,
             names=DIRECTIONS.keys() & classifier.statement.names if classifier else (),
             citations_from=self.config.citations_from,
         )
+        judgment = score_answer(raw, features, self.config, classifier)
+        if self.escalate_to is not None and self.should_escalate(judgment):
+            following, judgment = self.escalate_to.judge_input(input)
+            raw = _with_usage(raw, following, escalated=following)
+            judgment = _escalated(judgment, raw)
+        elif self.asks_lm and judgment.citations is not None:
+            raw = self._ask_about_citations(raw, features, judgment, input)
+            judgment = score_answer(raw, features, self.config, classifier)
+        return raw, judgment
+
+    def _metered(self) -> AbstractContextManager[Meter]:
+        """Make its LM DSPy's, and count its calls."""
+        from faith_dspy.lm.metered import metered
+
+        return metered(lm=self.lm, trace=None)  # a trace would keep 10,000 contexts
 
     def _ask_about_citations(
         self,
@@ -553,39 +571,19 @@ class Judge:
         """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone."""
         verdicts = list(raw.raw_verdicts)
         measured = zip(judgment.statements, features.statements, strict=False)
-        for i, (statement, of_statement) in enumerate(measured):
-            if not statement.is_supported or of_statement.by_cited is None:
-                continue
-            cited = tuple(c for c in input.chunks if c.id in statement.cited_chunk_ids)
-            about = AnswerInput(input.question, cited, statement.text)
-            alone = self._ask(about, split=False)
-            raw = _add_cost(raw, alone)
-            labels = [one.verdict for one in alone.raw_verdicts]
-            if None not in labels:
-                supports = bool(labels) and all(
-                    one.is_supported for one in labels if one
+        with self._metered() as meter:
+            for i, (statement, of_statement) in enumerate(measured):
+                if not statement.is_supported or of_statement.by_cited is None:
+                    continue
+                cited = [c for c in input.chunks if c.id in statement.cited_chunk_ids]
+                alone, _ = self.program.verify_statements(
+                    [Statement(text=statement.text)], cited, input.question
                 )
-                verdicts[i] = verdicts[i].model_copy(update={"cited_support": supports})
-        return raw.model_copy(update={"raw_verdicts": tuple(verdicts)})
-
-    def _ask(self, input: AnswerInput, *, split: bool = True) -> RawJudgment:
-        """Return what this judge's LM says about an answer; without ``split`` about its sentences as written."""
-        if not self.asks_lm:
-            return raw_judgment_without_lm(input.answer)
-        from faith_dspy.lm.metered import metered
-
-        program = self.program
-        if not split and program.extract is not None:
-            program = copy(program)
-            program.extract = None
-        # A trace would keep 10,000 contexts.
-        with metered(lm=self.lm, trace=None) as meter:
-            prediction = program(
-                context=input.chunks,
-                answer=input.answer,
-                question=input.question,
-            )
-        return RawJudgment(**prediction, usage=meter.usage, replayed=meter.replayed)
+                if alone[0].verdict is not None:
+                    update = {"cited_support": alone[0].verdict.is_supported}
+                    verdicts[i] = verdicts[i].model_copy(update=update)
+        usage = RawJudgment(usage=meter.usage, cached_usage=meter.replayed)
+        return _with_usage(raw, usage, raw_verdicts=tuple(verdicts))
 
     def _judge_all(
         self, inputs: Iterable[AnswerInput], num_threads: int | None
@@ -654,7 +652,14 @@ class Judge:
         return new
 
 
-def _add_cost(raw: RawJudgment, other: RawJudgment, **changes: Any) -> RawJudgment:
+def _with_usage(raw: RawJudgment, other: RawJudgment, **changes: Any) -> RawJudgment:
+    """Return what the LM said with changes, and what another one cost, too."""
     changes["usage"] = raw.usage + other.usage
-    changes["replayed"] = raw.replayed + other.replayed
+    changes["cached_usage"] = raw.cached_usage + other.cached_usage
     return raw.model_copy(update=changes)
+
+
+def _escalated(judgment: Judgment, raw: RawJudgment) -> Judgment:
+    """Return the judgment of the judge that an answer was escalated to, with the usage of both."""
+    paid = {"usage": raw.usage - raw.cached_usage, "replayed": raw.cached_usage}
+    return judgment.model_copy(update={**paid, "escalated": 1})

@@ -313,12 +313,12 @@ class RawJudgment(_Frozen, extra="ignore"):
 
     sentences: tuple[Sentence, ...] = ()
     raw_verdicts: tuple[RawVerdict, ...] = ()
-    fallbacks: int = 0
-    stand_ins: int = 0
+    joint_fallbacks: int = 0
+    extraction_fallbacks: int = 0
     escalated: RawJudgment | None = None
     usage: Usage = Usage()
     """Including that of the judges it was escalated to, and replies taken from the cache."""
-    replayed: Usage = Field(default=Usage(), exclude=True)
+    cached_usage: Usage = Field(default=Usage(), exclude=True)
     """The part of `usage` that came from the cache. It says nothing about the next run, and is not exported."""
 
     @property

@@ -150,7 +150,7 @@ def test_each_content_word_is_asked_about_or_listed(pieces):
     nothing."""
     answer = " ".join(pieces)
     context = IndexedContext(as_chunks(["It is red."]))
-    parts, stating, _ = split_answer(answer)
+    _, parts, stating, _ = split_answer(answer)
     words = []
     for sentence in stating:
         compared = Comparison(sentence.text, context)

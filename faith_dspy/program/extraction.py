@@ -38,7 +38,7 @@ class Extracted(NamedTuple):
 
     statements: list[Statement]
     """In the order of the sentences."""
-    stand_ins: int
+    fallbacks: int
     """Sentences that stand, as written, in the place of statements that the LM did not give, that could not be used or
     that leave a part of them out."""
 
@@ -140,7 +140,7 @@ def assign_statements(
             texts.append(text)
     allowed = _qualifiers(Comparison(question, indexed))
     statements: list[Statement] = []
-    stand_ins = 0
+    fallbacks = 0
     for number, sentence in enumerate(carrying, 1):
         texts = by_number.get(number, [])
         usable = [text for text in texts if not _NONE.fullmatch(text)]
@@ -152,11 +152,11 @@ def assign_statements(
             candidates = {text: Comparison(text, indexed) for text in texts}
             usable = _usable_statements(candidates, compared[number - 1], allowed)
         if not usable:
-            stand_ins += sentence.text not in texts
+            fallbacks += sentence.text not in texts
             usable = [sentence.text]
         for text in usable:
             statements.append(Statement(text=text, sentence_index=sentence.index))
-    return Extracted(statements, stand_ins)
+    return Extracted(statements, fallbacks)
 
 
 def _usable_statements(

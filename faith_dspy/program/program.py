@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
@@ -14,27 +14,18 @@ from faith_dspy.errors import FaithDspyError, short_message
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import to_metered_lm
 from faith_dspy.program.extraction import Extracted, assign_statements
-from faith_dspy.program.prompt import (
-    BoundPredict,
-    CompactAdapter,
-    JointAdapter,
-    complete_demos,
-)
-from faith_dspy.program.signatures import (
-    build_extraction_signature,
-    build_verification_signature,
-)
-from faith_dspy.program.verifier import Samples, Verifier, failed_verdict
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter, complete_demos
+from faith_dspy.program.signatures import build_extraction_signature
+from faith_dspy.program.verifier import Verifier, failed_verdict
 from faith_dspy.program.windows import (
     context_bytes,
     cut_into_windows,
     merge_windows,
-    room_beside,
     utf8_size,
 )
 from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, digest
-from faith_dspy.scoring.score import pass_by_score
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.scoring.score import decide
+from faith_dspy.text.sentences import SplitAnswer, split_answer
 
 MAX_CUTS = 5
 """Times that a context is cut in half, because the server calls it too long as it is."""
@@ -54,25 +45,16 @@ class FaithfulnessProgram(dspy.Module):
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
         self.config = config
-        self.window: int | None = None
-        """Bytes of context that fit one call; None: as the LM says. A longer context is read window by window."""
         self.checks_statements = True
         """Whether statements may say only what the answer says; if not, they are judged as the LM wrote them."""
         self.verify = Verifier(config)
-        self.joint: dspy.Predict | None = None
         self.extract: dspy.Predict | None = None
-        if config.verification == "joint":
-            signature = build_verification_signature(config, joint=True)
-            self.joint = BoundPredict(signature, JointAdapter())
         if config.granularity is Granularity.STATEMENT:
             signature = build_extraction_signature(config)
             self.extract = BoundPredict(signature, CompactAdapter())
 
     def forward(
-        self,
-        context: Any,
-        answer: str,
-        question: str | None = None,
+        self, context: Any, answer: str, question: str | None = None
     ) -> dspy.Prediction:
         """Verify an answer. An LM fault becomes the error of a verdict; no statement is dropped.
 
@@ -83,43 +65,36 @@ class FaithfulnessProgram(dspy.Module):
 
         Returns:
             ``statements`` (texts), their ``verdicts`` (None: unjudged), the ``chunk_ids`` that the LM cites for each,
-            ``score`` and ``faithful`` (None while a statement is unjudged), as a judge without classifier has them;
-            ``sentences``, ``raw_verdicts``, ``fallbacks`` and ``stand_ins`` as in a `RawJudgment`.
+            ``faithful`` as a judge without classifier has it (None while a statement is unjudged), and the
+            ``raw_verdicts`` that a judge scores.
         """
-        chunks = context
-        if type(context) is not tuple or {type(chunk) for chunk in context} != {Chunk}:
-            chunks = as_chunks(context)
-        parts = sentences(answer)
-        question = question or ""
         lm = dspy.settings.lm
         if type(lm) is dspy.LM:  # which does not find out what it can do
             lm = to_metered_lm(lm)
         with dspy.context(lm=lm):
-            statements, stand_ins = self._statements(parts, answer, question)
-            verdicts, fallbacks = self._verify(statements, question, chunks)
+            statements, _ = self.extract_statements(split_answer(answer), question)
+            verdicts, _ = self.verify_statements(
+                statements, as_chunks(context), question
+            )
         labels = [verdict.verdict for verdict in verdicts]
         judged = [label for label in labels if label is not None]
-        score = faithful = None
+        faithful = None
         if judged and len(judged) == len(labels):
-            score, _, faithful = pass_by_score(judged, verdicts[0].level, self.config)
+            *_, faithful = decide(judged, verdicts[0].level, self.config)
         return dspy.Prediction(
             statements=[verdict.text for verdict in verdicts],
             verdicts=labels,
             chunk_ids=[list(verdict.chunk_ids) for verdict in verdicts],
-            score=score,
             faithful=faithful,
-            sentences=parts,
             raw_verdicts=verdicts,
-            fallbacks=fallbacks,
-            stand_ins=stand_ins,
         )
 
     @property
     def prompts(self) -> dict[str, dspy.Predict]:
         """Its predictors by name: those, too, that an optimizer has marked as compiled."""
         prompts: dict[str, dspy.Predict] = {"verify.predict": self.verify.predict}
-        if self.joint is not None:
-            prompts["joint"] = self.joint
+        if self.verify.joint is not None:
+            prompts["joint"] = self.verify.joint
         if self.extract is not None:
             prompts["extract"] = self.extract
         return prompts
@@ -139,23 +114,23 @@ class FaithfulnessProgram(dspy.Module):
         """Hash of what is asked."""
         return digest(self.shown_prompts)
 
-    def _statements(
-        self, parts: Sequence[Sentence], answer: str, question: str
+    def extract_statements(
+        self, answer: SplitAnswer, question: str | None
     ) -> Extracted:
         """Return the statements to verify. Every sentence that can assert something ends in at least one."""
-        carrying = [part for part in parts if carries_statement(part.text)]
-        if not carrying:
+        if not answer.stating:
             return Extracted([], 0)
         if self.config.granularity is Granularity.ANSWER:
-            return Extracted([Statement(text=answer.strip())], 0)
+            return Extracted([Statement(text=answer.text.strip())], 0)
         if self.extract is None:
-            return Extracted([as_statement(part) for part in carrying], 0)
-        texts = [part.text for part in carrying]
+            return Extracted([as_statement(one) for one in answer.stating], 0)
+        texts = [sentence.text for sentence in answer.stating]
         characters = sum(map(len, texts))
         config = {"max_tokens": min(40 + 2 * characters // 3, 2000)}
+        asked = question or ""
         lines: list[str] = []
         try:
-            extracted = self.extract(question=question, sentences=texts, config=config)
+            extracted = self.extract(question=asked, sentences=texts, config=config)
             lines = extracted.statements
         except FaithDspyError:
             raise
@@ -165,42 +140,49 @@ class FaithfulnessProgram(dspy.Module):
                 short_message(exc),
             )
         return assign_statements(
-            lines, carrying, question, check=self.checks_statements
+            lines, answer.stating, asked, check=self.checks_statements
         )
 
-    def _verify(
-        self, statements: Sequence[Statement], question: str, chunks: Sequence[Chunk]
-    ) -> tuple[list[RawVerdict], int]:
-        """Return the LM's verdicts, and how many of a joint reply had to be asked for one by one."""
+    def verify_statements(
+        self,
+        statements: Sequence[Statement],
+        context: Sequence[Chunk],
+        question: str | None,
+    ) -> Verified:
+        """Return the LM's verdicts, all statements by one window of the context before the next: the server reads the
+        text of each window once."""
         lm = dspy.settings.lm
-        demos = self.verify.predict.demos
-        room = context_bytes(lm, demos)
-        if self.window is not None:
-            room = room_beside(self.window, demos)
+        room = context_bytes(lm, self.verify.predict.demos)
         for _ in range(MAX_CUTS):
             replies: list[list[RawVerdict]] = [[] for _ in statements]
             unread = list(range(len(statements)))
             fallbacks = 0
             try:
-                # All statements by one window before the next: the server reads each window's text once.
-                for window in cut_into_windows(chunks, room):
-                    joint_samples: Sequence[Samples] = [()] * len(unread)
-                    if self.joint is not None and len(unread) > 1:
-                        several = [statements[i] for i in unread]
-                        joint_samples = self.verify.ask_jointly(
-                            self.joint, several, question, window
+                for window in cut_into_windows(context, room):
+                    several = [statements[i] for i in unread]
+                    samples = self.verify.ask_jointly(several, question, window)
+                    fallbacks += sum(None in answered for answered in samples)
+                    for i, answered in zip(unread, samples, strict=True):
+                        verdict = self.verify.ask(
+                            statements[i], question, window, answered
                         )
-                        fallbacks += sum(None in samples for samples in joint_samples)
-                    for i, samples in zip(unread, joint_samples, strict=True):
-                        about = (statements[i], question, window)
-                        replies[i].append(self.verify.ask(*about, samples))
+                        replies[i].append(verdict)
                     unread = [i for i in unread if not replies[i][-1].error]
             except ContextWindowExceededError as exc:
                 error = exc
-                room = (room or sum(utf8_size(chunk.text) for chunk in chunks)) // 2
+                room = (room or sum(utf8_size(chunk.text) for chunk in context)) // 2
             else:
-                return [merge_windows(verdicts) for verdicts in replies], fallbacks
-        return [failed_verdict(statement, error, lm) for statement in statements], 0
+                verdicts = [merge_windows(by_window) for by_window in replies]
+                return Verified(verdicts, fallbacks)
+        return Verified([failed_verdict(one, error) for one in statements], 0)
+
+
+class Verified(NamedTuple):
+    """What the LM says about statements."""
+
+    verdicts: list[RawVerdict]
+    fallbacks: int
+    """Statements that joint replies left out or garbled, asked one by one."""
 
 
 def as_statement(sentence: Sentence) -> Statement:

@@ -15,7 +15,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
 from faith_dspy.lm.capabilities import LABEL_TOKENS, Capabilities, experience_of
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter, JointAdapter
 from faith_dspy.program.reply import (
     VERDICT_FIELDS,
     Token,
@@ -71,6 +71,11 @@ class Verifier(dspy.Module):
             self.tokens = LABEL_TOKENS + self.extra_tokens
         signature = build_verification_signature(config)
         self.predict = BoundPredict(signature, CompactAdapter())
+        self.joint: dspy.Predict | None = None
+        """Asks about all statements of an answer at once."""
+        if config.verification == "joint":
+            signature = build_verification_signature(config, joint=True)
+            self.joint = BoundPredict(signature, JointAdapter())
 
     def forward(
         self, context: list[str], question: str, statement: str
@@ -82,13 +87,13 @@ class Verifier(dspy.Module):
         try:
             raw = self.ask(about, question, window)
         except ContextWindowExceededError as exc:
-            raw = failed_verdict(about, exc, self.predict.lm or dspy.settings.lm)
+            raw = failed_verdict(about, exc)
         return as_prediction(raw)
 
     def ask(
         self,
         statement: Statement,
-        question: str,
+        question: str | None,
         window: Window,
         answered: Samples = (),
     ) -> RawVerdict:
@@ -96,7 +101,7 @@ class Verifier(dspy.Module):
 
         Args:
             statement: The statement.
-            question: The question that the answer answers; empty if there is none.
+            question: The question that the answer answers.
             window: The context, or the part of it that one call holds.
             answered: Verdicts by sample that a joint call gave already.
         """
@@ -104,7 +109,7 @@ class Verifier(dspy.Module):
         experience = experience_of(lm)
         inputs = {
             "context": window.texts,
-            "question": question,
+            "question": question or "",
             "statement": statement.text,
         }
         verdicts = [verdict for verdict in answered if verdict]
@@ -124,12 +129,12 @@ class Verifier(dspy.Module):
                     verdict = self._read(prediction, statement, window, lm)
                     replies.append(verdict)
                 except AdapterParseError as exc:
-                    failed = failed_verdict(statement, exc, lm)
+                    failed = failed_verdict(statement, exc)
                     verdict = failed.model_copy(update={"lm_failed": False})
                 except (FaithDspyError, ContextWindowExceededError):
                     raise
                 except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-                    verdict = failed_verdict(statement, exc, lm)
+                    verdict = failed_verdict(statement, exc)
                     break
                 if verdict.label is not None:
                     break
@@ -141,25 +146,25 @@ class Verifier(dspy.Module):
         return pool_samples(verdicts, self.instruction)
 
     def ask_jointly(
-        self,
-        predict: dspy.Predict,
-        statements: Sequence[Statement],
-        question: str,
-        window: Window,
+        self, statements: Sequence[Statement], question: str | None, window: Window
     ) -> list[Samples]:
         """Return the verdicts on several statements by one call a sample; None where its reply has none.
 
+        Nothing is asked about a single statement, nor where each is asked about by itself.
+
         Args:
-            predict: Asks about all statements at once.
             statements: The statements, which the prompt numbers from 1.
-            question: The question that the answer answers; empty if there is none.
+            question: The question that the answer answers.
             window: The context, or the part of it that one call holds.
         """
+        predict = self.joint
+        if predict is None or len(statements) < 2:
+            return [()] * len(statements)
         lm = predict.lm or dspy.settings.lm
         capabilities = experience_of(lm).capabilities
         inputs = {
             "context": dict(enumerate(window.texts)),
-            "question": question,
+            "question": question or "",
             "statements": {i: one.text for i, one in enumerate(statements, 1)},
         }
         tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.extra_tokens) * len(statements)
@@ -256,7 +261,7 @@ def as_prediction(raw: RawVerdict) -> dspy.Prediction:
     )
 
 
-def failed_verdict(statement: Statement, exc: Exception, lm: Any) -> RawVerdict:
+def failed_verdict(statement: Statement, exc: Exception) -> RawVerdict:
     """Return the verdict on a statement that the LM failed on."""
     error = short_message(exc)
     return RawVerdict(**statement.model_dump(), error=error, lm_failed=True)

@@ -38,14 +38,7 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     thoughts = capabilities.thinking_tokens if capabilities.needs_room else 0
     tokens = window * CONTEXT_SHARE - thoughts
     room = max(int(tokens * BYTES_PER_TOKEN), window // 4)
-    return room_beside(room, demos)
-
-
-def room_beside(room: int, demos: Sequence[Any]) -> int:
-    """Return what demos leave of a room in bytes, a quarter of it at least."""
-    if not demos:
-        return room
-    shown = str([dict(demo) for demo in demos])
+    shown = "".join(str(dict(demo)) for demo in demos)
     return max(room - utf8_size(shown), room // 4)
 
 

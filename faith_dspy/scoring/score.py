@@ -22,7 +22,7 @@ from faith_dspy.schema import (
 from faith_dspy.scoring.citations import measure_citations
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.measure import AnswerFeatures, Evidence, StatementFeatures
-from faith_dspy.text.sentences import carries_statement, declines, sentences
+from faith_dspy.text.sentences import SplitAnswer
 from faith_dspy.text.words import has_words
 
 LEVELS = (
@@ -37,20 +37,18 @@ _POLICY_THRESHOLD = 0.5
 """Threshold of answers scored by `no_statements=` or `abstention=`."""
 
 
-def raw_judgment_without_lm(answer: str) -> RawJudgment:
+def raw_judgment_without_lm(answer: SplitAnswer) -> RawJudgment:
     """Return an answer's sentences as statements that no LM was asked about, for a classifier of lexical features
     alone."""
-    parts = sentences(answer)
     raw_verdicts = []
-    for sentence in parts:
-        if carries_statement(sentence.text):
-            raw = RawVerdict(
-                text=sentence.text,
-                sentence_index=sentence.index,
-                verdict=Verdict.NOT_SUPPORTED,
-            )
-            raw_verdicts.append(raw)
-    return RawJudgment(sentences=parts, raw_verdicts=tuple(raw_verdicts))
+    for sentence in answer.stating:
+        raw = RawVerdict(
+            text=sentence.text,
+            sentence_index=sentence.index,
+            verdict=Verdict.NOT_SUPPORTED,
+        )
+        raw_verdicts.append(raw)
+    return RawJudgment(sentences=answer.sentences, raw_verdicts=tuple(raw_verdicts))
 
 
 def statement_values(
@@ -77,33 +75,31 @@ def unjudged_reason(raw_judgment: RawJudgment) -> Unscored | None:
     return Unscored.PARSE_FAILED if unjudged else None
 
 
-def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
-    """Return Σ weight of each verdict / number of statements asked about, clamped to [0, 1]; None: not supported.
+def mean_weight(verdicts: Iterable[Verdict], config: JudgeConfig) -> float:
+    """Return Σ weight of each verdict / number of statements asked about, clamped to [0, 1].
 
-    The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements. A
-    five-level verdict is scored by its level instead.
+    The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements.
     """
-    weights = [
-        config.verdict_scores[verdict or Verdict.NOT_SUPPORTED] for verdict in verdicts
-    ]
+    weights = [config.verdict_scores[verdict] for verdict in verdicts]
     mean = sum(weights) / len(weights)
     return min(1.0, max(0.0, mean))
 
 
-def pass_by_score(
+def decide(
     verdicts: Sequence[Verdict], level: float | None, config: JudgeConfig
 ) -> tuple[float, float | None, bool]:
     """Return an answer's score, the threshold that counts, and whether it passes, by its verdicts alone.
 
-    Without a threshold every statement has to be supported. ``level``: that of a five-level verdict.
+    Without a threshold every statement has to be supported. ``level``: that of a five-level verdict, which is its
+    score.
     """
-    value = score(verdicts, config)
+    score = mean_weight(verdicts, config)
     if config.verdicts == "five_level" and level is not None:
-        value = level
+        score = level
     threshold = config.threshold
     if threshold is None:
-        return value, None, all(verdict.is_supported for verdict in verdicts)
-    return value, threshold, value >= threshold
+        return score, None, all(verdict.is_supported for verdict in verdicts)
+    return score, threshold, score >= threshold
 
 
 def score_answer(
@@ -152,7 +148,7 @@ def score_answer(
         """Return score, probability, threshold, and whether the answer passes, if every unjudged statement had that
         verdict."""
         judged_as = [statement.verdict or unjudged for statement in statements]
-        value, threshold, passes = pass_by_score(judged_as, verdicts[0].level, config)
+        value, threshold, passes = decide(judged_as, verdicts[0].level, config)
         if classifier is None:
             return value, None, threshold, passes
         support = float(unjudged.is_supported)
@@ -190,8 +186,8 @@ def score_answer(
         citations=citations,
         dropped_chunk_ids=sum(one.dropped_ids for one in features.statements),
         dropped_quotes=sum(one.dropped_quotes for one in features.statements),
-        fallbacks=raw_judgment.fallbacks,
-        stand_ins=raw_judgment.stand_ins,
+        fallbacks=raw_judgment.joint_fallbacks,
+        stand_ins=raw_judgment.extraction_fallbacks,
         detail=detail,
         **fit,
     )
@@ -299,24 +295,24 @@ def unscored(
 def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
     return Judgment(
         sentences=raw.sentences,
-        usage=raw.usage - raw.replayed,
-        replayed=raw.replayed,
+        usage=raw.usage - raw.cached_usage,
+        replayed=raw.cached_usage,
         **fields,
     )
 
 
 def early_judgment(
-    context: Sequence[Chunk], answer: str, config: JudgeConfig
+    context: Sequence[Chunk], answer: SplitAnswer, config: JudgeConfig
 ) -> Judgment | None:
     """Return the judgment on an answer that no LM has to be asked about; None for any other."""
-    raw = RawJudgment(sentences=sentences(answer))
+    raw = RawJudgment(sentences=answer.sentences)
     if not any(has_words(c.text) for c in context):
         why = "there is no context to judge the answer by"
         return unscored(Unscored.NO_CONTEXT, why, raw)
     if len(raw.sentences) > config.max_sentences:
         why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_sentences is {config.max_sentences}"
         return unscored(Unscored.TOO_LONG, why, raw)
-    if declines(answer):
+    if answer.declines:
         return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)
     return None
 

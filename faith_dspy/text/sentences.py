@@ -92,6 +92,7 @@ def _verbs() -> frozenset[str]:
 class SplitAnswer(NamedTuple):
     """An answer's sentences, and what it claims; made by `split_answer` and handed on."""
 
+    text: str
     sentences: tuple[Sentence, ...]
     stating: tuple[Sentence, ...]
     """Those that can assert anything (`carries_statement`)."""
@@ -104,10 +105,9 @@ def split_answer(answer: str) -> SplitAnswer:
     divided = sentences(answer)
     stating = tuple(s for s in divided if carries_statement(s.text))
     texts = [sentence.text for sentence in divided]
-    return SplitAnswer(divided, stating, _all_decline(texts))
+    return SplitAnswer(answer, divided, stating, _all_decline(texts))
 
 
-@lru_cache(maxsize=128)  # an answer is split up to three times
 def sentences(text: str) -> tuple[Sentence, ...]:
     """Return the sentences, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
     divided = []

@@ -116,12 +116,12 @@ def _students(
     program, config = judge.program, judge.config
     extraction = optimizer_of(optimizer).extraction
     own = ":" in optimizer
-    is_whole = program.extract is not None or program.joint is not None
+    is_whole = program.extract is not None or program.verify.joint is not None
     if extraction == "together" and (own or is_whole):
         rows = answer_examples(train, config.verdicts)
         yield _Student(program, _fitting(rows, judge), lambda p: p.prompts)
         return
-    if program.joint is not None:
+    if program.verify.joint is not None:
         raise ConfigError(
             f"{optimizer} compiles one question a statement, and verification='joint' asks about all at once; leave "
             "it out, or take gepa."

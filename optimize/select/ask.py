@@ -19,6 +19,7 @@ from faith_dspy.optimize.plan import Options, Study, Variant
 from faith_dspy.optimize.results import JudgedAnswer, Prompts, SkippedVariant
 from faith_dspy.schema import LabelledExample, Usage
 from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
+from faith_dspy.text.sentences import split_answer
 
 FIRST = 5
 """Answers after which a study estimates what it will take."""
@@ -298,7 +299,9 @@ def _forecast(study: Study) -> str:
     judge = judge_of(variants[0], study.options)
     first = verify(judge, pool[:FIRST])
     usage = sum((a.raw.usage for a in first), Usage())
-    counts = [len(raw_judgment_without_lm(e.answer).raw_verdicts) for e in pool]
+    counts = [
+        len(raw_judgment_without_lm(split_answer(e.answer)).raw_verdicts) for e in pool
+    ]
     sentences = sum(counts) / len(pool)
     each = [_calls(variant, sentences) for variant in variants]
     calls = round(len(pool) * sum(each) + len(study.labels.test) * max(each))

@@ -36,6 +36,7 @@ from faith_dspy.scoring.classifier import (
 from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import raw_judgment_without_lm
 from faith_dspy.text.features import CLASSIFIER_FEATURES
+from faith_dspy.text.sentences import split_answer
 
 Method = Literal["lm", "features", "default"]
 """How replies become verdicts. ``lm``: slope, offset and threshold of the LM's log-odds, of its verdict where it tells
@@ -297,7 +298,7 @@ def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
     if judge.escalate_to is None or not answer.raw.raw_verdicts:
         return answer.by(judge)
     example = answer.example
-    raw = raw_judgment_without_lm(example.answer)
+    raw = raw_judgment_without_lm(split_answer(example.answer))
     features = measure_features(raw, example.context, example.question)
     judgment = judge.score_answer(raw, features)
     if judge.should_escalate(judgment):

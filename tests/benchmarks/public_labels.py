@@ -20,6 +20,7 @@ from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import LabelledExample, RawJudgment
 from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import early_judgment, score_answer
+from faith_dspy.text.sentences import split_answer
 
 from .log import Log
 
@@ -110,7 +111,7 @@ def read_replies(
     for row in Log(path).rows:
         if e := by_id.get(row["id"]):
             raw = _with_text(row[granularity], e.answer)
-            if early := early_judgment(e.context, e.answer, config):
+            if early := early_judgment(e.context, split_answer(e.answer), config):
                 raw = RawJudgment(sentences=raw.sentences)
             features = measure_features(raw, e.context, e.question)
             judgment = early or score_answer(raw, features, config)

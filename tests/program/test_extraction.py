@@ -18,7 +18,7 @@ def extracted(lines, *texts, question="", **options):
         Sentence(index=i, start=0, end=len(t), text=t) for i, t in enumerate(texts)
     ]
     found = assign_statements(lines, parts, question, **options)
-    return [(s.sentence_index, s.text) for s in found.statements], found.stand_ins
+    return [(s.sentence_index, s.text) for s in found.statements], found.fallbacks
 
 
 FORMS = {
@@ -84,10 +84,10 @@ def test_the_einstein_answer_of_ragas_has_four_statements():
         "1. Albert Einstein was best known for developing the theory of relativity.",
         "1. Albert Einstein also made important contributions to the development of the theory of quantum mechanics.",
     ]
-    statements, stand_ins = extracted(
+    statements, fallbacks = extracted(
         said, *sentences, question="Who was Albert Einstein?"
     )
-    assert (statements, stand_ins) == ([(int(s[0]), s[3:]) for s in said], 0)
+    assert (statements, fallbacks) == ([(int(s[0]), s[3:]) for s in said], 0)
 
 
 OFFSIDE = "The offside rule keeps attackers from waiting near the goal to receive an easy pass."

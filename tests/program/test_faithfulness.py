@@ -171,6 +171,10 @@ def test_window_follows_the_lms(judge_at):
     assert len(server.requests) == 2
 
 
+BYTES_45 = 26
+"""Tokens of an LM's window of which 45 bytes are the context's: 26 · .7 · 2.5."""
+
+
 def in_window(asked, word):
     """Whether a request's context has the word."""
     return word in asked["messages"][-1]["content"].partition("Statement:")[0]
@@ -178,8 +182,7 @@ def in_window(asked, word):
 
 def test_all_statements_of_a_window_before_the_next(judge_at):
     """Two statements, three windows: each window's text is asked about to its end, so that a cache has it."""
-    judge, server = judge_at(says="Yes")
-    judge.program.window = 45
+    judge, server = judge_at(says="Yes", context_window=BYTES_45)
     judge(context=CONTEXT, answer="It is blue. It holds 0.9 litres.")
     read = [r["messages"][-1]["content"].split("\n")[1] for r in server.requests]
     assert read == [f"[0] {c}" for c in CONTEXT for _ in range(2)]
@@ -212,8 +215,7 @@ def test_a_contradiction_in_one_window_is_never_hidden(judge_at, said, verdict, 
         )
         return {"text": label, "top": {label: 0.98, "fully": near[label] * 0.02}}
 
-    judge, _ = judge_at(says=say, verdicts="graded")
-    judge.program.window = 45
+    judge, _ = judge_at(says=say, verdicts="graded", context_window=BYTES_45)
     (statement,) = judge(context=CONTEXT, answer="It is red.").statements
     assert (statement.verdict, statement.reason) == (verdict, reason)
 
@@ -223,8 +225,8 @@ def test_without_probabilities_the_label_with_more_support_stands(judge_at):
     judge, _ = judge_at(
         says=lambda asked: "partly" if in_window(asked, "litres") else "nothing",
         verdicts="graded",
+        context_window=BYTES_45,
     )
-    judge.program.window = 45
     assert (
         judge(context=CONTEXT, answer="It is red.").statements[0].verdict
         is Verdict.PARTIALLY_SUPPORTED
@@ -250,8 +252,7 @@ def test_evidence_from_several_windows(judge_at):
             "top": {"Yes": p, "No": 1 - p},
         }
 
-    judge, _ = judge_at(says=say, cite=True)
-    judge.program.window = 45
+    judge, _ = judge_at(says=say, cite=True, context_window=BYTES_45)
     observed, _ = judge.judge_input(
         AnswerInput.make(None, CONTEXT, "It is blue and has a warranty.")
     )
@@ -264,9 +265,9 @@ def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):
     says about the fault the first line is kept: the rest is advice, or whole prompts."""
     fault = {"status": 429, "text": "rate limit"}
     judge, server = judge_at(
-        says=lambda asked: fault if in_window(asked, "litres") else "No"
+        says=lambda asked: fault if in_window(asked, "litres") else "No",
+        context_window=BYTES_45,
     )
-    judge.program.window = 45
     found = judge(context=CONTEXT, answer="It is red.")
     assert (found.unscored, len(server.requests)) == (Unscored.LM_FAILED, 2)
     assert found.statements[0].error == "LMRateLimitError: [openai/tiny] rate limit"
@@ -274,8 +275,7 @@ def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):
 
 def test_demos_take_their_room_from_the_window(judge_at):
     """Examples hold contexts of their own: what they take is not there for the context, a quarter of which stays."""
-    judge, server = judge_at()
-    judge.program.window = 120
+    judge, server = judge_at(context_window=69)  # 120 bytes of context
     long = dspy.Example(
         context=["z" * 90], question="", statement="It is z.", verdict="Yes"
     )

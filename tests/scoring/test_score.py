@@ -12,9 +12,10 @@ from faith_dspy.scoring.score import (
     LEVELS,
     early_judgment,
     level,
-    score,
+    mean_weight,
     score_answer,
 )
+from faith_dspy.text.sentences import split_answer
 from tests.support.classifiers import by_weakest, linear
 
 FULL, PART, NONE, CONTRA, _ = Verdict
@@ -53,12 +54,7 @@ HEAD = by_weakest(linear({"lm": 1.0}), threshold=0.6, statement_threshold=0.7)
         ([FULL, FULL, FULL, NONE], 0.75, 0.5),  # 3 / 4; (3 − 1) / 4
         ([CONTRA, NONE], 0.0, 0.0),  # −1/2, clamped
         ([Verdict.NOT_SUPPORTED, FULL], 0.5, 0.0),  # 1 / 2; (−1 + 1) / 2
-        (
-            [FULL, None, None, None],
-            0.25,
-            0.0,
-        ),  # what could not be judged stays in the denominator
-        ([FULL, FULL, PART, NONE, None], 0.5, 0.1),  # 2.5 / 5; (1 + 1 + .5 − 1 − 1) / 5
+        ([FULL, FULL, PART, NONE, NONE], 0.5, 0.1),  # 2.5 / 5; (1 + 1 + .5 − 1 − 1) / 5
     ],
 )
 def test_score_by_hand(verdicts, plain, harsh):
@@ -68,9 +64,9 @@ def test_score_by_hand(verdicts, plain, harsh):
     """
     config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
     again = JudgeConfig.model_validate(config.model_dump(mode="json"))
-    assert score(verdicts, JudgeConfig()) == pytest.approx(plain)
+    assert mean_weight(verdicts, JudgeConfig()) == pytest.approx(plain)
     for one in (config, again):
-        assert score(verdicts, one) == pytest.approx(harsh)
+        assert mean_weight(verdicts, one) == pytest.approx(harsh)
 
 
 def test_five_level_is_scored_by_its_level():
@@ -369,12 +365,14 @@ def test_a_context_that_says_nothing_is_none(text):
     """Nobody is asked about an answer whose context shows no letter and no digit."""
     found = early_judgment(
         (Chunk(id=0, text=text), Chunk(id=1, text=" ")),
-        "The kettle is blue.",
+        split_answer("The kettle is blue."),
         JudgeConfig(),
     )
     assert found.unscored is Unscored.NO_CONTEXT
     word = (Chunk(id=0, text=text + "a"),)
-    assert early_judgment(word, "The kettle is blue.", JudgeConfig()) is None
+    assert (
+        early_judgment(word, split_answer("The kettle is blue."), JudgeConfig()) is None
+    )
 
 
 def test_too_many_sentences():
@@ -382,7 +380,9 @@ def test_too_many_sentences():
         ("It is blue. It is new.", None),
         ("It is blue. It is new. It is old.", Unscored.TOO_LONG),
     ):
-        found = early_judgment(CONTEXT, answer, JudgeConfig(max_sentences=2))
+        found = early_judgment(
+            CONTEXT, split_answer(answer), JudgeConfig(max_sentences=2)
+        )
         assert (found and found.unscored) is reason
 
 
@@ -404,6 +404,6 @@ def test_what_was_decided_by_stands_on_the_judgment():
 
 
 def test_an_answer_that_asserts_nothing_says_why():
-    declined = early_judgment(CONTEXT, "I don't know.", JudgeConfig())
+    declined = early_judgment(CONTEXT, split_answer("I don't know."), JudgeConfig())
     assert declined.detail == "the answer only declines to answer"
     assert judged().detail == "the answer has no sentence that states anything"
