@@ -56,7 +56,7 @@ def judge_of(
     is_judge = isinstance(source, Judge | Path) or source == NO_LM
     is_place = isinstance(source, str) and not names_lm(source)
     if is_judge or is_place:
-        options |= {name: value for name, value in prompts.items() if value}
+        options = {name: value for name, value in prompts.items() if value} | options
         return _weighted(open_judge(source), options)
     if not isinstance(source, str) and not _is_dspy(source):
         from faith_dspy.integrations.clients import client_lm

@@ -49,26 +49,21 @@ class LLMBasedFaithfulness:
         is not used. An answer that could not be scored has None, and the reason.
         """
         judgment: Judgment = self.judge.batch([datum], 1)[0]
+        result: bool | float | None = judgment.faithful
         reasons = [s.reason or s.error for s in judgment.statements]
-        found: bool | float | None = judgment.faithful
-        reasoning = (
-            explain(judgment)
-            if judgment.unscored
-            else (reasons and reasons[0]) or explain(judgment)
-        )
-        if self.classify_by_statement and judgment.unscored is None:
-            found = judgment.score
-            entries = [
-                {
-                    f"statement_{i}": s.text,
-                    "reason": reason,
-                    "Attributed": int(bool(s.is_supported)),
+        reasoning = explain(judgment)
+        if judgment.unscored is None and self.classify_by_statement:
+            result = judgment.score
+            entries = []
+            for i, statement in enumerate(judgment.statements):
+                entry = {
+                    f"statement_{i + 1}": statement.text,
+                    "reason": reasons[i],
+                    "Attributed": int(bool(statement.is_supported)),
                 }
-                for i, (s, reason) in enumerate(
-                    zip(judgment.statements, reasons, strict=True), 1
-                )
-            ]
-            reasoning = json.dumps(
-                {"classification": entries}, indent=4, ensure_ascii=False
-            )
-        return {_NAME: found, f"{_NAME}_reasoning": reasoning}
+                entries.append(entry)
+            listed = {"classification": entries}
+            reasoning = json.dumps(listed, indent=4, ensure_ascii=False)
+        elif judgment.unscored is None and reasons and reasons[0]:
+            reasoning = reasons[0]
+        return {_NAME: result, f"{_NAME}_reasoning": reasoning}

@@ -84,12 +84,10 @@ class FaithfulnessScorer(MlflowJudge):
             self._address = str(Path(judge).resolve()) if is_folder else self._place
         else:
             self._place, self._address = f"faith_dspy {self._judge.lm_name}", None
-        embedded = any(
-            lm.endpoint.sha256 for lm in self._judge.prepare()
-        )  # made before any thread uses them
-        self._turn = (
-            threading.Lock() if embedded else nullcontext()
-        )  # its prefix cache holds one context
+        lms = self._judge.prepare()  # before any thread uses them
+        is_embedded = any(lm.endpoint.sha256 for lm in lms)
+        # The prefix cache of an embedded model holds one context.
+        self._turn = threading.Lock() if is_embedded else nullcontext()
 
     @property
     def judge(self) -> Judge:
@@ -105,11 +103,14 @@ class FaithfulnessScorer(MlflowJudge):
         trace: Trace | None = None,
     ) -> list[Feedback]:
         """Return the judgment as `Feedback`; an LM that fails leaves the answer unscored."""
+        record = record_of(inputs, outputs, expectations, trace)
         # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
-            judgment: Judgment = self._judge.batch(
-                [record_of(inputs, outputs, expectations, trace)], 1
-            )[0]
+            (judgment,) = self._judge.batch([record], 1)
+        return self._feedback(judgment)
+
+    def _feedback(self, judgment: Judgment) -> list[Feedback]:
+        """Return a judgment as `Feedback`."""
         source = AssessmentSource("LLM_JUDGE", self._place)
 
         def one(suffix: str, value: Any, **fields: Any) -> Feedback:
@@ -131,7 +132,7 @@ class FaithfulnessScorer(MlflowJudge):
                 error_code=judgment.unscored.value, error_message=judgment.detail
             )
             return [one("", None, error=error, **why), one("/scored", False)]
-        found = [
+        feedback = [
             one("", value(judgment), **why),
             one("/faithful", judgment.faithful),
             one("/scored", True),
@@ -141,28 +142,18 @@ class FaithfulnessScorer(MlflowJudge):
             for measure in ("recall", "precision"):
                 share = getattr(judgment.citations, measure)
                 if share is not None:
-                    found.append(one(f"/citation_{measure}", share, rationale=faults))
-        for s, fields in zip(
-            judgment.statements, judgment.to_dict()["statements"], strict=True
-        ):
-            if self.statements == "all" or (
-                self.statements == "unsupported" and not s.is_supported
-            ):
-                rationale = (
-                    f"{s.text} – {s.reason or s.error}"
-                    if s.reason or s.error
-                    else s.text
-                )
+                    faulty = one(f"/citation_{measure}", share, rationale=faults)
+                    feedback.append(faulty)
+        shown = judgment.statements if self.statements != "none" else ()
+        for statement in shown:
+            if self.statements == "all" or not statement.is_supported:
+                fields = statement.model_dump(mode="json", exclude={"features"})
                 verdict = fields["verdict"] or "unjudged"
-                found.append(
-                    one(
-                        "/statement",
-                        verdict,
-                        rationale=rationale,
-                        metadata=_as_texts(fields),
-                    )
-                )
-        return found
+                reason = statement.reason or statement.error
+                words = " – ".join(filter(None, (statement.text, reason)))
+                details = {"rationale": words, "metadata": _as_texts(fields)}
+                feedback.append(one("/statement", verdict, **details))
+        return feedback
 
     @property
     def instructions(self) -> str:
@@ -232,11 +223,13 @@ class FaithfulnessScorer(MlflowJudge):
 
 def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return MLflow's metadata: texts as they are, anything else as JSON; without what is None."""
-    known = {k: v for k, v in fields.items() if v is not None}
-    return {
-        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
-        for k, v in known.items()
-    }
+    texts = {}
+    for name, field in fields.items():
+        if isinstance(field, str):
+            texts[name] = field
+        elif field is not None:
+            texts[name] = json.dumps(field, ensure_ascii=False)
+    return texts
 
 
 def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
@@ -265,9 +258,9 @@ def record_of(
     named = named_context(inputs, expected, outputs)
     messages = inputs.get("messages") if isinstance(inputs, Mapping) else None
     if named is None and trace is not None:
-        found = record_of_spans(trace.info.trace_id, partial(_spans, trace))
-        if "error" in found or found["context"] or messages is None:
-            return found
+        record = record_of_spans(trace.info.trace_id, partial(_spans, trace))
+        if "error" in record or record["context"] or messages is None:
+            return record
     if outputs is None:
         return {
             "error": "the row has no outputs; expected the answer, or a trace that has one"
@@ -288,8 +281,8 @@ def record_of_trace(trace: Trace) -> dict[str, Any]:
 
 def expectations(trace: Trace) -> dict[str, Any]:
     """Return the expectations that people gave a trace, by name."""
-    found: list[Any] = trace.search_assessments(type="expectation")
-    return {a.name: a.value for a in found}
+    assessments: list[Any] = trace.search_assessments(type="expectation")
+    return {one.name: one.value for one in assessments}
 
 
 def _spans(trace: Trace) -> list[Span]:

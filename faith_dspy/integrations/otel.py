@@ -83,59 +83,50 @@ def _span(raw: Mapping[str, Any]) -> Span:
             attributes |= _attributes(event)
 
     def first(*names: str) -> Any:
-        return next(
-            (
-                loads(v)
-                for n in names
-                if (v := attributes.get(n) or _numbered(attributes, n))
-            ),
-            None,
-        )
+        for name in names:
+            value = attributes.get(name) or _numbered(attributes, name)
+            if value:
+                return loads(value)
+        return None
 
-    given = first("llm.input_messages", "gen_ai.input.messages") or []
+    messages = first("llm.input_messages", "gen_ai.input.messages") or []
     if system := first("gen_ai.system_instructions"):
-        given = [{"role": "system", "content": system}, *given]
-    wrote = first("llm.output_messages", "gen_ai.output.messages") or []
-    kind = first("openinference.span.kind") or _KINDS.get(
-        str(first("gen_ai.operation.name")), "UNKNOWN"
-    )
+        messages = [{"role": "system", "content": system}, *messages]
+    replies = first("llm.output_messages", "gen_ai.output.messages") or []
+    operation = str(first("gen_ai.operation.name"))
+    kind = first("openinference.span.kind") or _KINDS.get(operation, "UNKNOWN")
+    name = raw.get("name")
     if kind == "TOOL":  # its messages hold its arguments
-        given, wrote = [], []
+        messages, replies = [], []
+        name = first("gen_ai.tool.name", "tool.name") or name
+    documents = first(
+        "retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents"
+    )
+    output = attributes.get("output.value")
     return Span(
         id=_id(raw, "spanId", "span_id"),
         parent_id=_id(raw, "parentSpanId", "parent_id"),
-        name=str(
-            (first("gen_ai.tool.name", "tool.name") if kind == "TOOL" else None)
-            or raw.get("name")
-            or ""
-        ),
+        name=str(name or ""),
         start=_nanoseconds(raw.get("startTimeUnixNano") or raw.get("start_time")),
         kind=str(kind).upper(),
         input=attributes.get("input.value"),
-        output=attributes.get("output.value")
-        or attributes.get("gen_ai.tool.call.result"),
-        documents=documents_of(
-            first(
-                "retrieval.documents",
-                "reranker.output_documents",
-                "gen_ai.retrieval.documents",
-            )
-            or []
-        ),
-        messages=[
-            {"role": "user", **m, "content": m.get("content") or m.get("contents")}
-            for m in given
-        ],
-        replies=[
-            {**m, "content": m.get("content") or m.get("contents")} for m in wrote
-        ],
+        output=output or attributes.get("gen_ai.tool.call.result"),
+        documents=documents_of(documents or []),
+        messages=[{"role": "user", **_with_content(m)} for m in messages],
+        replies=list(map(_with_content, replies)),
     )
+
+
+def _with_content(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {**message, "content": message.get("content") or message.get("contents")}
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a span or event by their dotted names, from OTLP's pairs or the SDK's mapping."""
-    given = holder.get("attributes") or {}
-    return dict(given) if isinstance(given, Mapping) else _values(given)
+    attributes = holder.get("attributes") or {}
+    if isinstance(attributes, Mapping):
+        return dict(attributes)
+    return _values(attributes)
 
 
 def _values(pairs: Any) -> dict[str, Any]:
@@ -168,19 +159,17 @@ def _listed(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     inner = {k: _listed(v) for k, v in node.items()}
-    if inner and all(
-        k.isdigit() for k in inner
-    ):  # each holds its object under the name of its kind
-        return [next(iter(inner[k].values())) for k in sorted(inner, key=int)]
-    return inner
+    if not inner or not all(k.isdigit() for k in inner):
+        return inner
+    # Each holds its object under the name of its kind.
+    return [next(iter(inner[k].values())) for k in sorted(inner, key=int)]
 
 
 def _id(raw: Mapping[str, Any], name: str, sdk_name: str) -> str:
     """Return an id of a span as OTLP's JSON has it, or as the SDK writes it, in its context."""
-    found = (
-        raw.get(name) or raw.get(sdk_name) or (raw.get("context") or {}).get(sdk_name)
-    )
-    return str(found or "").removeprefix("0x")
+    in_context = (raw.get("context") or {}).get(sdk_name)
+    value = raw.get(name) or raw.get(sdk_name) or in_context or ""
+    return str(value).removeprefix("0x")
 
 
 def _nanoseconds(value: Any) -> float:

@@ -57,11 +57,8 @@ class FaithfulnessResult(BaseModel, use_attribute_docstrings=True):
         """Supported statements over all, 0.0 without any; None where `unscored` says why."""
         if self.unscored is not None:
             return None
-        return (
-            sum(s.is_supported for s in self.statements) / len(self.statements)
-            if self.statements
-            else 0.0
-        )
+        supported = sum(one.is_supported for one in self.statements)
+        return supported / max(1, len(self.statements))
 
 
 class ContextEvaluation:
@@ -81,11 +78,11 @@ class ContextEvaluation:
             raise ConfigError(
                 "the prompt is no template: question, context and answer follow it; leave out what is in {{…}}"
             )
-        self._prompt = (
-            None if prompt and prompt == prompt_of(DEFAULTS | options) else prompt
-        )
+        is_own = prompt and prompt != prompt_of(DEFAULTS | options)
+        self._prompt = prompt if is_own else None
         self.response_model, self._options = response_model, options
-        self._made: tuple[Any, Judge] | None = None
+        self._last: tuple[Any, Judge] | None = None
+        """The last client and its judge: any other would be kept for good."""
 
     @property
     def prompt(self) -> str:
@@ -105,15 +102,10 @@ class ContextEvaluation:
         return self._result(await self._judge(client).acall(question, context, answer))
 
     def _judge(self, client: Any) -> Judge:
-        made = self._made  # of the last client: any other would be kept for good
-        if made is None or made[0] is not client:
-            self._made = made = (
-                client,
-                judge_of(
-                    DEFAULTS, client, **{"system_prompt": self._prompt} | self._options
-                ),
-            )
-        return made[1]
+        if self._last is None or self._last[0] is not client:
+            options = {"system_prompt": self._prompt} | self._options
+            self._last = client, judge_of(DEFAULTS, client, **options)
+        return self._last[1]
 
     def _result(self, judgment: Judgment) -> Any:
         fields = self.response_model.model_fields
@@ -125,25 +117,24 @@ class ContextEvaluation:
             raise FaithDspyError(
                 f"{explain(judgment)}\n{name} has no field 'unscored' that could say so."
             )
-        statements = [
-            {
-                "statement": s.text,
-                "is_supported": bool(s.is_supported),
-                "supporting_chunk_ids": list(s.supporting_chunk_ids) or None,
-                "found_by": list(s.found_by) or None,
-                "reasoning": s.reason or s.error or "",
-                "confidence": s.confidence,
+        statements = []
+        for one in judgment.statements:
+            statement = {
+                "statement": one.text,
+                "is_supported": bool(one.is_supported),
+                "supporting_chunk_ids": list(one.supporting_chunk_ids) or None,
+                "found_by": list(one.found_by) or None,
+                "reasoning": one.reason or one.error or "",
+                "confidence": one.confidence,
             }
-            for s in judgment.statements
-        ]
-        found = {
+            statements.append(statement)
+        result = {
             "statements": statements,
             "unscored": unscored,
             "refused_chunk_ids": judgment.dropped_chunk_ids,
         }
-        return self.response_model.model_validate(
-            {name: found[name] for name in fields if name in found}
-        )
+        shared = {name: result[name] for name in fields if name in result}
+        return self.response_model.model_validate(shared)
 
 
 Faithfulness = ContextEvaluation()

@@ -138,7 +138,7 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         self.llm, self.options = llm, options
         self.nli_statements_prompt = NLIStatementPrompt(language=language)
         self.statement_generator_prompt = StatementGeneratorPrompt()
-        self._made: tuple[Any, Judge] | None = None
+        self._last: tuple[Any, Judge] | None = None
         self._judgments: dict[str, Judgment] = {}
 
     @property
@@ -159,10 +159,10 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
                 "extract": _extraction_demos(extract),
             }
         settings = self.llm, asks
-        if self._made is None or self._made[0] != settings:
+        if self._last is None or self._last[0] != settings:
             judge = judge_of(DEFAULTS, self.llm, **asks | self.options)
-            self._made = settings, judge
-        return self._made[1]
+            self._last = settings, judge
+        return self._last[1]
 
     def init(self, run_config: Any) -> None:
         """Do nothing: waiting and trying again are the judge's own business."""
@@ -201,20 +201,11 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
 
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
         """Return the score of a sample, also where an event loop runs."""
-        return float(
-            self.score(
-                sample.user_input, sample.response, sample.retrieved_contexts
-            ).value
-        )
+        return float(self.score(**_row_of(sample)).value)
 
     async def _single_turn_ascore(self, sample: Any, callbacks: Any) -> float:
-        return float(
-            (
-                await self.ascore(
-                    sample.user_input, sample.response, sample.retrieved_contexts
-                )
-            ).value
-        )
+        result = await self.ascore(**_row_of(sample))
+        return float(result.value)
 
     def _result(self, judgment: Judgment, arguments: tuple[Any, ...]) -> MetricResult:
         self._judgments[digest(arguments)] = judgment
@@ -239,11 +230,15 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     def judgment(self, sample: Any) -> Judgment | None:
         """Return what was found of a sample (or a row of the data set) that this metric has scored; None of any
         other."""
-        row = sample if isinstance(sample, dict) else sample.to_dict()
-        arguments = _arguments(
-            row.get("user_input"), row.get("response"), row.get("retrieved_contexts")
-        )
+        arguments = _arguments(**_row_of(sample))
         return self._judgments.get(digest(arguments))
+
+
+def _row_of(sample: Any) -> dict[str, Any]:
+    """Return the arguments of `Faithfulness.ascore` of a sample or a row."""
+    row = sample if isinstance(sample, dict) else sample.to_dict()
+    names = ("user_input", "response", "retrieved_contexts")
+    return {name: row.get(name) for name in names}
 
 
 def _arguments(

@@ -50,11 +50,11 @@ def judge_table(
     judge on the embedded model gets a single partition, as every worker would load a model of its own.
     """
     inputs = _inputs(table)
-    found = open_judge(judge, lm=lm)
-    if any(j.asks_lm and is_local(j.lm_name) for j in found.cascade):
+    opened = open_judge(judge, lm=lm)
+    if any(j.asks_lm and is_local(j.lm_name) for j in opened.cascade):
         table = table.coalesce(1)
     with TemporaryDirectory() as folder:
-        found.save(f"{folder}/judge")
+        opened.save(f"{folder}/judge")
         mlflow.pyfunc.save_model(
             path=f"{folder}/model",
             python_model=str(Path(__file__).with_name("mlflow_model.py")),
@@ -77,10 +77,9 @@ def judge_table(
 def _inputs(table: DataFrame) -> list[Column]:
     """Return question, context and answer, of the types that the model's signature has."""
     types = dict(table.dtypes)
-    names = {
-        field: next((n for n in given if n in types), None)
-        for field, given in NAMES.items()
-    }
+    names = {}
+    for field, usual in NAMES.items():
+        names[field] = next((name for name in usual if name in types), None)
     if COLUMN in types or not (names["answer"] and names["context"]):
         wanted = f"answer and context, and no {COLUMN}, which is added"
         raise InputError(

@@ -65,12 +65,10 @@ class FaithfulnessEvaluator(Evaluator):
         super().__init__(name=name)
         # Strands writes public attributes into files, and makes an evaluator of them again.
         self._judge = judge_of(DEFAULTS, model, system_prompt=system_prompt, **options)
-        self.model, self.system_prompt, self.version, self.threshold = (
-            model,
-            system_prompt,
-            version,
-            threshold,
-        )
+        self.model = model
+        self.system_prompt = system_prompt
+        self.version = version
+        self.threshold = threshold
         self.__dict__.update(options)
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
@@ -104,20 +102,17 @@ class FaithfulnessEvaluator(Evaluator):
 def _input(case: Any) -> AnswerInput:
     trajectory = case.actual_trajectory
     if isinstance(trajectory, Session):
-        return AnswerInput.of(
-            [{"error": "the Session has no agent's answer"}, *records(trajectory)][-1]
-        )
+        nothing = {"error": "the Session has no agent's answer"}
+        return AnswerInput.of([nothing, *records(trajectory)][-1])
     if trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
         return AnswerInput.of({"conversation": trajectory})
-    texts = {"question": case.input, "answer": case.actual_output}
-    context = {
-        k: v
-        for k, v in (case.metadata or {}).items()
-        if k in ("context", "retrieved_contexts")
-    }
-    return AnswerInput.of(
-        {**context, **{k: v if v is None else str(v) for k, v in texts.items()}}
-    )
+    record: dict[str, Any] = {}
+    for name in ("context", "retrieved_contexts"):
+        if name in (case.metadata or {}):
+            record[name] = case.metadata[name]
+    for name, text in {"question": case.input, "answer": case.actual_output}.items():
+        record[name] = None if text is None else str(text)
+    return AnswerInput.of(record)
 
 
 def records(session: Session) -> list[dict[str, Any]]:
@@ -127,20 +122,14 @@ def records(session: Session) -> list[dict[str, Any]]:
     at the level its faithfulness evaluator uses. ``source`` reads ``turn 1: tool search_docs``; turns count from 0
     over the session, and the tools of one answer are one turn.
     """
-    out = []
+    turns = []
     for turn in TraceExtractor(EvaluationLevel.TRACE_LEVEL).extract(session):
         answer = {"role": "assistant", "content": turn.agent_response.text}
         history = [_message(item, i) for i, item in enumerate(turn.session_history)]
         question, context, text = from_conversation([*history, answer])
-        out.append(
-            {
-                "id": turn.span_info.span_id,
-                "question": question,
-                "context": context,
-                "answer": text,
-            }
-        )
-    return out
+        record = {"question": question, "context": context, "answer": text}
+        turns.append({"id": turn.span_info.span_id, **record})
+    return turns
 
 
 def _message(item: Any, turn: int) -> dict[str, Any]:
@@ -152,20 +141,12 @@ def _message(item: Any, turn: int) -> dict[str, Any]:
         }
     blocks: list[dict[str, Any]] = []
     for i, run in enumerate(item):
-        text, status = (
-            run.tool_result.content or run.tool_result.error,
-            "error" if run.tool_result.error else "success",
-        )
-        blocks.append(
-            {"toolUse": {"toolUseId": f"{turn}.{i}", "name": run.tool_call.name}}
-        )
-        blocks.append(
-            {
-                "toolResult": {
-                    "toolUseId": f"{turn}.{i}",
-                    "content": text or "",
-                    "status": status,
-                }
-            }
-        )
+        result, tool_id = run.tool_result, f"{turn}.{i}"
+        shown = {
+            "toolUseId": tool_id,
+            "content": result.content or result.error or "",
+            "status": "error" if result.error else "success",
+        }
+        blocks.append({"toolUse": {"toolUseId": tool_id, "name": run.tool_call.name}})
+        blocks.append({"toolResult": shown})
     return {"role": "tool", "content": blocks}
