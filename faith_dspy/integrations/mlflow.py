@@ -28,6 +28,7 @@ from faith_dspy.integrations.traces import (
     records_of,
 )
 from faith_dspy.judge import Judge
+from faith_dspy.lm.make import is_local
 from faith_dspy.report.judgment import citation_faults
 from faith_dspy.schema import Judgment
 
@@ -84,9 +85,8 @@ class FaithfulnessScorer(MlflowJudge):
             self._address = str(Path(judge).resolve()) if is_folder else self._place
         else:
             self._place, self._address = f"faith_dspy {self._judge.lm_name}", None
-        lms = self._judge.prepare()  # before any thread uses them
-        is_embedded = any(lm.endpoint.sha256 for lm in lms)
         # The prefix cache of an embedded model holds one context.
+        is_embedded = any(is_local(one.lm_name) for one in self._judge.cascade)
         self._turn = threading.Lock() if is_embedded else nullcontext()
 
     @property

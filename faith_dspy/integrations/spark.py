@@ -51,7 +51,7 @@ def judge_table(
     """
     inputs = _inputs(table)
     opened = open_judge(judge, lm=lm)
-    if any(j.asks_lm and is_local(j.lm_name) for j in opened.cascade):
+    if any(is_local(one.lm_name) for one in opened.cascade):
         table = table.coalesce(1)
     with TemporaryDirectory() as folder:
         opened.save(f"{folder}/judge")

@@ -11,7 +11,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import FaithDspyError, InputError, import_optional
+from faith_dspy.errors import (
+    FaithDspyError,
+    InputError,
+    import_optional,
+    redact_secrets,
+)
 from faith_dspy.io.files import owned
 from faith_dspy.load import is_missing
 from faith_dspy.optimize.results import StudyResult
@@ -139,7 +144,7 @@ def redacted(uri: str) -> str:
 
 def reason(exc: Exception) -> str:
     """Return the first line of an exception's message."""
-    line = redacted(str(exc).strip().partition("\n")[0])
+    line = redact_secrets(redacted(str(exc).strip().partition("\n")[0]))
     return line[:300].rstrip(".") or type(exc).__name__
 
 

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +6,7 @@ import mlflow
 import pytest
 from mlflow.entities import Document, SpanType
 
+from faith_dspy import Judge
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow import FaithfulnessScorer, records
 
@@ -183,13 +183,14 @@ def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
         busy.pop()
         return "Yes"
 
-    judge, _ = judge_at(says=count)
-    judge.lm.endpoint = dataclasses.replace(judge.lm.endpoint, sha256="ab")
-    made = FaithfulnessScorer(judge)
+    asked, _ = judge_at(says=count)
+    judge = Judge("local")
+    scorer = FaithfulnessScorer(judge)  # which does not fetch the model
+    judge.lm = asked.lm
     with ThreadPoolExecutor(6) as pool:
         list(
             pool.map(
-                lambda n: made(inputs={"context": [f"Chunk {n}."]}, outputs=BLUE),
+                lambda n: scorer(inputs={"context": [f"Chunk {n}."]}, outputs=BLUE),
                 range(6),
             )
         )
