@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faith_dspy.optimize.plan import Options
+from faith_dspy.optimize.plan import Options, Variant
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.study import run
 from faith_dspy.optimize.tracking import tracker
@@ -139,10 +139,18 @@ class Recorded(NamedTuple):
     """With ``cities.jsonl`` and the judge."""
 
 
+def fail(student, trainset, metric):
+    """An optimizer that does."""
+    raise ValueError("nothing came to its mind")
+
+
 def recorded_study(server, folder):
-    """A study of labels that no words tell apart: two variants that are tried and one that cannot be compiled."""
+    """A study of labels that no words tell apart: two variants that are tried and one whose optimizer fails."""
     view = Quiet(server.requests)
-    names = ("sentence", "sentence-few-shot", "sentence-gepa")
+    broken = Variant(
+        name="broken", granularity="sentence", optimizer="tests.support.studies:fail"
+    )
+    names = ("sentence", "sentence-few-shot", broken)
     return Recorded(
         quick_study(folder, server, *names, swapped=True, view=view),
         view,

@@ -1,13 +1,13 @@
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.report.tables import compare_studies, studies_tables
+from faith_dspy.optimize.report.tables import compare_studies, studies_table
 from tests.support.results import rows
 from tests.support.results import study as made
 
 
 def study(study_id, right=20, prefix="a", **more):
-    """A study tested on twenty answers, the first ``right`` of them judged as people do."""
+    """A study measured on twenty answers, the first ``right`` of them judged as people do."""
     labels = [i % 2 == 0 for i in range(20)]
     found = rows(
         [0.9 if y is (i < right) else 0.1 for i, y in enumerate(labels)], labels, prefix
@@ -34,6 +34,6 @@ def test_studies_on_other_answers_stand_side_by_side():
     corrected = made(rows([0.9] * 20, [i > 0 for i in range(20)]), study_id="c")
     studies = [study("a"), study("b", prefix="x"), corrected]
     assert compare_studies(studies) == []
-    assert "side by side only" in studies_tables(studies, [])[1].notes[-1]
+    assert "side by side only" in studies_table(studies, []).notes[-1]
     same = [study("a"), study("b", 10)]
-    assert "side by side" not in str(studies_tables(same, compare_studies(same)))
+    assert "side by side only" not in str(studies_table(same, compare_studies(same)))

@@ -4,7 +4,7 @@ import re
 import pytest
 from rich.console import Console
 
-from faith_dspy.optimize.report.pages import card, description, variant_markdown
+from faith_dspy.optimize.report.pages import candidate_markdown, card, description
 from faith_dspy.optimize.report.plots import agreement_by_cost, calibration, roc
 from faith_dspy.optimize.report.tables import (
     predictions_table,
@@ -22,7 +22,7 @@ from tests.support.results import rows
 def study(recorded):
     """The recorded study with what makes a table wide, and more of it: annotators, evidence, thousands."""
     result, some = recorded.result, Estimate(value=0.75, low=0.6, high=0.9)
-    champion, *others = result.test
+    champion, *others = result.test.judges
     evidence = EvidenceAgreement(
         n=9, scored=9, coverage=1.0, precision=some, recall=some, f1=some
     )
@@ -32,7 +32,7 @@ def study(recorded):
     changes = {
         "labels_file": "some-labels-with-a-long-name.jsonl",
         "lm": {"model": "openai/a-model-with-a-long-name"},
-        "test": (champion, *others),
+        "test": result.test.model_copy(update={"judges": (champion, *others)}),
         "ceiling": champion.agreement,
         "seconds": 4000.0,
     }
@@ -56,7 +56,7 @@ def test_a_study_in_eighty_columns(study):
         study_tables(study.model_copy(update={"finished": False, "replayed": 3}))
     )
     for told in (
-        f"sentence-gepa: failed, {study.variant('sentence-gepa').note[:20]}",
+        f"broken: failed, {study.skipped[0].note[:20]}",
         f"★ {study.champion[:12]}",
         "Stopped early",
         "(3 of them kept from before and not paid again)",
@@ -93,11 +93,11 @@ def test_the_card_says_what_the_judge_is_worth(study):
     )
     statement = study.classifier.statement
     weight, name = min(zip(statement.weights, statement.names, strict=True))
-    assert text.startswith("# Faithfulness judge\n\n- Agreement: balanced accuracy ")
+    assert text.startswith("# Faithfulness judge\n\n- Agreement: of ")
     for told in (
         "Tuned on `a'b.csv`",
         "faith_dspy 2.0, 2026-01-31.",
-        "\n## Agreement with people on 12 answers of the testset\n",
+        "\n## Agreement with people on 12 answers, on the test\n",
         "\n## Agreement on statements\n",
         "\n## Agreement on evidence: the chunk ids named\n",
         "\n## What it is not\n",
@@ -106,11 +106,6 @@ def test_the_card_says_what_the_judge_is_worth(study):
     ):
         assert told in text
     assert "None" not in text
-    unshown = {
-        k: c.model_copy(update={"verdict": "inconclusive"})
-        for k, c in study.comparisons.items()
-    }
-    text = card(study.model_copy(update={"comparisons": unshown}))
     assert "It is not significantly better than chance." in text
     assert "@champion" not in text
 
@@ -123,7 +118,7 @@ def test_the_description_on_mlflow_begins_with_the_result(study):
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert f'load_judge("{address}")' in text
     assert "models:/" not in description(study, None, "#/runs/1")
-    assert "**failed**: " in variant_markdown(study.variant("sentence-gepa"))
+    assert "**failed**: " in candidate_markdown(study.skipped[0])
 
 
 def test_a_judge_that_is_no_champion_is_loaded_by_its_version(study):
@@ -144,8 +139,8 @@ def test_figures_are_drawn_of_what_is_there(study):
     """The judges' curves but that of length, without pyplot's list of open figures; none of answers without a score."""
     from matplotlib import pyplot
 
-    champion = study.tested("champion")
-    curves = [line.get_label() for line in roc(study.test).axes[0].lines]
+    champion = study.measured.champion
+    curves = [line.get_label() for line in roc(study.measured.judges).axes[0].lines]
     names = [c.partition(" ")[0] for c in curves if "hance" not in c]
     assert names == ["champion", *CHEAPER]
     calibration(champion).savefig(io.BytesIO())
@@ -160,7 +155,7 @@ def test_agreement_against_cost(study):
     """Each candidate is drawn, the champion as a star, and the front only rises."""
     lines = agreement_by_cost(study).axes[0].lines
     names = {line.get_label(): line for line in lines if line.get_linestyle() == "None"}
-    assert set(names) == {v.name for v in study.variants if v.levels.answers}
+    assert set(names) == {c.name for c in study.candidates}
     assert [n for n, line in names.items() if line.get_marker() == "*"] == [
         study.champion
     ]
@@ -170,12 +165,13 @@ def test_agreement_against_cost(study):
 
 
 def test_compiled_prompts_are_shown_with_what_changed(study):
-    """Their gain over their own seed on the same answers, what compiling took, and the words; on the card, too."""
+    """Their gain over their own seed on the same answers, what compiling took, and what is new; on the card, too."""
     table = prompts_table(study)
     (row,) = table.rows
-    gain = study.variant("sentence-few-shot").gain
-    assert row[0] == "sentence-few-shot"
-    assert row[1] == points(gain.comparison.balanced_accuracy)
-    assert row[4:] == ("0", "0.0")
-    assert table.notes == ("sentence-few-shot: verify.predict: 2 examples.",)
+    prompts = next(c.prompts for c in study.candidates if c.variant == row[0])
+    gain = points(prompts.gain.comparison.balanced_accuracy)
+    assert (row[0], row[2]) == ("sentence-few-shot", gain)
+    assert row[5:] == ("0", "0.0")
+    (note,) = table.notes
+    assert re.fullmatch(r"sentence-few-shot: verify\.predict: \d+ examples\.", note)
     assert table.title in card(study)
