@@ -104,8 +104,8 @@ def prompts_table(result: StudyResult) -> Table | None:
         return None
     columns: dict[str, Callable[[tuple[str, Prompts]], str]] = {
         "prompts": lambda row: row[0],
-        "learned\nfrom": lambda row: row[1].learned,
-        "balanced accuracy\ngained, points": lambda row: _gained(row[1]),
+        "learned\nfrom": lambda row: row[1].learned.removeprefix("the "),
+        "gained,\npoints": lambda row: _gained(row[1]),
         "statements": lambda row: _before_and_after(
             row[1].gain, "statements", "balanced_accuracy"
         ),
@@ -118,10 +118,10 @@ def prompts_table(result: StudyResult) -> Table | None:
         "Compiled prompts against their own seed",
         columns,
         compiled,
-        caption="On answers that the prompts had not learned from, paired, each with slope, offset and threshold of "
-        "its own. Learned from: the other half, compiled on each half of the sources and on all for the export; one "
-        "half, compiled once. Statements: balanced accuracy, before → after. Calls of the metric, and minutes, that "
-        f"compiling took. {INTERVALS}",
+        caption="Gained: balanced accuracy on answers that the prompts had not learned from, paired, each with "
+        "slope, offset and threshold of its own. Learned from: the other half, compiled on each half of the sources and on "
+        "all for the export; one half, compiled once. Statements: balanced accuracy, before → after. Calls of the metric, "
+        f"and minutes, that compiling took. {INTERVALS}",
         notes=tuple(notes),
     )
 
