@@ -14,7 +14,6 @@ from faith_dspy.judge import Judge
 from faith_dspy.lm.metered import metered
 from faith_dspy.optimize.compile.examples import (
     answer_examples,
-    carrying_sentences,
     extraction_examples,
     statement_examples,
 )
@@ -170,27 +169,6 @@ def _fitting(rows: Sequence[Any], judge: Judge) -> list[Any]:
     if window is None:
         return list(rows)
     return [r for r in rows if sum(len(c.encode()) for c in r.context) <= window]
-
-
-def demo_ids(judge: Judge, examples: Sequence[LabelledExample]) -> set[str]:
-    """Ids of labelled examples that are demos in the prompt: the LM was shown their labels, so they measure nothing."""
-    verified, divided = [], []
-    for predictor in judge.program.prompts.values():
-        for demo in predictor.demos:
-            if "statement" in demo:
-                verified.append((list(demo["context"]), demo["statement"]))
-            if "sentences" in demo:
-                divided.append(list(demo["sentences"]))
-
-    def is_shown(e: LabelledExample) -> bool:
-        if [s.text for s in carrying_sentences(e.answer)] in divided:
-            return True
-        context = [c.text for c in e.context]
-        own = {s.text for s in e.statements}
-        texts = [text for chunks, text in verified if chunks == context]
-        return any(text in e.answer or text in own for text in texts)
-
-    return {e.id for e in examples if is_shown(e)}
 
 
 def prompts_of(judge: Judge) -> dict[str, Any]:
