@@ -205,7 +205,7 @@ def _keys(texts: Iterable[Comparison]) -> set[str]:
 
 
 def _names(text: Comparison) -> set[str]:
-    return text.names | {key for _, key in text.numbers}
+    return text.names | text.numbers
 
 
 def _qualifiers(text: Comparison) -> Counter[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, KeysView, Sequence
+from collections.abc import Collection, KeysView, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -87,17 +87,6 @@ class IndexedContext:
         pairs = (pairwise(sentence.content) for sentence in self.sentences)
         return set(chain.from_iterable(pairs))
 
-    @cached_property
-    def number_neighbours(self) -> dict[str, set[str]]:
-        """By number, the words near it."""
-        words: dict[str, set[str]] = {}
-        for sentence in self.sentences:
-            for i, token in enumerate(sentence.tokens):
-                if token.kind == "number":
-                    near = neighbours(sentence.tokens, i)
-                    words.setdefault(token.key, set()).update(near)
-        return words
-
 
 def index_context(
     context: Sequence[Chunk], question: str | None = None
@@ -122,20 +111,6 @@ def _texts(context: tuple[Chunk, ...]) -> tuple[str, ...]:
 
 
 _indexed = lru_cache(maxsize=_KEPT)(IndexedContext)
-_REACH = 4
-"""Tokens on either side that are near a number."""
-
-
-def neighbours(tokens: Sequence[Token], i: int) -> set[str]:
-    """Return the keys of the words and units near a token."""
-    keys = set()
-    first = max(0, i - _REACH)
-    for token in tokens[first : i + _REACH + 1]:
-        if token.kind == "word" or token.is_unit:
-            keys.add(token.key)
-    return keys
-
-
 CLASSIFIER_FEATURES = (
     "novel_run",
     "novel_in_window",
@@ -181,24 +156,15 @@ class Comparison:
         return names
 
     @cached_property
-    def numbers(self) -> list[tuple[int, str]]:
-        """Place and key of each number."""
-        numbers = []
-        for i, token in enumerate(self.tokens):
-            if token.kind == "number":
-                numbers.append((i, token.key))
-        return numbers
+    def numbers(self) -> set[str]:
+        """Keys of the numbers."""
+        return {token.key for token in self.tokens if token.kind == "number"}
 
     @cached_property
     def shared(self) -> Counter[int]:
         """By sentence of the context, how many content keys it shares; sentences that share none are left out."""
         places = (self.context.places.get(key, ()) for key in self.keys)
         return Counter(chain.from_iterable(places))
-
-
-def compare(statements: Iterable[str], indexed: IndexedContext) -> list[Comparison]:
-    """Return each statement beside a context."""
-    return [Comparison(statement, indexed) for statement in statements]
 
 
 def _resolved(token: Token, known: KeysView[str]) -> Token:
@@ -255,41 +221,8 @@ def novel_name_count(c: Comparison) -> float:
 
 def novel_number_count(c: Comparison) -> float:
     """log(1 + how many numbers the context lacks, however written)."""
-    numbers = {key for _, key in c.numbers}
-    novel = numbers - c.context.keys
+    novel = c.numbers - c.context.keys
     return math.log1p(len(novel))
-
-
-def moved_numbers(c: Comparison) -> float:
-    """Share of numbers that the context has, but near none of the same words."""
-    if not c.numbers:
-        return 0.0
-    moved = 0
-    for i, key in c.numbers:
-        words = neighbours(c.tokens, i)
-        others = c.context.number_neighbours.get(key, ())
-        if key in c.context.keys and words:
-            moved += words.isdisjoint(others)
-    return moved / len(c.numbers)
-
-
-def negation_mismatch(c: Comparison) -> float:
-    """Share of the content words in the most similar sentence, where one of the two negates and the other does not."""
-    if not c.shared:
-        return 0.0
-    sentences = c.context.sentences
-
-    def likeness(i: int) -> tuple[int, int]:
-        return c.shared[i], -len(sentences[i].keys)
-
-    best = max(sorted(c.shared), key=likeness)
-    if _negates(c.tokens) == _negates(sentences[best].tokens):
-        return 0.0
-    return c.shared[best] / len(c.keys)
-
-
-def _negates(tokens: Sequence[Token]) -> bool:
-    return any(token.negates for token in tokens)
 
 
 def contradictions(c: Comparison) -> float:
@@ -538,8 +471,6 @@ _FEATURES = {
         novel_pairs,
         novel_name_count,
         novel_number_count,
-        moved_numbers,
-        negation_mismatch,
         contradictions,
         says_opposite,
         admits_gap,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import regex
@@ -104,8 +104,7 @@ def split_answer(answer: str) -> SplitAnswer:
     """Split an answer into sentences, and tell which of them can assert anything."""
     divided = sentences(answer)
     stating = tuple(s for s in divided if carries_statement(s.text))
-    texts = [sentence.text for sentence in divided]
-    return SplitAnswer(answer, divided, stating, _all_decline(texts))
+    return SplitAnswer(answer, divided, stating, _all_decline(divided))
 
 
 def sentences(text: str) -> tuple[Sentence, ...]:
@@ -122,8 +121,7 @@ def sentences(text: str) -> tuple[Sentence, ...]:
     return tuple(divided)
 
 
-@lru_cache(maxsize=128)  # a document is split once per answer
-def sentence_texts(text: str) -> tuple[_Piece, ...]:
+def sentence_texts(text: str) -> list[_Piece]:
     """Return the sentences as (offset, text)."""
     lines: list[_Piece] = []
     for start, piece in _pieces(text):
@@ -132,7 +130,7 @@ def sentence_texts(text: str) -> tuple[_Piece, ...]:
             offset = start + match.end() - len(line)
             if line:
                 lines.append((offset, line.rstrip()))
-    return tuple(_with_notes(text, lines))
+    return _with_notes(text, lines)
 
 
 _NOTE = regex.compile(r"(?:<sup\b.{1,400}?</sup>|[⁰¹²³⁴-⁹⁽⁾,])+")
@@ -286,16 +284,12 @@ def _is_heading(sentence: str) -> bool:
     return len(words) <= HEADING_WORDS and _verbs().isdisjoint(plain)
 
 
-def declines(answer: str) -> bool:
-    """Tell whether every sentence of the answer, apologies and greetings aside, declines to answer.
+def _all_decline(sentences: Iterable[Sentence]) -> bool:
+    """Tell whether all of them, courtesies aside, decline to answer.
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    return _all_decline([text for _, text in sentence_texts(answer)])
-
-
-def _all_decline(sentences: Iterable[str]) -> bool:
-    texts = [text for text in sentences if not _is_courtesy(text)]
+    texts = [s.text for s in sentences if not _is_courtesy(s.text)]
     for refusal, clause_break in _refusals():
         if texts and all(_declines(text, refusal, clause_break) for text in texts):
             return True

@@ -10,7 +10,6 @@ from faith_dspy.text.features import (
     Comparison,
     IndexedContext,
     best_chunks,
-    compare,
     index_context,
     lexical_features,
 )
@@ -67,19 +66,11 @@ def test_novel_words_by_hand():
         ("The tower was built in 1888.", "novel_number_count", math.log1p(1)),
         ("The bridge of 330 cars opened.", "novel_number_count", 0.0),
         (
-            "The bridge of 330 cars opened.",
-            "moved_numbers",
-            1.0,
-        ),  # the context has 330, near other words
-        ("It is 330 metres tall.", "moved_numbers", 0.0),
-        (
             "Tower of Paris and Rome.",
             "novel_name_count",
             math.log1p(1),
         ),  # “Tower” begins the sentence
         ("NASA built it.", "novel_name_count", math.log1p(1)),
-        ("It closes in winter.", "negation_mismatch", 1.0),
-        ("It doesn't close in winter.", "negation_mismatch", 0.0),
         ("The passages do not say how tall it is.", "admits_gap", 1.0),
         ("I am unable to answer that.", "admits_gap", 1.0),
         ("The passages say it is in Paris.", "admits_gap", 0.0),  # no negation
@@ -163,7 +154,7 @@ def test_best_chunks_are_ids_in_order():
         "The tall Eiffel Tower and the Golden Gate Bridge.",
         "Quantum chromodynamics.",
     ]
-    best = [best_chunks(compared) for compared in compare(statements, indexed)]
+    best = [best_chunks(Comparison(statement, indexed)) for statement in statements]
     assert best == [(5,), (5, 7), ()]
 
 

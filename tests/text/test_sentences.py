@@ -7,7 +7,6 @@ from faith_dspy.schema import Chunk
 from faith_dspy.text.features import Comparison, IndexedContext
 from faith_dspy.text.sentences import (
     carries_statement,
-    declines,
     sentences,
     split_answer,
 )
@@ -74,7 +73,7 @@ def test_offsets_give_the_answer_back(name):
 
 @pytest.mark.parametrize("answer", ["", " ", "\n\t\n", "\u3000"])
 def test_empty_answer(answer):
-    assert (sentences(answer), declines(answer)) == ((), False)
+    assert split_answer(answer) == (answer, (), (), False)
 
 
 DECLINING = [
@@ -112,7 +111,7 @@ GOING_ON = [
 def test_declining(answer, only):
     """An answer of which every sentence only says that it cannot be given, in eight languages; one that also says
     something, or only looks like declining, is judged like any other."""
-    assert declines(answer) is only
+    assert split_answer(answer).declines is only
 
 
 @pytest.mark.parametrize(
@@ -178,11 +177,11 @@ def test_what_states_something(sentence, states):
 def test_a_text_without_end():
     """As a looping LM writes it: it declines, or goes on; a long row of greetings is no pleasantry. All is seen at
     once, and ends no run."""
-    assert declines("I don't know; " * 1_000)
-    assert not declines("I don't know but " * 1_600 + "it is blue.")
+    assert split_answer("I don't know; " * 1_000).declines
+    assert not split_answer("I don't know but " * 1_600 + "it is blue.").declines
     assert carries_statement("hi " * 5_000 + "it is blue.")
     started = time.process_time()
-    assert not declines("!" * 20_000)
+    assert not split_answer("!" * 20_000).declines
     assert (
         time.process_time() - started < 2
     )  # 7.9 s where each sign was stepped back from
