@@ -5,8 +5,9 @@
 Each LM is an endpoint on loopback (`KnownLM`) that has read the labels and separates them with a set AUROC.
 
 A draw takes whole sources of a labels file until it has so many labels. The study's own functions make the candidates
-from the replies, choose, and cross-validate (`tests/benchmarks/studied.py`); at most `MAX_TEST` answers of other sources
-test what would be exported, and what would be printed of it. Rows go to ``results/known_lms.jsonl`` as they come, the table to KNOWN_LMS.md.
+from the replies, choose, and cross-validate (`tests/benchmarks/studied.py`); at most `MAX_TEST` answers of other
+sources test what would be exported, and what would be printed of it. Rows go to ``results/known_lms.jsonl`` as they
+come, the table to KNOWN_LMS.md.
 """
 
 from __future__ import annotations
