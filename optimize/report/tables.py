@@ -120,8 +120,8 @@ def prompts_table(result: StudyResult) -> Table | None:
         compiled,
         caption="Gained: balanced accuracy on answers that the prompts had not learned from, paired, each with "
         "slope, offset and threshold of its own. Learned from: the other half, compiled on each half of the sources "
-        "and on all for the export; one half, compiled once. Statements: balanced accuracy, before → after. Calls of the "
-        f"metric, and minutes, that compiling took. {INTERVALS}",
+        "and on all for the export; one half, compiled once. Statements: balanced accuracy, before → after. Calls of "
+        f"the metric, and minutes, that compiling took. {INTERVALS}",
         notes=tuple(notes),
     )
 
