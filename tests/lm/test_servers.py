@@ -184,7 +184,7 @@ def test_no_key_follows_a_redirect(serve, engine):
     lm = make_lm("openai/q", **address, engine=engine, num_retries=0)
     judge = Judge(lm, classifier=None)
     judgment = judge(context=CONTEXT, answer="The kettle is blue.")
-    assert (judgment.unscored == "lm_failed") is (engine == "auto")
+    assert (judgment.unscored is not None) is (engine == "auto")
     assert {key for _, key, _ in other.requests} <= {None}
 
 
