@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import re
+import sys
 import threading
 import time
 import warnings
@@ -364,6 +365,8 @@ class MeteredLM(dspy.LM):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call as `dspy.LM` does: counted, and as the LM can take it."""
+        if self._process != os.getpid():
+            self._leave_parent()
         lessons: list[Lesson] = []
         capabilities = self.capabilities
         for attempt in range(_MAX_ATTEMPTS):
@@ -386,6 +389,21 @@ class MeteredLM(dspy.LM):
         self.experience.has_answered = True
         self.experience.add(lessons)
         return outputs
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._process = os.getpid()
+
+    def _leave_parent(self) -> None:
+        """After a fork, begin without the parent's connections, on which its replies come in: as after unpickling."""
+        if not isinstance(self.engine, str):
+            raise ConfigError(
+                f"{self.model} was made before this process was forked, and works in its parent alone: make the judge "
+                "in each worker, or start workers by 'spawn'."
+            )
+        self.__setstate__(self.__getstate__())
+        if litellm := sys.modules.get("litellm"):
+            litellm.in_memory_llm_clients_cache.flush_cache()
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """Call without blocking the event loop; all loops share the pool of connections and the cache's keys."""
