@@ -37,7 +37,7 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     capabilities = experience_of(lm).capabilities
     thoughts = capabilities.thinking_tokens if capabilities.needs_room else 0
     tokens = window * CONTEXT_SHARE - thoughts
-    room = max(int(tokens * BYTES_PER_TOKEN), window // 4)
+    room: int = max(int(tokens * BYTES_PER_TOKEN), window // 4)
     shown = "".join(str(dict(demo)) for demo in demos)
     return max(room - utf8_size(shown), room // 4)
 
