@@ -81,11 +81,11 @@ def info(as_json: Json = False) -> None:
     """Show where the embedded model is, and whether it was fetched."""
     from faith_dspy.lm.model_file import info
 
-    found = info()
+    facts = info()
     if as_json:
-        print_json(found)
+        print_json(facts)
         return
-    for key, value in found.items():
+    for key, value in facts.items():
         if value is not None:
             typer.echo(f"{key:12} {value}")
 

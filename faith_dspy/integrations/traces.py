@@ -15,30 +15,11 @@ FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
 MODELS = ("LLM", "CHAT_MODEL")
 QUESTION_KEYS = (
-    "question",
-    "query",
-    "user_input",
-    "input",
-    "prompt",
-    "user_query",
-    "messages",
-    "text",
-    "content",
-)
+    "question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content",
+)  # fmt: skip
 ANSWER_KEYS = (
-    *(
-        "answer",
-        "response",
-        "output",
-        "result",
-        "text",
-        "content",
-        "message",
-        "messages",
-        "choices",
-    ),
-    "output_text",
-)
+    "answer", "response", "output", "result", "text", "content", "message", "messages", "choices", "output_text",
+)  # fmt: skip
 
 
 class Span(NamedTuple):
@@ -61,26 +42,25 @@ class Span(NamedTuple):
             return self._replace(documents=self.documents or documents_of(self.output))
         if self.kind not in MODELS:
             return self
-        given, wrote = loads(self.input), loads(self.output)
-        given = given.get("messages") if isinstance(given, Mapping) else given
-        if isinstance(wrote, str):
-            wrote = [{"content": wrote}]
-        elif isinstance(wrote, Mapping):
-            wrote = [
-                c.get("message") for c in wrote.get("choices") or [{"message": wrote}]
-            ]
+        messages, replies = loads(self.input), loads(self.output)
+        if isinstance(messages, Mapping):
+            messages = messages.get("messages")
+        if isinstance(replies, str):
+            replies = [{"content": replies}]
+        elif isinstance(replies, Mapping):
+            choices = replies.get("choices") or [{"message": replies}]
+            replies = [choice.get("message") for choice in choices]
         return self._replace(
-            messages=self.messages or _with("role", given),
-            replies=self.replies or _with("content", wrote),
+            messages=self.messages or _with("role", messages),
+            replies=self.replies or _with("content", replies),
         )
 
 
 def _with(key: str, items: Any) -> list[Mapping[str, Any]]:
-    return (
-        [m for m in items if isinstance(m, Mapping) and key in m]
-        if isinstance(items, list | tuple)
-        else []
-    )
+    """Return the mappings among the items of a list that have a key."""
+    if not isinstance(items, list | tuple):
+        return []
+    return [item for item in items if isinstance(item, Mapping) and key in item]
 
 
 def records_of(
@@ -90,16 +70,19 @@ def records_of(
 
     Raises `InputError` when no trace is left.
     """
-    found = [record_of_spans(trace_id, read) for trace_id, read in traces]
-    found = [r for r in found if "error" in r or r["answer"] or r["context"]]
-    if not found:
+    records = []
+    for trace_id, read in traces:
+        record = record_of_spans(trace_id, read)
+        if "error" in record or record["answer"] or record["context"]:
+            records.append(record)
+    if not records:
         raise InputError(
             "no span has an input, an output, messages or documents; expected spans with OpenInference or "
             "OpenTelemetry GenAI attributes, exported with their content (not redacted)"
         )
-    if all("error" in r for r in found):
-        raise InputError(found[0]["error"])
-    return found
+    if all("error" in record for record in records):
+        raise InputError(records[0]["error"])
+    return records
 
 
 def record_of_spans(
@@ -115,57 +98,61 @@ def record_of_spans(
     Each chunk's ``source`` names its span or turn.
     """
     try:
-        return {
-            "id": trace_id,
-            **_record(sorted((s.completed() for s in read()), key=lambda s: s.start)),
-        }
+        spans = sorted((span.completed() for span in read()), key=lambda s: s.start)
+        return {"id": trace_id, **_record(spans)}
     except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
         return {"id": trace_id, "error": f"trace {trace_id}: {short_message(exc)}"}
 
 
 def _record(spans: Sequence[Span]) -> dict[str, Any]:
-    ids = {s.id for s in spans}
-    root = next((s for s in spans if s.parent_id not in ids), spans[0])
-    writer = next(
-        (s for s in reversed(spans) if s.kind != "TOOL" and _reply_text(s.replies)),
-        root,
+    ids = {span.id for span in spans}
+    root = next((span for span in spans if span.parent_id not in ids), spans[0])
+    writers = (
+        s for s in reversed(spans) if s.kind != "TOOL" and _reply_text(s.replies)
     )
+    writer = next(writers, root)
     answer = (
         _reply_text(root.replies)
         or text_of(root.output, ANSWER_KEYS)
         or _reply_text(writer.replies)
     )
-    found: dict[str, str] = {}  # text: where it is from
+    read = (s.messages for s in (writer, root, *reversed(spans)) if s.messages)
+    asked, before = _conversation(next(read, ()), answer)
+    if root.messages:
+        question, _ = _conversation(root.messages, "")
+    else:
+        question = text_of(root.input, QUESTION_KEYS)
+    sources = _sources(spans)
+    chunks = [{"text": text, "source": source} for text, source in sources.items()]
+    # A message that is half documents or results is a prompt built from them, or a result sent back to the model.
+    for chunk in before:
+        parts = (text.strip() for text in sources)
+        repeated = sum(len(part) for part in parts if part in chunk["text"])
+        if 2 * repeated < len(chunk["text"].strip()):
+            chunks.append(chunk)
+    return {"question": question or asked, "context": chunks, "answer": answer}
+
+
+def _conversation(
+    messages: Sequence[Mapping[str, Any]], answer: str
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the question and the context of an answer to messages."""
+    reply = {"role": "assistant", "content": answer}
+    question, context, _ = from_conversation([*messages, reply])
+    return question, context
+
+
+def _sources(spans: Sequence[Span]) -> dict[str, str]:
+    """Return what was retrieved, and what tools put out, each text with the span that it is from."""
+    sources: dict[str, str] = {}
     for span in spans:
+        where = f"span {span.id}: {span.kind.lower()} {span.name}"
         if span.kind in FINDERS:
             for name, text in span.documents:
-                found.setdefault(
-                    text, f"span {span.id}: {span.kind.lower()} {span.name}, {name}"
-                )
+                sources.setdefault(text, f"{where}, {name}")
         elif span.kind == "TOOL" and (text := tool_text(span.output)).strip():
-            found.setdefault(text, f"span {span.id}: tool {span.name}")
-    given = next(
-        (s.messages for s in (writer, root, *reversed(spans)) if s.messages), ()
-    )
-    asked, before, _ = from_conversation(
-        [*given, {"role": "assistant", "content": answer}]
-    )
-    # A message that is half documents or results is a prompt built from them, or a result sent back to the model.
-    parts = [text.strip() for text in found]
-    before = [
-        c
-        for c in before
-        if 2 * sum(len(p) for p in parts if p in c["text"]) < len(c["text"].strip())
-    ]
-    if root.messages:
-        question = (
-            from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0]
-            or asked
-        )
-    else:
-        question = text_of(root.input, QUESTION_KEYS) or asked
-    chunks = [{"text": text, "source": source} for text, source in found.items()]
-    return {"question": question, "context": chunks + before, "answer": answer}
+            sources.setdefault(text, where)
+    return sources
 
 
 def named_context(*parts: Any) -> Any:
@@ -222,18 +209,14 @@ def text_of(value: Any, keys: Sequence[str]) -> str:
     parsed = loads(value)
     if isinstance(parsed, Mapping):
         inner = next((parsed[k] for k in keys if parsed.get(k)), None)
-        inner = (
-            next(iter(parsed.values())) if inner is None and len(parsed) == 1 else inner
-        )
+        if inner is None and len(parsed) == 1:
+            (inner,) = parsed.values()
         if inner is not None:
             return text_of(inner, keys)
     elif items := _with("role", parsed):
-        return text_of(
-            ([m for m in items if m["role"] == "user" and "question" in keys] or items)[
-                -1
-            ],
-            keys,
-        )
+        users = [item for item in items if item["role"] == "user"]
+        of_user = users if "question" in keys else []
+        return text_of((of_user or items)[-1], keys)
     elif items := _with("message", parsed):
         return text_of(items[0], keys)
     return value if isinstance(value, str) else as_text(parsed)

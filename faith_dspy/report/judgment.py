@@ -351,7 +351,7 @@ def write_html(
         "scored": len(rows) - reasons.total(),
         "faithful": sum(row["faithful"] is True for row in rows),
         "unscored": dict(reasons.most_common()),
-        "verdicts": Counter(s["told"] for row in rows for s in row["statements"]),
+        "verdicts": Counter(s["display"] for row in rows for s in row["statements"]),
     }
     data = {"items": rows, "summary": summary, "verdicts": verdicts}
     here = files("faith_dspy.report")
@@ -407,7 +407,7 @@ def _item(
     fields = judgment.to_dict()
     verdicts = display_verdicts(judgment)
     for i, statement in enumerate(judgment.statements):
-        fields["statements"][i]["told"] = verdicts[i]
+        fields["statements"][i]["display"] = verdicts[i]
         fields["statements"][i]["grounds"] = explanation(statement)
     chunks = []
     for chunk in input.chunks:

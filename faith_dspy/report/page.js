@@ -93,7 +93,7 @@
 
   const statement = (item, index, written) => {
     const found = item.statements[index];
-    const [symbol, name] = VERDICTS[found.told];
+    const [symbol, name] = VERDICTS[found.display];
     const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
     const chips = (label, ids, wrong = []) => ids.length && line.append(el("span", { class: "chips" }, label, ...ids.map((id) => {
       const [name, fault] = wrong.includes(id) ? ["chip wrong", ", which does not support it"] : ["chip", ""];
@@ -113,7 +113,7 @@
       const fault = cited.length ? `what it cites ${verdict}` : "cites nothing";
       if (!found.citations_support) line.append(el("span", { class: "fault" }, fault));
     }
-    return el("li", { class: `statement ${found.told}` }, line,
+    return el("li", { class: `statement ${found.display}` }, line,
       found.text.trim() !== written && text("p", "text", found.text),
       found.grounds && text("p", "reason", found.grounds),
       ...found.quotes.map((quote) => text("blockquote", "", quote)));
@@ -141,15 +141,15 @@
     const chunks = new Map();
     const marks = [];
     for (const chunk of item.chunks) {
-      const told = el("p", { class: "words", dir: "auto" });
+      const passage = el("p", { class: "words", dir: "auto" });
       for (const [piece, quoted] of chunk.parts) {
         const node = quoted ? el("mark", {}, piece) : piece;
         if (quoted) marks.push([node, quoted]);
-        told.append(node);
+        passage.append(node);
       }
       const where = el("p", { class: "where" }, el("b", {}, `[${chunk.id}]`), chunk.source && text("span", "", chunk.source),
         el("span", { class: "cited" }, "cited"), el("span", { class: "is" }, "◂ evidence"));
-      const row = el("li", { class: "chunk", tabindex: "-1" }, where, told);
+      const row = el("li", { class: "chunk", tabindex: "-1" }, where, passage);
       chunks.set(chunk.id, row);
       box.append(row);
     }
@@ -293,7 +293,7 @@
     const wanted = [...$("verdicts").querySelectorAll(":checked")].map((x) => x.value);
     const fits = KINDS[kind] || ((i) => !kind || outcome(i) === kind);
     shown = data.items.filter((i) => fits(i) && (!reason || i.unscored === reason)
-      && (!wanted.length || i.statements.some((x) => wanted.includes(x.told))) && (!query || haystack(i).includes(query)));
+      && (!wanted.length || i.statements.some((x) => wanted.includes(x.display))) && (!query || haystack(i).includes(query)));
     const order = ORDERS[$("sort").value];
     if (order) shown.sort(order);
     turnTo(0);

@@ -211,10 +211,10 @@ def measure_citations(
         supporting = set(statement.supporting_chunk_ids).intersection(cited)
         # Without any, by the verdict on the cited chunks alone.
         good += len(supporting) or len(closest) or 1
-    told = len(statements) - unchecked
+    in_recall = len(statements) - unchecked
     return Citations(
         precision=good / checked if checked else None,
-        recall=supported / told if told else None,
+        recall=supported / in_recall if in_recall else None,
         cited=cites,
         unknown=tuple(dict.fromkeys(unknown)),
         unchecked=unchecked,
