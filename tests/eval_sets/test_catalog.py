@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from faith_dspy.eval_sets.catalog import SETS, load, path_of
-from faith_dspy.optimize.data.splits import split
+from faith_dspy.optimize.data.pool import read_partition
 from faith_dspy.schema import Verdict
 
 PROMISED = {
@@ -35,7 +35,8 @@ def test_a_set_has_what_its_card_promises(name):
         len({e.group for e in examples}),
         len({e.tags.get("domain") for e in examples}),
     ) == PROMISED[name]
-    assert split(examples).report["fixed"]
+    parts = read_partition(path_of(name), None, 999, 10**9, 0)
+    assert len(parts.test) == PROMISED[name][0]["test"]
     for e in examples:
         assert e.faithful == all(
             s.verdict is Verdict.FULLY_SUPPORTED for s in e.statements

@@ -14,7 +14,6 @@ from faith_dspy.optimize.data.labels import (
     parse_columns,
     parse_values,
 )
-from faith_dspy.report.tables import few
 from tests.support.files import write_lines
 
 BENCH = [
@@ -184,42 +183,28 @@ def audited(tmp_path):
     return run
 
 
-def test_an_audit_counts_and_shows_the_split():
-    """Hard cases: 132 answers, half faithful, 33 contexts, its own parts."""
+def test_an_audit_counts():
+    """Hard cases: 132 answers, half faithful, 33 contexts."""
     found = audit_labels(path_of("hard_cases"))
     assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
-    assert found["split"] == {"pool": 88, "test": 44}
     assert found["labels_at_odds"] == 0
-    # 1.96 · √(1/12 · (1/22 + 1/22)) = .1706; 132 · ((.1706/.11)² − 1) = 186, said as 190
+    # 1.96 · √(1/12 · (1/66 + 1/66)) = .0985
     assert found["enough"] == {
         "to tune": "yes",
-        "to test": "hardly, 44 answers that tuning does not see. Few answers: read the interval, not the figure.",
-        "to show a gain": "132 answers from 33 sources: 50 % power to detect 17 points; "
-        "about 190 more for 11.",
+        "to measure": "yes, 132 answers from 33 sources, cross-validated.",
+        "to show a gain": "132 answers from 33 sources: 50 % power to detect 10 points.",
     }
 
 
 def test_what_labels_are_enough_for(audited):
-    """Six of each label are cross-fitted, and what a test takes is said; four cannot be tuned on; a test part is small
-    below the figure from which a study no longer warns."""
-    enough = audited([{}] * 12)["enough"]
-    assert enough["to test"].startswith(
-        "no: a test takes 8 answers of each label over 4 sources each"
-    )
-    assert enough["to show a gain"].endswith(
-        "no gain yet; it takes 10 sources in the test part, these have 0."
-    )
-    assert audited([{}] * 4)["enough"]["to tune"].startswith(
-        "no: got 2 faithful answers over 2 sources and 2 unfaithful over 2; expected"
-    )
-    for answers, said in ((7, "hardly, 7 answers"), (100, "yes, 100 answers")):
-        found = audited(
-            {"split": s} for s in ["train"] * 10 + ["dev"] * 10 + ["test"] * answers
-        )
-        assert (
-            found["enough"]["to test"]
-            == f"{said} that tuning does not see.{few(answers)}"
-        )
+    """Six of each label can be tuned on, and show no gain; two of each cannot."""
+    assert audited([{}] * 12)["enough"] == {
+        "to tune": "yes",
+        "to measure": "yes, 12 answers from 12 sources, cross-validated; below 100 answers read the interval.",
+        "to show a gain": "no: it takes 10 sources of each label, the rarer one is in 6.",
+    }
+    (few,) = audited([{}] * 4)["enough"].values()
+    assert few.startswith("no: got 2 faithful answers over 2 sources and 2 unfaithful")
 
 
 def test_labels_at_odds_with_their_statements_are_named(audited):
@@ -228,9 +213,17 @@ def test_labels_at_odds_with_their_statements_are_named(audited):
         [{"id": "odd", "statements": [{"text": "A.", "verdict": "no_evidence"}]}]
     )
     assert (found["labels_at_odds"], found["first_at_odds"]) == (1, "odd")
-    assert str(found["split"]).startswith("cannot be tuned on")
     with pytest.raises(LabelsError, match="usable label"):
         audited([{"faithful": None}])
+
+
+def test_ties_count_in_peoples_agreement(audited):
+    """Of 16 answers two people are split on four, which have no label. Of the 16 opinions that face a yes 12 say yes,
+    and of the 16 that face a no 12 say no."""
+    votes = [["yes", "yes"]] * 6 + [["no", "no"]] * 6 + [["yes", "no"]] * 4
+    found = audited({"faithful": None, "annotators": two} for two in votes)
+    assert (found["answers"], found["without_label"]) == (16, 4)
+    assert found["annotators_balanced_accuracy"] == 0.75
 
 
 def agreement(*annotators):
