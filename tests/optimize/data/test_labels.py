@@ -220,8 +220,9 @@ def test_labels_at_odds_with_their_statements_are_named(audited):
 def test_ties_count_in_peoples_agreement(audited):
     """Of 16 answers two people are split on four, which have no label. Of the 16 opinions that face a yes 12 say yes,
     and of the 16 that face a no 12 say no."""
-    votes = [["yes", "yes"]] * 6 + [["no", "no"]] * 6 + [["yes", "no"]] * 4
-    found = audited({"faithful": None, "annotators": two} for two in votes)
+    votes = [(True, "yes", "yes")] * 6 + [(False, "no", "no")] * 6
+    votes += [(None, "yes", "no")] * 4
+    found = audited({"faithful": label, "annotators": two} for label, *two in votes)
     assert (found["answers"], found["without_label"]) == (16, 4)
     assert found["annotators_balanced_accuracy"] == 0.75
 
