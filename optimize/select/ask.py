@@ -17,7 +17,7 @@ from faith_dspy.optimize.compile.optimizers import optimizer_of
 from faith_dspy.optimize.data.pool import halves
 from faith_dspy.optimize.plan import Options, Study, Variant
 from faith_dspy.optimize.results import JudgedAnswer, Prompts, SkippedVariant
-from faith_dspy.schema import LabelledExample, Usage
+from faith_dspy.schema import LabelledExample, Unscored, Usage
 from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
 from faith_dspy.text.sentences import split_answer
 
@@ -85,10 +85,12 @@ def without_lm(examples: Iterable[LabelledExample]) -> Replies:
 
 
 def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
-    """Return those that a classifier can be fitted on: with a label, and statements that were all judged."""
+    """Return those that a classifier can be fitted on: with a label, statements that were all judged, and a language
+    that the judge can compare."""
     labelled = [a for a in answers if a.example.label is not None]
     asked = [a for a in labelled if a.raw.raw_verdicts]
-    return [a for a in asked if unjudged_reason(a.raw.last) is None]
+    judged = [a for a in asked if unjudged_reason(a.raw.last) is None]
+    return [a for a in judged if a.judgment.unscored is not Unscored.LANGUAGE]
 
 
 def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:

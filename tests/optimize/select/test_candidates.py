@@ -1,82 +1,29 @@
-import numpy as np
 import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.judge import NO_LM
-from faith_dspy.optimize.classifier.fitting import BALANCED, assign_folds
-from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, Row
-from faith_dspy.optimize.select.ask import Replies, usable, verify, without_lm
+from faith_dspy.optimize.classifier.fitting import BALANCED
+from faith_dspy.optimize.data.pool import assign_folds
+from faith_dspy.optimize.results import Prompts, Row
+from faith_dspy.optimize.select.ask import usable, verify, without_lm
 from faith_dspy.optimize.select.candidates import (
     FittedJudge,
     as_asked,
     candidates,
     cascade,
+    cost_of,
     fit_judge,
 )
-from faith_dspy.schema import (
-    Judgment,
-    RawJudgment,
-    RawVerdict,
-    Unscored,
-    Usage,
-    Verdict,
-)
-from tests.support.classifiers import CLEAR, OPEN, WORDS
-
-KNOWN, NOTHING = Judge("openai/known", classifier=None), Usage()
-COLOURS = ("blue", "green", "red", "white", "black")
+from faith_dspy.schema import Unscored, Usage
+from tests.support.classifiers import CLEAR, OPEN, WORDS, by_weakest, linear
+from tests.support.replies import examples, replies
 
 
-def examples(n, *, known_words=0.8, prefix="k", seed=0):
-    """One answer a context, half of them unfaithful; of those ``known_words`` have a word that the context lacks, and
-    of the faithful ones the rest."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for i in range(n):
-        text, faithful = f"The {prefix}{i} kettle is {COLOURS[i % 5]}.", i % 2 == 0
-        novel = (rng.random() < known_words) != faithful
-        said = text.replace(COLOURS[i % 5], "made of porcelain") if novel else text
-        row = {
-            "id": f"{prefix}{i}",
-            "context": [text, "It holds a litre."],
-            "answer": said,
-            "faithful": faithful,
-        }
-        rows.append(parse_example(row))
-    return rows
-
-
-def replies(
-    labelled,
-    *,
-    separation,
-    shift=0.0,
-    tells=True,
-    seed=1,
-    judge=KNOWN,
-    usage=NOTHING,
-    **variant,
-):
-    """What an LM says that tells faithful answers from others by so many standard deviations of its log-odds."""
-    rng = np.random.default_rng(seed)
-    answers = []
-    for e in labelled:
-        logit = float(
-            np.clip(1.5 * (separation * (e.label - 0.5) + rng.normal()) + shift, -6, 6)
-        )
-        verdict = Verdict.FULLY_SUPPORTED if logit >= 0 else Verdict.NOT_SUPPORTED
-        said = {"logit": 2.0 if logit >= 0 else -2.0}
-        if tells:
-            said = {"logit": logit, "probability": 1 / (1 + np.exp(-logit))}
-        said = RawVerdict(text=e.answer, sentence_index=0, verdict=verdict, **said)
-        raw = RawJudgment(raw_verdicts=(said,), usage=usage)
-        answers.append(
-            JudgedAnswer.judged(e, raw, Judgment(score=1.0, faithful=logit >= 0))
-        )
-    fields = {"name": "sentence", "kind": "lm", "description": "by sentence"}
-    return Replies(judge, answers, JudgeResult(**fields | variant))
+def made(pool, asked, point=BALANCED):
+    """The candidates of a study of these answers."""
+    return candidates(without_lm(pool), [asked], assign_folds(pool, 0), point)
 
 
 def test_all_candidates_are_judges_with_thresholds_of_these_labels():
@@ -85,35 +32,31 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
     pool = examples(40)
     hosted = Judge("openai/gpt-4o-mini", classifier=None)
     read = Usage(calls=1, prompt_tokens=2000)
-    asked = replies(pool, separation=1.7, judge=hosted, usage=read)
-    made = candidates({"sentence": asked}, pool, 0, BALANCED)
-    assert [c.result.name for c in made] == [
+    tried = made(pool, replies(pool, separation=1.7, judge=hosted, usage=read))
+    assert [c.name for c in tried] == [
         "lexical-baseline", "lexical, default", "sentence, LM calibrated", "sentence", "lexical, then sentence",
     ]  # fmt: skip
-    # A million prompt tokens cost $0.15; the cascade asks about 22 of 40 answers.
-    prices = [c.result.price for c in made]
+    # A million prompt tokens cost $0.15; the cascade asks about half of the answers, or a few more that are as unsure.
+    asked = sum(a.raw.usage.calls for a in tried[-1].answers)
+    assert 20 <= asked <= 24
+    prices = [cost_of(c.answers, c.judge).price for c in tried]
     assert prices[:2] == [None, None]
-    assert prices[2:] == pytest.approx([0.0003, 0.0003, 0.0003 * 22 / 40])
-    for c in made:
+    assert prices[2:] == pytest.approx([0.0003, 0.0003, 0.0003 * asked / 40])
+    for c in tried:
         assert {judge.classifier.fitted_to for judge in c.judge.cascade} == {"labels"}
         assert {judge.classifier.threshold for judge in c.judge.cascade} == {0.5}
-    (lm,) = [c for c in made if c.method == "lm"]
+    (lm,) = [c for c in tried if c.method == "lm"]
     assert lm.judge.classifier.statement.names == ("lm",)
 
 
-@pytest.mark.parametrize(
-    ("seed_prompts", "offered"),
-    [({}, True), ({"verify.predict": {"instructions": "?", "demos": []}}, False)],
-)
-def test_the_default_classifier_is_of_the_prompts_it_was_fitted_to(
-    seed_prompts, offered
-):
+@pytest.mark.parametrize(("seed", "offered"), [({}, True), ({"verify": {}}, False)])
+def test_the_default_classifier_is_of_the_prompts_it_was_fitted_to(seed, offered):
     """Of the embedded model as shipped; not of compiled prompts."""
-    judge = Judge("local", classifier=None)
     pool = examples(24)
-    asked = replies(pool, separation=1.7, judge=judge, seed_prompts=seed_prompts)
-    made = candidates({"sentence": asked}, pool, 0, BALANCED)
-    assert ("sentence, default" in [c.result.name for c in made]) is offered
+    asked = replies(pool, separation=1.7, judge=Judge("local", classifier=None))
+    asked = asked._replace(prompts=Prompts(now={}, seed=seed))
+    names = [c.name for c in made(pool, asked)]
+    assert ("sentence, default" in names) is offered
 
 
 def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
@@ -132,25 +75,58 @@ def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
     ]
     seen = verify(judge, map(parse_example, rows))
     assert [a.id for a in usable(seen)] == ["0"]
-    known = without_lm(examples(12))
-    fold_of = {**assign_folds([a.example for a in known], 0), seen[2].source: 0}
+    known = without_lm(examples(12)).answers
+    fold_of = {**assign_folds(examples(12), 0), seen[2].source: 0}
     fitted = fit_judge(Judge(NO_LM), [*known, seen[2]], "features", fold_of)
     assert fitted.answers[-1].judgment.unscored is Unscored.LM_FAILED
 
 
+def test_an_answer_in_another_language_is_judged_as_the_export_judges_it():
+    """Words alone say nothing of it: the lexical judge leaves it unscored, and learns nothing from it; the cascade asks
+    the LM about it, however sure it is elsewhere."""
+    pool = examples(40)
+    german = parse_example(
+        {
+            "id": "german",
+            "context": [
+                "The kettle holds one litre of water, and it is made of steel."
+            ],
+            "answer": "Der Kessel ist aus Stahl und fasst einen Liter Wasser.",
+            "faithful": True,
+        }
+    )
+    asked = replies([*pool, german], separation=3)
+    words, _, _, lm, both = made([*pool, german], asked)
+    of_words, of_lm, of_both = (
+        next(a for a in c.answers if a.id == "german") for c in (words, lm, both)
+    )
+    assert of_words.judgment.unscored is Unscored.LANGUAGE
+    assert (of_both.predicted, of_both.raw) == (of_lm.predicted, of_lm.raw)
+    assert words.judge.classifier.threshold == 20 / 40
+
+
+DENIED = "The kettle is not blue."
+
+
 def test_a_cascade_judges_as_it_was_measured(judge_at):
-    """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
-    row = {"context": ["The kettle is blue."], "faithful": True}
-    labelled = [parse_example(row | {"id": a, "answer": a}) for a in (CLEAR, OPEN)]
-    judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0)
+    """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept.
+
+    It escalates the answer that its words are unsure of, and the one that the context contradicts, though all of its
+    words are there: log-odds 0 and 3.
+    """
+    texts = (CLEAR, OPEN, DENIED)
+    labelled = []
+    for text in texts:
+        row = {"id": text, "context": [CLEAR], "answer": text}
+        labelled.append(parse_example(row | {"faithful": text == CLEAR}))
+    judge, server = judge_at(yes=dict.fromkeys(texts, 0.9), abstention=0.0)
     seen = verify(judge, labelled)
-    lexical = []
-    for a, probability in zip(without_lm(labelled), (0.9, 0.5), strict=True):
-        judgment = a.judgment.model_copy(update={"probability": probability})
-        lexical.append(a.model_copy(update={"judgment": judgment}))
-    words = FittedJudge(Judge(NO_LM, classifier=WORDS), lexical)
-    fitted = cascade(words, FittedJudge(judge.copy(classifier=WORDS), seen))
-    by_lm = {CLEAR: 0, OPEN: 1}
+    weights = {"novel_words": -6.0, "contradictions": 0.0}
+    classifier = by_weakest(linear(weights, intercept=3.0))
+    words = Judge(NO_LM, classifier=classifier)
+    lexical = FittedJudge(words, [a.by(words) for a in without_lm(labelled).answers])
+    fitted = cascade(lexical, FittedJudge(judge.copy(classifier=WORDS), seen))
+    by_lm = {CLEAR: 0, OPEN: 1, DENIED: 1}
     assert {a.id: a.raw.usage.calls for a in fitted.answers} == by_lm
     first = fitted.judge
     assert first.config.abstention == 0.0

@@ -1,10 +1,14 @@
+from itertools import permutations
+
 import pytest
 
-from faith_dspy.optimize.results import costs
+from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
+from faith_dspy.optimize.results import Cost, costs
+from faith_dspy.optimize.select.ask import Replies
 from faith_dspy.optimize.select.candidates import Candidate
 from faith_dspy.optimize.select.champion import choose, difference, not_inferior, score
-from faith_dspy.schema import Usage
-from tests.support.results import judge as measured
+from faith_dspy.schema import RawJudgment, Usage
 from tests.support.results import rows
 
 LABELS = [i % 2 == 0 for i in range(400)]
@@ -17,19 +21,18 @@ def judging(right, sure=0.8, labels=LABELS):
     ]
 
 
-def candidate(name, probabilities, tokens=0, price=None, labels=LABELS):
-    """Of ``tokens`` an answer, or of that price."""
-    n = len(labels)
-    usage = Usage(calls=n if tokens or price else 0, prompt_tokens=n * tokens)
-    asked = 1.0 if tokens or price else 0.0
-    result = measured(
-        name, rows(probabilities, labels), usage=usage, lm_share=asked, price=price
-    )
-    return Candidate(result, None, None, "features")
+def candidate(name, probabilities, tokens=0, labels=LABELS, evidence=None):
+    """Of ``tokens`` an answer."""
+    usage = Usage(calls=min(tokens, 1), prompt_tokens=tokens)
+    fields = {"raw": RawJudgment(usage=usage), "evidence": evidence}
+    answers = [a.model_copy(update=fields) for a in rows(probabilities, labels)]
+    judge = Judge(NO_LM)
+    replies = Replies(name, "", {}, judge, answers)
+    return Candidate(name, "", replies, "features", judge, answers)
 
 
-def names(*candidates, prefer="agreement"):
-    return choose(candidates, prefer).champion.result.name
+def champion(*candidates, point=BALANCED):
+    return choose(candidates, point).champion.name
 
 
 def test_the_score_by_hand():
@@ -49,48 +52,74 @@ def test_the_best_wins_whatever_it_costs_unless_a_cheaper_one_is_shown_not_to_be
     """Of 400 answers the LM is right about 360. Word overlap at 280 is worse; a cascade whose verdicts differ on six
     answers is not; with 24 answers nothing is shown, and the best wins."""
     lm, lexical = candidate("lm", judging(360), 100), candidate("lexical", judging(280))
-    assert names(lexical, lm) == "lm"
+    assert champion(lexical, lm) == "lm"
     nearly = candidate("cascade", judging(357, 0.75), 50)
-    assert names(lexical, nearly, lm) == "cascade"
+    assert champion(lexical, nearly, lm) == "cascade"
     few = LABELS[:24]
-    assert names(
+    assert champion(
         candidate("cascade", judging(22, labels=few), 50, labels=few),
         candidate("lm", judging(23, labels=few), 100, labels=few),
     ) == "lm"  # fmt: skip
 
 
-def test_whoever_prefers_the_cheapest_takes_one_within_a_standard_error():
-    labels = LABELS[:60]
-    cheap = candidate("cheap", judging(50, labels=labels), 10, labels=labels)
-    dear = candidate("dear", judging(51, labels=labels), 100, labels=labels)
-    poor = candidate("poor", judging(30, labels=labels), 1, labels=labels)
-    assert names(poor, cheap, dear) == "dear"
-    choice = choose([poor, cheap, dear], "cheapest")
-    assert choice.champion is cheap
-    assert "within one standard error of dear" in choice.reason
-    assert [r.behind is None for r in choice.compared] == [False, False, True]
+def test_not_inferior_is_at_the_operating_point():
+    """Two judges that are wrong about 8 of 400, one of which passes 8 unfaithful answers and the other fails 8 faithful
+    ones: balanced, 0 points apart; where passing costs 20 times as much, (8 · 20 - 8) / (200 · 21) = 3.6."""
+    right = [0.9 if label else 0.1 for label in LABELS]
+    passes = rows([0.9] * 16 + right[16:], LABELS)
+    fails = rows([0.1] * 16 + right[16:], LABELS)
+    assert not_inferior(passes, fails)
+    assert not not_inferior(passes, fails, OperatingPoint("cost", 20))
+    assert not_inferior(fails, passes, OperatingPoint("cost", 20))
 
 
 def test_money_orders_judges_where_every_lm_has_a_price_else_tokens():
     """100 tokens of a dear LM cost more than 300 of a cheap one."""
-    dear = candidate("dear", judging(40), 100, price=0.004).result
-    cheap = candidate("cheap", judging(40), 300, price=0.0005).result
-    free = candidate("free", judging(40)).result
-    assert costs([dear, cheap, free]) == [0.004, 0.0005, 0.0]
-    unpriced = cheap.model_copy(update={"price": None})
-    assert costs([dear, unpriced, free]) == [100, 300, 0.0]
+
+    def cost(tokens, price):
+        usage = Usage(calls=1, prompt_tokens=tokens)
+        return Cost(usage=usage, judged=1, lm_share=float(tokens > 0), price=price)
+
+    free = cost(0, None)
+    assert costs([cost(100, 0.004), cost(300, 0.0005), free]) == [0.004, 0.0005, 0.0]
+    assert costs([cost(100, 0.004), cost(300, None), free]) == [100, 300, 0.0]
 
 
 def test_candidates_are_compared_on_the_answers_both_may_be_measured_on():
-    """What a prompt has learned from is left out of its rows, however badly the other did there."""
+    """However badly the other did elsewhere."""
     labels = LABELS[:40]
     whole = rows(judging(30, labels=labels), labels)
-    part = rows(judging(30, labels=labels), labels)[:30]
+    assert difference(whole[:30], whole).value == pytest.approx(0)
+    assert difference(whole[:30], whole[30:]).why == "no answer was judged by both"
+
+
+CONSTANT = [0.5] * 40
+MOSTLY_FAITHFUL = [i % 4 > 0 for i in range(20)] + [i % 4 < 1 for i in range(20)]
+"""Of the first twenty 15, of all forty 20."""
+
+
+def test_two_judges_that_tell_nothing_are_level():
+    """Each is constant at the base rate that it was calibrated to, one of forty answers, one of twenty."""
+    whole = rows(CONSTANT, MOSTLY_FAITHFUL)
+    part = rows([0.75] * 20, MOSTLY_FAITHFUL[:20])
     assert difference(part, whole).value == pytest.approx(0)
-    assert (
-        difference(part, rows(judging(0, labels=labels), labels)[30:]).why
-        == "no answer was judged by both"
-    )
+
+
+def test_the_order_of_candidates_decides_nothing():
+    """Two that cover different halves beside two that cover all: whoever stands first, one is chosen, by one order."""
+    labels = LABELS[:80]
+    all_ = [
+        candidate(str(right), judging(right, labels=labels), right, labels)
+        for right in (60, 62)
+    ]
+    halves = []
+    for name, half in (("first", slice(40)), ("last", slice(40, 80))):
+        one = candidate(name, judging(61, labels=labels), 9, labels)
+        halves.append(one._replace(answers=one.answers[half]))
+    choices = [choose(order) for order in permutations([*all_, *halves])]
+    assert len({choice.champion.name for choice in choices}) == 1
+    first, *others = (choice.scores for choice in choices)
+    assert all(scores == pytest.approx(first) for scores in others)
 
 
 def test_not_inferior_needs_ten_sources_of_the_rarer_label():
@@ -101,22 +130,14 @@ def test_not_inferior_needs_ten_sources_of_the_rarer_label():
         assert not_inferior(some, some) is shown
 
 
-def citing(name, probabilities, f1, labels=LABELS):
-    """It names ten chunks an answer, of ten that people name; so many of them are the same."""
-    one = candidate(name, probabilities, 100, labels=labels)
-    both = (int(10 * f1), 10, 10)
-    with_ids = tuple(r.model_copy(update={"evidence": both}) for r in one.result.rows)
-    return one._replace(result=one.result.model_copy(update={"rows": with_ids}))
-
-
 def test_chunk_ids_decide_between_judges_with_equal_verdicts():
-    """Errors .04 each: 1 - .04 = .96 by verdicts; with a fifth for ids .8 · .96 + .2 · .5. Whoever loses verdicts does
-    not win by ids; where ids have no weight they decide nothing."""
-    good, bad = citing("good", judging(360), 0.9), citing("bad", judging(360), 0.5)
-    sure = citing("all", judging(400), 0.5)
-    assert score(sure.result.rows) == pytest.approx(0.8 * 0.96 + 0.2 * 0.5)
-    assert score(sure.result.rows, 0.0) == pytest.approx(0.96)
-    assert names(bad, good) == "good"
-    assert names(sure, citing("ids", judging(300), 1.0)) == "all"
-    tie = choose([bad, good], "agreement", 0.0)
-    assert tie.champion.result.name == "bad"
+    """It names ten chunks an answer, of ten that people name; nine or five are the same. Errors .04 each: 1 - .04 = .96
+    by verdicts, with a fifth for ids .8 · .96 + .2 · .5. Whoever loses verdicts does not win by ids."""
+    good = candidate("good", judging(360), 100, evidence=(9, 10, 10))
+    bad = candidate("bad", judging(360), 100, evidence=(5, 10, 10))
+    sure = candidate("all", judging(400), 100, evidence=(5, 10, 10))
+    assert score(sure.answers, 0.2) == pytest.approx(0.8 * 0.96 + 0.2 * 0.5)
+    assert score(sure.answers) == pytest.approx(0.96)
+    assert champion(bad, good) == "good"
+    ids = candidate("ids", judging(300), 100, evidence=(10, 10, 10))
+    assert champion(sure, ids) == "all"

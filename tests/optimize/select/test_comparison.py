@@ -1,4 +1,3 @@
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -60,19 +59,6 @@ def sides(n, right_a, right_b):
     return labels, judge(right_a), judge(right_b)
 
 
-def test_five_answers_in_one_direction_prove_nothing_to_a_permutation_test():
-    """The interval of .25 excludes 0, but of the 32 ways to sign five answers two are as far out: p = .0625."""
-    labels = [True] * 10 + [False] * 10
-    wrong = {0, 1, 2, 10, 11}
-    right = Side(labels, [0.5] * 20)
-    other = Side([y ^ (i in wrong) for i, y in enumerate(labels)], [0.5] * 20)
-    compared = compare(labels, right, other)
-    assert compared.balanced_accuracy.value == pytest.approx(0.25)
-    assert compared.balanced_accuracy.low > 0
-    assert compared.p_value == pytest.approx(2 / 2**5)
-    assert compared.verdict == "inconclusive"
-
-
 def test_difference_worked_by_hand():
     c = compare(LABELS, A, B)
     assert c.balanced_accuracy.value == pytest.approx(
@@ -94,8 +80,6 @@ def test_standard_error_worked_by_hand():
     d = compared.balanced_accuracy
     assert (d.value, d.standard_error) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
     assert d.high == pytest.approx(1 / 3 + 4.30 / 3, rel=0.01)
-    # To halve the interval takes four times the answers: here 4.303² - 1 = 17.51 times 6 answers, and 3 sources, more.
-    assert (compared.more_labels, compared.more_sources) == (106, 53)
 
 
 def test_unscored_counts_as_wrong_for_the_judge_that_left_it():
@@ -110,36 +94,29 @@ def test_unscored_counts_as_wrong_for_the_judge_that_left_it():
 def test_a_judge_against_itself_does_not_differ():
     c = compare(LABELS * 2, A * 2, A * 2)
     assert (c.balanced_accuracy.value, c.balanced_accuracy.low) == (0.0, 0.0)
-    assert (c.verdict, c.more_labels) == ("inconclusive", None)
-    assert c.p_value == 1.0
+    assert c.verdict == "inconclusive"
 
 
 def test_swapping_the_judges_turns_everything_round():
-    """Better becomes worse; but what was chosen on these answers (not ``tested``) shows nothing either way."""
+    """Better becomes worse."""
     labels, a, b = sides(300, 0.85, 0.65)
     ab, ba = (
         compare(labels, a, b, names=("the champion", "the lexical baseline")),
         compare(labels, b, a),
     )
-    assert (ab.verdict, ba.verdict, ab.more_labels) == ("better", "worse", None)
+    assert (ab.verdict, ba.verdict) == ("better", "worse")
     assert ab.balanced_accuracy.low == pytest.approx(-ba.balanced_accuracy.high)
     assert ab.sentence.startswith(
         "the champion is better than the lexical baseline: balanced accuracy +"
     )
     assert ab.sentence.endswith(") on 300 answers over 300 sources.")
-    chosen = compare(labels, a, b, tested=False)
-    assert (chosen.verdict, chosen.more_labels) == ("inconclusive", None)
-    assert "that the judge was chosen on" in chosen.sentence
 
 
-def test_labels_needed_follow_from_the_interval():
-    """It shrinks with the root of the labels: with the same answers so often, A is shown better."""
-    labels, a, b = sides(100, 0.78, 0.78)
-    c = compare(labels, a, b)
-    assert (c.verdict, c.more_labels is not None) == ("inconclusive", True)
-    assert compare(labels, b, a).verdict == "inconclusive"
-    times = math.ceil((100 + c.more_labels) / 100) + 1
-    assert compare(labels * times, a * times, b * times).verdict == "better"
+def test_at_an_operating_point_judges_are_compared_by_what_they_lose():
+    """Passing an unfaithful answer costs 3, failing a faithful one 1: of 4 + 4 · 3 = 16 A loses 3 and B 2 + 2 · 3."""
+    c = compare(LABELS, A, B, cost=3)
+    assert c.balanced_accuracy.value == pytest.approx((16 - 3) / 16 - (16 - 8) / 16)
+    assert "accuracy at cost=3 +31.2 points" in c.sentence
 
 
 @pytest.mark.parametrize(("sources", "verdict"), [(9, "inconclusive"), (10, "better")])
@@ -187,12 +164,3 @@ def test_what_cannot_be_compared_gives_a_reason():
         None,
         "inconclusive",
     )
-
-
-def test_gains_and_losses_within_a_source_cancel_out():
-    """In each of twelve sources either judge is right where the other is wrong: nothing is left to flip."""
-    labels = [True, True, False, False] * 12
-    one = Side([True, False, False, True] * 12, [None] * 48)
-    other = Side([False, True, True, False] * 12, [None] * 48)
-    sources = [str(i // 4) for i in range(48)]
-    assert compare(labels, one, other, sources).p_value == 1.0
