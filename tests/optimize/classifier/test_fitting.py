@@ -11,7 +11,6 @@ from faith_dspy.optimize.classifier.fitting import (
     BALANCED,
     ClassifierData,
     OperatingPoint,
-    assign_folds,
     check_recall,
     recalibrate,
     review_range,
@@ -24,11 +23,9 @@ from faith_dspy.optimize.classifier.logistic import (
     soft_minimum,
     standardized,
 )
+from faith_dspy.optimize.data.pool import assign_folds
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.optimize.select.ask import without_lm
-from faith_dspy.optimize.select.champion import by_length
 from faith_dspy.schema import Judgment, RawJudgment
-from faith_dspy.scoring.classifier import to_logit
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
 
 NAMES = ("lm", *CLASSIFIER_FEATURES)
@@ -144,62 +141,37 @@ def test_signs_hold():
     assert all(w >= 0 for w in classifier.answer.weights)
 
 
-def test_no_answer_is_judged_by_what_its_own_labels_taught():
-    """All statements of an answer labelled otherwise: within its fold, log-odds keep their proportions."""
-    known = simulate(60, 9, per_group=1)
-    fold_of = assign_folds([a.example for a in known], 0)
-    fold = [i for i, a in enumerate(known) if fold_of[a.source] == 0]
-    own = known[fold[0]]
-    turned = [
-        answer(a.features, a.label, a.source, [not x for x in a.labels])
-        if a is own
-        else a
-        for a in known
-    ]
+def test_the_weights_of_a_fold_have_not_seen_it():
+    """All statements of one answer labelled otherwise: the weights without its fold stay, those of others do not."""
+    train = simulate(60, 9, per_group=1)
+    fold_of = assign_folds([a.example for a in train], 0)
+    own = train[0]
+    fold = fold_of[own.source]
+    other = answer(own.features, own.label, own.source, [not x for x in own.labels])
 
-    def within(rows):
-        z = np.array(
-            [
-                to_logit(p)
-                for p in fit_classifier(rows, CLASSIFIER_FEATURES).probabilities
-            ]
-        )[fold]
-        return (z - z.min()) / (z.max() - z.min())
+    def weights(answers):
+        fit = fitting.fit_classifier(answers, CLASSIFIER_FEATURES, fold_of)
+        ratios = {}
+        for k, classifier in fit.without_fold.items():
+            # Calibration scales all of them alike.
+            values = np.array(classifier.statement.weights)
+            ratios[k] = values / np.abs(values).max()
+        return ratios
 
-    assert within(turned) == pytest.approx(within(known), abs=1e-6)
+    before, after = weights(train), weights([other, *train[1:]])
+    assert after[fold] == pytest.approx(before[fold], abs=1e-6)
+    changed = [k for k in before if after[k] != pytest.approx(before[k], abs=1e-6)]
+    assert len(changed) == 4
 
 
 def test_probabilities_are_chances_at_the_base_rate():
     """Though classes weigh the same in fitting, the mean probability is the share of faithful answers."""
     train = simulate(400, 8, base=0.95)
-    fitted = fit_classifier(train, CLASSIFIER_FEATURES)
-    rate = np.mean([e.label for e in train])
-    assert np.mean(fitted.probabilities) == pytest.approx(rate, abs=0.03)
-    assert fitted.classifier.threshold == pytest.approx(rate)
-
-
-def test_length_is_not_smuggled_in():
-    """Where all statements are alike and only long answers unfaithful, only the length baseline can tell."""
-    sizes = np.random.default_rng(0).integers(1, 13, 160)
-    alike = dict.fromkeys(CLASSIFIER_FEATURES, 1.0)
-    made = [
-        answer([alike] * n, n < 7, f"g{i}", text="It is so. " * n)
-        for i, n in enumerate(sizes)
-    ]
-    assert auroc(
-        made, fit_classifier(made, CLASSIFIER_FEATURES).probabilities
-    ) == pytest.approx(0.5, abs=0.05)
-    seen = without_lm(a.example for a in made)
-    found = by_length(seen, seen)
-    assert auroc(found, [a.probability for a in found]) > 0.95
-
-
-def test_every_source_has_one_fold_and_every_fold_both_labels():
-    examples = simulate(60, 9)
-    fold_of = assign_folds([e.example for e in examples], 0)
-    assert set(fold_of) == {e.source for e in examples}
-    for k in range(5):
-        assert {e.label for e in examples if fold_of[e.source] == k} == {True, False}
+    classifier = fit_classifier(train, CLASSIFIER_FEATURES).classifier
+    rate = np.mean([a.label for a in train])
+    probabilities = [classifier.probability(a.features) for a in train]
+    assert np.mean(probabilities) == pytest.approx(rate, abs=0.03)
+    assert classifier.threshold == pytest.approx(rate)
 
 
 def test_one_class_is_refused():
@@ -279,7 +251,7 @@ def test_a_recalibrated_classifier_keeps_its_weights():
     fitted = fit_classifier(simulate(200, 24), CLASSIFIER_FEATURES).classifier
     shipped = fitted.model_copy(update={"fitted_to": "default", "threshold": 0.9})
     other = simulate(80, 25, base=0.97, statement_labels=False)
-    anew = recalibrate(shipped, other).classifier
+    anew = recalibrate(shipped, other)
     assert (anew.statement, anew.fitted_to) == (shipped.statement, "labels")
     assert anew.threshold == pytest.approx(np.mean([a.label for a in other]))
     ranks = [[c.probability(a.features) for a in other] for c in (shipped, anew)]
