@@ -199,7 +199,7 @@ def agreement_line(a: Agreement, measured_by: str) -> str:
     accepted = counts["faithful_failed"] + counts["faithful_passed"]
     if a.balanced_accuracy.value is None:
         return f"cannot be measured on {counted(a.n, 'answer')}: {a.balanced_accuracy.why}."
-    unscored = f"; {a.n - a.scored} more are unscored" if a.scored < a.n else ""
+    unscored = f"; {a.n - a.scored} more unscored" if a.scored < a.n else ""
     over = f" over {counted(a.sources, 'source')}" if a.sources is not None else ""
     return (
         f"of {counted(rejected, 'answer')} that people rejected it catches {counts['unfaithful_failed']}; of "

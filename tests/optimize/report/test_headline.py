@@ -2,245 +2,217 @@ import re
 
 import pytest
 
-from faith_dspy.optimize.classifier.fitting import BALANCED
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.report.headline import (
-    Measured,
+    Headline,
     not_shown,
     notes_of,
+    of_judge,
+    of_study,
+    price_of,
     shortfalls,
     three_lines,
 )
 from faith_dspy.optimize.results import (
-    CALIBRATED,
     CHEAPER,
-    LENGTH,
     LEXICAL,
     UNTUNED,
     Comparison,
+    Cost,
     Difference,
+    Prompts,
 )
-from tests.support.documents import README, blocks
-from tests.support.results import agreement, judge, rows, study
+from faith_dspy.schema import Usage
+from tests.support.results import agreement, candidate, judge, measured, rows, study
 
 HALF = [True] * 20 + [False] * 20
 
 
-def right(n):
-    """A judge that is right about n of twenty answers of either label."""
-    return rows([0.9] * n + [0.1] * (20 - n) + [0.1] * n + [0.9] * (20 - n), HALF)
+def right(n, unfaithful=None):
+    """A judge that is right about n of twenty answers of either label, or about another number of the unfaithful."""
+    m = n if unfaithful is None else unfaithful
+    return rows([0.9] * n + [0.1] * (20 - n) + [0.1] * m + [0.9] * (20 - m), HALF)
 
 
-def compared(verdict, value=0.1, more=None, sources=None):
+def compared(verdict, value=0.1):
     """A difference of so much, with an interval of ±.05."""
     d = Difference(value=value, low=value - 0.05, high=value + 0.05)
-    fields = {
-        "n": 40,
-        "sources": 40,
-        "balanced_accuracy": d,
-        "auroc": d,
-        "verdict": verdict,
-        "sentence": "",
-    }
-    return Comparison(**fields, more_labels=more, more_sources=sources)
+    fields = {"n": 40, "sources": 40, "balanced_accuracy": d, "auroc": d}
+    return Comparison(**fields, verdict=verdict, sentence="")
 
 
-BETTER = {name: compared("better") for name in (*CHEAPER, LENGTH)}
-PRICES = {
-    "champion": "$0.40 for 1,000 answers",
-    **dict.fromkeys(CHEAPER, "$0.30 for 1,000 answers"),
-    LEXICAL: "free",
-}
+BETTER = {name: compared("better") for name in CHEAPER}
+GOOD = Headline(
+    agreement(right(18, unfaithful=17)),
+    BETTER,
+    "judges/mine",
+    measured_by="cross-validated",
+    price="$0.40 for 1,000 answers",
+)
 
 
-def told(**changes):
+def lines(**changes):
     """The three lines of a judge that is good, unless something is changed."""
-    measured = Measured(agreement(right(18)), BETTER, "judges/mine", prices=PRICES)
-    return three_lines(measured._replace(**changes)).notes
+    return three_lines(GOOD._replace(**changes)).notes
 
 
-def test_three_lines_say_how_far_what_was_gained_and_what_next():
-    """Agreement with interval and n, the gain over what it is compared with, and the command to use it. A difference
-    whose interval holds 0 is inconclusive."""
-    agrees, gained, next_ = told(chosen=" Chosen on 80 answers over 30 sources.")
+def test_agreement_is_said_in_plain_counts():
+    """17 of 20 caught and 18 of 20 passed: (.85 + .90) / 2. What is unscored is counted apart."""
     assert re.fullmatch(
-        r"Agreement: balanced accuracy \.90 \[\.\d\d, (\.\d\d|1\.00)\] on 40 test answers over 40 sources"
-        r" \(chance is \.50\)\. Few answers: read the interval, not the figure\."
-        r" Chosen on 80 answers over 30 sources\.",
-        agrees,
+        r"Agreement: of 20 answers that people rejected it catches 17; of 20 that they accepted it passes 18 "
+        r"\(balanced accuracy \.88 \[\.\d\d, \.\d\d\], cross-validated over 40 sources; chance is \.50\)\.",
+        lines()[0],
     )
+    unscored = agreement([*right(20), *rows([None], [True], "b")])
+    assert "it passes 20; 1 more unscored (balanced" in lines(agreement=unscored)[0]
+
+
+def test_the_gain_is_over_what_is_cheaper():
+    """A difference whose interval holds 0 is inconclusive; where a judge meets other answers, only the comparison with
+    words was made there."""
     over = "+10.0 [+5.0, +15.0] over"
-    assert gained == (
-        f"Gain: in points, {over} the LM calibrated; {over} the lexical baseline (no LM); {over} the untuned judge."
+    three = f"{over} the LM calibrated; {over} the lexical baseline (no LM); {over} the untuned judge."
+    assert lines()[1] == f"Gain: in points, {three}"
+    open_ = {UNTUNED: compared("inconclusive"), LEXICAL: compared("worse", -0.1)}
+    gain = lines(comparisons=open_)[1]
+    assert "the lexical baseline (no LM), worse; " in gain
+    assert "the untuned judge, inconclusive." in gain
+    assert lines(on_others=True)[1] == (
+        f"Gain: in points, {over} the lexical baseline (no LM). In its study {over} the LM calibrated; {over} the "
+        "untuned judge."
     )
-    assert (
-        next_
-        == "Next: use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine"
-    )
-    gained = told(
-        comparisons={
-            UNTUNED: compared("inconclusive"),
-            LEXICAL: compared("worse", -0.1),
-        }
-    )[1]
-    assert "over the untuned judge, inconclusive." in gained
-    assert "(no LM), worse;" in gained
-    by_sign = compared("inconclusive").model_copy(update={"p_value": 0.07})
-    assert (
-        "over the untuned judge, inconclusive by permutation (p = .07)."
-        in told(comparisons={UNTUNED: by_sign})[1]
-    )
-    assert "not tuned" in told(comparisons={})[1]
+    assert "not tuned" in lines(comparisons={})[1]
 
 
 ON_ONE_LABEL = agreement(rows([0.9] * 40, [True] * 40))
-NOTHING_SCORED = ON_ONE_LABEL.model_copy(update={"scored": 0})
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        # Whoever is ahead of the champion and costs no more is to be taken, shown or not.
-        (
-            {UNTUNED: compared("worse", -0.1)},
-            "take the untuned judge, $0.30 for 1,000 answers, 10.0 points ahead of this judge ($0.40 for 1,000 "
-            "answers) on these test answers: Judge(lm, granularity='answer', classifier=None).",
-        ),
-        (
-            {LEXICAL: compared("inconclusive", -0.087, 30, 12)},
-            "take the lexical baseline (no LM), free, 8.7 points ahead of this judge ($0.40 for 1,000 answers) on "
-            'these test answers: Judge("none").fit(labels). '
-            "Inconclusive: about 30 more answers over about 10 more contexts would decide a difference of 8.7 points.",
-        ),
-        (
-            {CALIBRATED: compared("inconclusive", -0.01)},
-            "take the LM calibrated, $0.30 for 1,000 answers, 1.0 points ahead of this judge ($0.40 for 1,000 answers) "
-            'on these test answers: Judge(lm).fit(labels, "lm"). Inconclusive.',
-        ),
-        # A lead over what is free that may be luck: both are named with their price.
-        (
-            {LEXICAL: compared("inconclusive", 0.03, 200, 90)},
-            "use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine; or the lexical "
-            'baseline (no LM), free: Judge("none").fit(labels). Inconclusive: about 200 more answers over about 90 ',
-        ),
-        (
-            {LENGTH: compared("inconclusive", -0.02)},
-            "label more answers, to tune and to test: counting words agrees",
-        ),
-    ],
-)
-def test_the_advice_never_speaks_against_the_figures(changes, said):
-    assert told(comparisons=BETTER | changes)[2].startswith(f"Next: {said}")
-
-
-def test_a_judge_that_costs_more_is_no_rival():
-    """The champion without an LM is behind an LM: it stays, for what is ahead is not free."""
-    figures = BETTER | {CALIBRATED: compared("inconclusive", -0.02)}
-    found = told(
-        comparisons=figures, prices={"champion": "free", LEXICAL: "free"}, asks_lm=False
-    )[2]
-    assert found.startswith(
-        "Next: use it (free), your labels need no LM: faith-dspy judge"
-    )
+NOTHING_SCORED = agreement(rows([None] * 40, HALF))
+USE = "use it ($0.40 for 1,000 answers): faith-dspy judge ANSWERS.jsonl --judge judges/mine."
 
 
 def by_source(sources):
     """Sixty answers, all but four judged rightly, over so many sources, either label in each."""
-    labels = [True, False] * 30
-    found = [
-        rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i // 2 % sources))
-        for i, y in enumerate(labels)
-    ]
-    return tuple(a for one in found for a in one)
+    answers = []
+    for i in range(60):
+        label = i % 2 == 0
+        p = 0.9 if label is (i > 3) else 0.1
+        answers += rows([p], [label], f"{i}-", group=str(i // 2 % sources))
+    return tuple(answers)
 
 
-BEHIND = BETTER | {LEXICAL: compared("inconclusive", -0.117)}
-BY_LUCK = BETTER | {LEXICAL: compared("inconclusive", 0.03)}
-TAKE = "take the lexical baseline (no LM), free, 11.7 points ahead of this judge ($0.40 for"
-BETWEEN = (
-    "Until then choose between this judge ($0.40 for 1,000 answers) and the lexical baseline (no LM), free: "
-    'Judge("none").fit(labels).'
-)
+FEW = agreement(by_source(5))
 
 
 @pytest.mark.parametrize(
-    ("found", "comparisons", "said"),
+    ("changes", "step"),
     [
-        # .55 and .40 on twenty sources of each label, and .93 on five: behind what is free, it is never kept.
-        (right(11), BEHIND, TAKE),
-        (right(8), BEHIND, TAKE),
-        # Unless what is free is no better than chance, either: .35 + .117.
-        (right(7), BEHIND, "label more answers like these and tune on them"),
-        # A lead that may be luck leaves the choice, with both prices.
-        (right(11), BY_LUCK, BETWEEN),
-        (right(11), BETTER, "it is not significantly better than chance."),
-    ],
-)
-def test_a_deficit_or_a_lucky_lead_on_few_answers(found, comparisons, said):
-    assert said in told(agreement=agreement(found), comparisons=comparisons)[2]
-
-
-def test_five_sources_decide_nothing():
-    few = agreement(by_source(5))
-    assert told(agreement=few, comparisons=BEHIND)[2].startswith(f"Next: {TAKE}")
-    line = told(agreement=few, comparisons=BY_LUCK)[2]
-    assert line.startswith(
-        "Next: label answers over more sources to test on: it takes 10 sources of each label to decide."
-    )
-    assert line.endswith(BETWEEN)
-
-
-def test_a_judge_on_other_answers_is_compared_in_its_study():
-    """What is ahead was ahead there; a judge that is worse than chance here is not used at all."""
-    lines = told(comparisons=BEHIND, in_its_study=True)
-    assert lines[1].startswith("Gain: in its study in points, ")
-    assert "ahead of this judge ($0.40 for 1,000 answers) in its study: " in lines[2]
-    poor = told(comparisons=BEHIND, in_its_study=True, agreement=agreement(right(8)))
-    assert poor[2].endswith("until then do not use it.")
-
-
-@pytest.mark.parametrize(
-    ("opened", "said"),
-    [
-        (None, None),
-        (1, "No other study has opened this testset."),
-        (3, "3 studies have opened this testset, this one included: "),
-    ],
-)
-def test_how_often_the_testset_was_opened_is_said(opened, said):
-    notes = notes_of(study(right(18), opened=opened), "it is the best", BALANCED)
-    assert notes[0] == "Chosen on 0 answers over 0 sources: it is the best."
-    assert [note for note in notes if "testset" in note] == [
-        note for note in notes if said and note.startswith(said)
-    ]
-    assert ("testset" in " ".join(notes)) is (said is not None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+        ({}, USE),
+        ({"asks_lm": False, "price": "free"}, USE.replace("$0.40 for 1,000 answers", "free")),
         (
-            {"comparisons": {}},
-            "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl",
+            {"comparisons": {LEXICAL: compared("inconclusive", 0.03)}},
+            f"{USE} Its lead over the lexical baseline (no LM), free, is inconclusive.",
+        ),
+        (
+            {"comparisons": {LEXICAL: compared("inconclusive", -0.03)}},
+            f"{USE} It is chosen by its probabilities, which tell more than verdicts do; in verdicts the lexical "
+            "baseline (no LM), free, is 3.0 points ahead on these answers, inconclusive.",
+        ),
+        (
+            {"agreement": FEW},
+            f"{USE} Inconclusive: it takes 10 sources of each label to decide anything; label over more.",
+        ),
+        (
+            {"agreement": agreement(right(11))},
+            f"{USE} Inconclusive: it is not significantly better than chance; label more answers.",
+        ),
+        (
+            {"agreement": agreement(right(8))},
+            "label more answers like these and tune on them; until then do not use it.",
+        ),
+        (
+            {"agreement": agreement(right(0, unfaithful=20))},
+            "it fails every answer: ask for another operating point, or label more answers.",
+        ),
+        (
+            {"agreement": agreement(right(20, unfaithful=0))},
+            "it passes every answer: ask for another operating point, or label more answers.",
+        ),
+        ({"agreement": ON_ONE_LABEL}, "label more answers of both kinds, over more contexts."),
+        (
+            {"agreement": NOTHING_SCORED},
+            "fix what kept the answers from being scored, then measure again.",
         ),
         (
             {"seen": 40},
-            "label other answers to measure it on: 40 of 40 answers had a part in the study",
+            "label other answers to measure it on: 40 of 40 answers had a part in the study that tuned this judge. "
+            "This is no agreement with people.",
         ),
-        ({"agreement": ON_ONE_LABEL}, "label more answers of both kinds"),
-        ({"agreement": NOTHING_SCORED}, "fix what kept the answers from being scored"),
         (
-            {"agreement": agreement(right(8))},
-            "label more answers like these and tune on them; until then do not use",
-        ),
-        # .55 ± .171, with t of the rarer label's 20 sources: 40 · ((.171 / .05)² − 1) = 428
-        (
-            {"agreement": agreement(right(11))},
-            "label about 430 more answers to test on: it is not significantly better than",
+            {"comparisons": {}, "judge": ""},
+            "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl",
         ),
     ],
+)  # fmt: skip
+def test_the_next_step_follows_from_the_figures_and_recommends_nothing_else(
+    changes, step
+):
+    assert lines(**changes)[2] == f"Next: {step}"
+
+
+@pytest.mark.parametrize(
+    ("cost", "price"),
+    [
+        ({"lm_share": 0.0}, "free"),
+        ({"lm_share": 0.5, "price": 0.0004}, "$0.40 for 1,000 answers"),
+        ({"lm_share": 1.0}, "60 tokens an answer"),
+    ],
 )
-def test_the_next_step_follows_from_what_is_shown(changes, said):
-    assert told(**changes)[2].startswith(f"Next: {said}")
+def test_what_an_answer_costs(cost, price):
+    """Dollars where there is a price, else computed prompt tokens and three times the completion tokens: 45 + 3 · 5."""
+    usage = Usage(calls=1, prompt_tokens=95, cached_tokens=50, output_tokens=5)
+    assert price_of(Cost(usage=usage, judged=1, **cost)) == price
+
+
+def test_a_study_begins_with_the_test_of_its_user():
+    """Where there is none, with cross-validation."""
+    cv = study(right(18))
+    assert "it catches 18" in of_study(cv).notes[0]
+    assert "cross-validated" in of_study(cv).notes[0]
+    tested = study(right(18), test=measured(judge("champion", right(15))))
+    assert "it catches 15" in of_study(tested).notes[0]
+    assert "on your test" in of_study(tested).notes[0]
+
+
+def test_an_exported_cascade_is_not_free():
+    """Its first judge asks no LM, the one it escalates to does; a judge by words alone is free."""
+    words = Judge(NO_LM)
+    cascade = words.copy(escalate_to=Judge("openai/tiny", classifier=None))
+    steps = [
+        of_judge(judge, "mine", agreement(right(18))).notes[2]
+        for judge in (cascade, words)
+    ]
+    assert ["free" in step for step in steps] == [False, True]
+
+
+def test_notes_say_why_and_on_what():
+    """A champion that counts words as well, one whose prompts learned from a half, one with another threshold."""
+    half = Prompts(now={}, learned="one half")
+    chosen = candidate("sentence", right(18), prompts=half)
+    result = study(
+        right(18),
+        candidates=(chosen,),
+        operating_point="recall=0.8",
+        cv=measured(
+            judge("champion", right(18, 17)),
+            judge("length-baseline", right(18)),
+            judge("untuned", right(10)),
+        ),
+    )
+    why, prompts, length, threshold = notes_of(result, "it has the best score")
+    assert why == "Chosen on 40 answers over 40 sources: it has the best score."
+    assert "learned from one half of the sources" in prompts
+    assert "may have learned length" in length
+    assert "catches .85 [" in threshold
+    assert "untuned: .50 [" in threshold
 
 
 @pytest.mark.parametrize(
@@ -249,19 +221,10 @@ def test_the_next_step_follows_from_what_is_shown(changes, said):
         (right(8), right(0), "not significantly better than chance"),
         (right(18), right(18), "not significantly better than its own untuned judge"),
         (right(18), right(0), ""),
-        (right(20), right(0), ""),
-        (
-            by_source(9),
-            by_source(9),
-            "not significantly better than chance",
-        ),  # whatever its interval
-        (
-            by_source(10),
-            by_source(10),
-            "not significantly better than its own untuned judge",
-        ),
+        (by_source(9), by_source(9), "not significantly better than chance"),
+        (by_source(10), by_source(10), "not significantly better than its own untuned judge"),
     ],
-)
+)  # fmt: skip
 def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
     """Better than chance comes first, then better than its own untuned judge; nothing is said of one that is both."""
     assert not_shown(study(champion, untuned)) == said
@@ -269,38 +232,17 @@ def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
 
 def test_what_a_required_gain_lacks():
     """Better than untuned is not enough: chance and what is free must be beaten, too, unless the champion is free."""
-    won = study(right(20), right(0))
-    assert shortfalls(won) == []
-    champion, untuned, _ = won.test
-    lexical = judge("lexical-baseline", right(20))
-    (free,) = shortfalls(
-        study(
-            right(20),
-            test=(champion.model_copy(update={"lm_share": 1.0}), untuned, lexical),
-        )
+    assert shortfalls(study(right(20), right(0))) == []
+    untuned, lexical = judge("untuned", right(0)), judge("lexical-baseline", right(20))
+    lm, free = (
+        measured(judge("champion", right(20), lm_share=share), untuned, lexical)
+        for share in (1.0, 0.0)
     )
-    assert free.startswith("the champion against lexical-baseline: inconclusive")
-    assert shortfalls(study(right(20), test=(champion, untuned, lexical))) == []
+    (short,) = shortfalls(study(right(20), cv=lm))
+    assert short.startswith("the champion against lexical-baseline: inconclusive")
+    assert shortfalls(study(right(20), cv=free)) == []
     chance, tied, *_ = shortfalls(study(right(8), right(8)))
     assert chance.startswith(
         "the champion is not significantly better than chance: .40"
     )
     assert tied.startswith("the champion against untuned: inconclusive")
-
-
-def test_the_readme_shows_them_as_they_are_printed():
-    """Figures aside, the README's first two lines are those of a judge compared with the same others."""
-
-    def masked(line):
-        return re.sub(r"[-+]?\d*\.?\d+", "N", line)
-
-    (block,) = (b for b in blocks(README) if b.startswith("In three lines"))
-    _, agrees, gained, _ = " ".join(block.split()).split(" • ")
-    comparisons = {}
-    for name, called in CHEAPER.items():
-        is_open = f"over {called}, inconclusive" in gained
-        if called in gained:
-            comparisons[name] = compared("inconclusive" if is_open else "better")
-    chosen = " Chosen on 74 answers over 24 sources."
-    lines = told(comparisons=comparisons, chosen=chosen)
-    assert [masked(line) for line in lines[:2]] == [masked(agrees), masked(gained)]
