@@ -223,11 +223,16 @@ def cascade(
     Both have one threshold, fitted to the answers as the cascade judges them.
     """
     first = _escalating(lexical, lm.judge)
+    assert first.classifier is not None
     followed = {a.id: a for a in lm.answers}
     judged = {}
     for a in lexical.answers:
         if a.id in followed:
-            escalates = first.should_escalate(a.judgment)
+            judgment = a.judgment
+            if a.probability is not None:  # by weights that did not see its source
+                unsure = first.classifier.needs_review(a.probability)
+                judgment = judgment.model_copy(update={"needs_review": unsure})
+            escalates = first.should_escalate(judgment)
             judged[a.id] = followed[a.id] if escalates else a
     scored = [a for a in judged.values() if a.probability is not None]
     threshold = threshold_for(
@@ -278,7 +283,8 @@ def _with_threshold(classifier: Classifier | None, threshold: float) -> Classifi
 def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, float]:
     """Return the lexical judge's probabilities between which the LM is asked.
 
-    It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside.
+    It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside; what is
+    as unsure as the last answer inside is inside, too.
     """
     centre = to_logit(threshold)
     distances = []
@@ -287,7 +293,7 @@ def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, fl
             distances.append(abs(to_logit(a.probability) - centre))
     distances.sort()
     k = int(SHARE * len(distances))
-    reach = (distances[k - 1] + distances[k]) / 2 if k else 0.0
+    reach = (distances[k - 1] + distances[k]) / 2 + 1e-9 if k else 0.0
     low = max(-LOGIT_LIMIT, centre - reach)
     high = min(LOGIT_LIMIT, centre + reach)
     return to_probability(low), to_probability(high)

@@ -36,9 +36,9 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
     assert [c.name for c in tried] == [
         "lexical-baseline", "lexical, default", "sentence, LM calibrated", "sentence", "lexical, then sentence",
     ]  # fmt: skip
-    # A million prompt tokens cost $0.15; the cascade asks about half of the answers, or a few more that are as unsure.
+    # A million prompt tokens cost $0.15; the cascade asks about half of the answers, and those that are as unsure.
     asked = sum(a.raw.usage.calls for a in tried[-1].answers)
-    assert 20 <= asked <= 24
+    assert 20 <= asked <= 28
     prices = [cost_of(c.answers, c.judge).price for c in tried]
     assert prices[:2] == [None, None]
     assert prices[2:] == pytest.approx([0.0003, 0.0003, 0.0003 * asked / 40])
