@@ -116,10 +116,10 @@ def measure_features(
     for raw, ids in zip(verdicts, cited, strict=True):
         measured = _measure_statement(raw, ids, context, question, indexed, names)
         statements.append(measured)
-    text = " ".join(raw.text for raw in verdicts)
-    return AnswerFeatures(
-        tuple(statements), language_gap(indexed.text, text), unknown, escalated
-    )
+    gap = None
+    if all(raw.logit is None for raw in verdicts):  # words alone will decide
+        gap = language_gap(indexed.text, " ".join(raw.text for raw in verdicts))
+    return AnswerFeatures(tuple(statements), gap, unknown, escalated)
 
 
 def _measure_statement(

@@ -436,9 +436,9 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
     """Return the tokens with units and months beside numbers as values; unit after number, month after day."""
     out: list[Token] = []
     for token, following in zip_longest(tokens, tokens[1:]):
-        before = None
-        if out and _are_beside(out[-1], token, text):
-            before = out[-1]
+        before = out[-1] if out else None
+        if before and (before.kind != "number" or not _are_beside(before, token, text)):
+            before = None
         follows = before is not None and before.is_value
         leads = (
             following is not None
@@ -449,7 +449,8 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
         out.append(token)
         if before and token.is_value and before.is_unit and before.key != "#%":
             out[-2:] = [token, before]
-        out[-2:] = _converted(out[-2:])
+        if len(out) > 1 and out[-2].kind == "number":
+            out[-2:] = _converted(out[-2:])
     return out
 
 

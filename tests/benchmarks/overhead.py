@@ -4,8 +4,8 @@
 
 Answers have about two statements; with ``--first`` one, the dearest case, as no two calls share a document then. The
 endpoint answers after 50 ms, so N calls in flight can make at most N / 50 ms. Plain DSPy gets the judge's predictor,
-adapter and LM settings, and the inputs of the judge's own calls, in a `ThreadPoolExecutor`; both use DSPy's cache of
-replies, which is empty. Of the judge's time everything counts: sentences, prompts, lexical features, evidence, score.
+adapter and LM settings, and the inputs of the judge's own calls, in a `ThreadPoolExecutor`; neither uses DSPy's cache
+of replies. Of the judge's time everything counts: sentences, prompts, lexical features, evidence, score.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def judge_at(port: int) -> Judge:
     from faith_dspy import Judge
     from faith_dspy.lm.make import make_lm
 
-    lm = make_lm("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1")
+    base = f"http://127.0.0.1:{port}/v1"
+    lm = make_lm("openai/tiny", api_base=base, cache=False)
     return Judge(lm, granularity="sentence", classifier=None)
 
 
@@ -114,6 +115,7 @@ def plain_dspy(judge: Judge, port: int) -> Plain:
         api_base=f"http://127.0.0.1:{port}/v1",
         api_key="none",
         temperature=0.0,
+        cache=False,
     )
     predict = dspy.Predict(judge.program.predictors()[0].signature)
 

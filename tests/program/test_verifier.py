@@ -1,8 +1,9 @@
 import math
 
+import dspy
 import pytest
 
-from faith_dspy import Unscored, Verdict
+from faith_dspy import Judge, Unscored, Verdict
 
 CONTEXT = ["The kettle is blue."]
 ANSWER = "The kettle is blue."
@@ -92,6 +93,22 @@ def test_no_label_no_verdict(judge_at, tells):
     server.tells = tells
     judgment = judge(context=CONTEXT, answer=ANSWER)
     assert judgment.unscored is Unscored.PARSE_FAILED
+
+
+def test_an_lm_without_a_temperature_draws(chat_server):
+    """A server that is sent no temperature, or refuses it, may draw a “No” beside a likelier “Yes”: that is no fault,
+    and the likelier counts. One that is sent 0 contradicts itself."""
+    server = chat_server(says={"text": "No", "top": {"Yes": 0.8, "No": 0.2}})
+    for temperature, confidence in ((None, 0.8), (0.0, None)):
+        lm = dspy.LM(
+            "openai/tiny",
+            api_base=server.base,
+            api_key="none",
+            temperature=temperature,
+        )
+        judgment = Judge(lm)(context=CONTEXT, answer=ANSWER)
+        (statement,) = judgment.statements
+        assert statement.confidence == (confidence and pytest.approx(confidence))
 
 
 def answers(judge, numbers):
