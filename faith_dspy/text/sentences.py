@@ -25,8 +25,8 @@ from faith_dspy.text.words import (
 )
 
 HEADING_WORDS = 6
-"""A line of at most so many words that ends in a colon, or begins with Markdown's number signs, is a heading, unless it
-has a verb or a quantity."""
+"""A line of at most so many words that ends in a colon, or begins with Markdown's number signs and only names
+something, is a heading, unless it has a verb or a quantity."""
 _MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
 _LINE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
 """Text up to the end of a line, or to a CJK or Hindi full stop before a digit, which sentencex misses."""
@@ -270,7 +270,8 @@ def _asserting_questions() -> _Pattern:
 def _is_heading(sentence: str) -> bool:
     line = sentence.strip("*_#> ")
     has_colon = line.endswith((":", "："))
-    if not has_colon and not _MARKDOWN_HEADING.match(sentence):
+    is_marked = _MARKDOWN_HEADING.match(sentence) is not None
+    if not has_colon and not (is_marked and names_only(line)):
         return False
     if re.search(f"[{_UNSPACED}]", line):
         states = UNSPACED_VERB.search(line) or re.search(r"\d", line)

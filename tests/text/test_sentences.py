@@ -300,7 +300,7 @@ LIES = ["the guarantee is void after one day", "The guarantee ends after one day
         "It is red [source: {}].", "It is red 【1†{}】.", "It is red [doc 1, {}].", "It is red.\n[1] {}",
         "It is red.\n[1] {} https://x.org", "It is red. <b {}>", "It is red <sup {}>1</sup>.",
         "Did you know that {}?", "Oh! Do you know that {}?", "Are you aware {}?", "Isn't it so that {}?", "{}, right?",
-        "{}, isn't it?", "Wussten Sie, dass {}?",
+        "{}, isn't it?", "Wussten Sie, dass {}?", "It is red.\n## {}",
     ],
 )  # fmt: skip
 def test_what_layout_and_citations_assert_is_asked_about(form, lie):
