@@ -30,15 +30,15 @@ from faith_dspy.io.names import TABLES, Fields
 
 log = logging.getLogger(__name__)
 
-_NAMED = SimpleNamespace(**TABLES["conversation"])
-_BESIDE = [
-    *_NAMED.beside,
+_NAMES = SimpleNamespace(**TABLES["conversation"])
+_EVIDENCE_KEYS = [
+    *_NAMES.beside,
     *TABLES["fields"]["context"],
     *TABLES["further_columns"]["context"],
 ]
-CONVERSATION_KEYS = {*_NAMED.whole, *_BESIDE}
+CONVERSATION_KEYS = {*_NAMES.whole, *_EVIDENCE_KEYS}
 """Under which a record holds messages, and evidence beside them."""
-_CONTENT = (*_NAMED.blocks, *_NAMED.content)
+_CONTENT = (*_NAMES.blocks, *_NAMES.content)
 _SAID = {*_CONTENT, "tool_calls", "function_call"}
 """Under which a message holds what was said or called."""
 _UNREAD = re.compile(
@@ -93,7 +93,7 @@ def from_conversation(
     Raises:
         InputError: there is no message with a role, or none of the assistant.
     """
-    plain = _plain(conversation)
+    plain = _as_mappings(conversation)
     messages = _messages(plain)
     roles = [_role(message) for message in messages]
     if "assistant" not in roles:
@@ -151,18 +151,18 @@ def _only_ask(texts: Sequence[str]) -> bool:
 
 def is_conversation(record: Fields) -> bool:
     """Tell whether a record holds messages, as a request or a response does, or both together."""
-    parts = (record.get(key) for key in _NAMED.whole)
+    parts = (record.get(key) for key in _NAMES.whole)
     return any(isinstance(part, list | tuple | Mapping) for part in parts)
 
 
-def _plain(value: Any) -> Any:
+def _as_mappings(value: Any) -> Any:
     """Return objects of client libraries as mappings, whatever holds them, without the bytes of files."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str | bytes | int | float | None):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_as_mappings(item) for item in value]
     fields = value
     if hasattr(value, "model_dump"):
         fields = value.model_dump()
@@ -175,7 +175,7 @@ def _plain(value: Any) -> Any:
     plain = {}
     for key, item in fields.items():
         if item is not None and not _is_bytes(key, item, fields):
-            plain[key] = _plain(item)
+            plain[key] = _as_mappings(item)
     return plain
 
 
@@ -184,9 +184,9 @@ def _is_bytes(key: str, value: Any, fields: Fields) -> bool:
     if not isinstance(value, str):
         return isinstance(value, bytes)
     if key == "data" and fields.get("type") != "text":
-        return not fields.keys().isdisjoint(_NAMED.media_types)
+        return not fields.keys().isdisjoint(_NAMES.media_types)
     is_data_url = _DATA_URL.match(value) is not None
-    return is_data_url or key in _NAMED.bytes
+    return is_data_url or key in _NAMES.bytes
 
 
 def _messages(conversation: Any) -> list[dict[str, Any]]:
@@ -194,7 +194,7 @@ def _messages(conversation: Any) -> list[dict[str, Any]]:
     messages = []
     if isinstance(conversation, list):
         messages = [_unwrapped(item) for item in conversation]
-    for key, role in _NAMED.whole.items():
+    for key, role in _NAMES.whole.items():
         items = _listed(mapping(conversation).get(key))
         messages += [_unwrapped(item, role) for item in items]
     unclear = [item for item in messages if not _role(item)]
@@ -219,7 +219,7 @@ def _unwrapped(message: Any, role: str = "") -> Any:
     """
     if isinstance(message, list) and len(message) == 2:
         name, content = message
-        if str(name).lower() in _NAMED.roles:
+        if str(name).lower() in _NAMES.roles:
             return {"role": name, "content": content}
     if isinstance(message, str) and role:
         return {"role": role, "content": message}
@@ -240,7 +240,7 @@ def _unwrapped(message: Any, role: str = "") -> Any:
 def _evidence_beside(message: Any) -> Fields:
     fields = mapping(message)
     evidence = {}
-    for key in _BESIDE:
+    for key in _EVIDENCE_KEYS:
         if fields.get(key):
             evidence[key] = fields[key]
     return evidence
@@ -248,19 +248,19 @@ def _evidence_beside(message: Any) -> Fields:
 
 def _role(message: Any) -> str:
     """Return user, assistant, tool or system; empty where it is not a message."""
-    role = first_of(message, _NAMED.role)
+    role = first_of(message, _NAMES.role)
     role = first_of(role, ("value", "role")) or role
     fields = mapping(message)
     kind = str(fields.get("type") or "")
     class_name = re.sub("message(chunk)?$", "", kind.lower())
-    if not role and class_name in _NAMED.roles:  # LangChain
+    if not role and class_name in _NAMES.roles:  # LangChain
         role = class_name
     elif not role and _is_call(message):
         role = "assistant"
         if kind.endswith("_output"):
             role = "tool"
     name = str(role or "").lower()
-    return str(_NAMED.roles.get(name, name))
+    return str(_NAMES.roles.get(name, name))
 
 
 def _is_item(message: Fields) -> bool:
@@ -286,7 +286,7 @@ def _blocks(message: Fields, turn: int) -> list[Fields]:
         calls = _listed(message.get("toolInvocations"))
         blocks = [{"toolInvocation": call} for call in calls]
     if not any(OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
-        content = first_of(message, _NAMED.content)
+        content = first_of(message, _NAMES.content)
         blocks += _listed(mapping(content).get("parts", content))
     mappings = []
     for block in blocks:
@@ -335,8 +335,8 @@ def _tool_names(messages: Sequence[Fields]) -> dict[str, str]:
             call = mapping(call)
             inner = mapping(call.get("toolUse") or call)
             function = mapping(inner.get("function")) or inner
-            call_id = first_of(inner, _NAMED.call_ids)
-            name = first_of(function, _NAMED.tool_names)
+            call_id = first_of(inner, _NAMES.call_ids)
+            name = first_of(function, _NAMES.tool_names)
             if call_id and name:
                 names[str(call_id)] = str(name)
     return names
@@ -383,7 +383,7 @@ class _Turn:
         elif is_blank and says_nothing:
             keys = ", ".join(message)
             log.warning("conversation[%d]: got %s, but no content", self.number, keys)
-        for key in _BESIDE:
+        for key in _EVIDENCE_KEYS:
             pieces += self.retrieved(message.get(key))
         return [piece for piece in pieces if piece.text.strip()]
 
@@ -427,7 +427,7 @@ class _Turn:
 
     def result(self, kind: str, block: Fields) -> list[Piece]:
         """Return what a tool returned, each document in it by itself."""
-        content = first_present(block, _NAMED.results)
+        content = first_present(block, _NAMES.results)
         source = self.tool_source(block, kind)
         if not isinstance(content, list):
             return [Piece(as_text(content), source)]
@@ -446,11 +446,11 @@ class _Turn:
         is_error = first_of(block, ("is_error", "isError"))
         failed = is_error or block.get("status") == "error"
         own_name = re.fullmatch("tool-(?!result|invocation)(.+)", kind)
-        call_id = first_of(block, _NAMED.call_ids)
+        call_id = first_of(block, _NAMES.call_ids)
         names = [
             self.tools.get(str(call_id)),
             self.tools.get(str(self.message.get("tool_call_id"))),
-            first_of(block, _NAMED.tool_names),
+            first_of(block, _NAMES.tool_names),
             self.message.get("name"),
             own_name and own_name[1],
         ]
@@ -471,7 +471,7 @@ def _names_of(citation: Any) -> list[str]:
     """Return what a citation object names: its quotations and sources."""
     nested = first_of(citation, ("url_citation", "sourceContent"))
     nested = mapping(nested).get("url", nested)
-    cited = first_of(citation, _NAMED.cited)
+    cited = first_of(citation, _NAMES.cited)
     names = [cited, as_text(nested)]
     return [str(name) for name in names if name]
 

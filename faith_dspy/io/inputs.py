@@ -86,7 +86,7 @@ class AnswerInput:
         if isinstance(record, AnswerInput):
             return record
         fields = fields_of(record)
-        key = _key(fields.pop("id", None))
+        key = _id_of(fields.pop("id", None))
         if not fields.keys() & {"answer", "conversation"}:
             return cls(problem=_problem_of(record, fields), id=key)
         try:
@@ -156,7 +156,7 @@ def _turn(conversation: Any) -> tuple[Any, Any, Any]:
     return from_conversation(conversation)
 
 
-def _key(value: Any) -> str | int | None:
+def _id_of(value: Any) -> str | int | None:
     """Return an id as text or a whole number; pandas writes ids beside a gap as floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)

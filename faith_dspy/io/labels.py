@@ -41,7 +41,9 @@ _FORMAT = (
 )
 LABELS: Names = TABLES["label_columns"]
 """Names of the columns with what people said."""
-_BESIDE: Names = {name: LABELS[name] for name in ("group", "split", "annotators")}
+_FURTHER_COLUMNS: Names = {
+    name: LABELS[name] for name in ("group", "split", "annotators")
+}
 _AMBIGUOUS = TABLES["ambiguous_label_columns"]
 """Names of columns that may hold the label, and do not tell what a yes means."""
 _LABEL_NAMES: Names = {"faithful": [*LABELS["faithful"], *_AMBIGUOUS]}
@@ -58,7 +60,7 @@ _TAGS = (
 _READ = ("score", "statements", "meta", "reasons", "reviewed")
 _MOST = 10
 """Kinds of faults that are named at once."""
-_NAMED = re.compile(
+_TELLING_NAME = re.compile(
     r"(?:(?:is|are|has|have|contains?|includes?|any|human|gold|expert|answer|response|label|labels|a)_)*"
     r"(?P<not>(?:not|no|non|without|free_of)_?)?"
     r"(?:(?P<faithful>faithful(?:ness)?|(?:well_?)?grounded(?:ness)?|supported|factual(?:ity)?"
@@ -169,7 +171,7 @@ def named_meaning(column: str) -> bool | None:
     """Return whether a yes in a column of that name means faithful; None where the name does not tell."""
     *_, last = str(column).split(".")
     name = _snake_case(last)
-    match = _NAMED.fullmatch(name.strip("_"))
+    match = _TELLING_NAME.fullmatch(name.strip("_"))
     if match is None:
         return None
     negations = [not match["faithful"], match["not"], match["free"]]
@@ -308,7 +310,7 @@ def read_labels(
             raise LabelsError(f"{name}: {doubt}.")
     read = {*NAMES, *LABELS, *_READ, *_TAGS, *columns.values()}
     read.add(label.name if label else "")
-    log_columns(rows[:FIRST], name, {**COLUMNS, **_BESIDE}, read, summary)
+    log_columns(rows[:FIRST], name, {**COLUMNS, **_FURTHER_COLUMNS}, read, summary)
     examples = _examples(records, name, label, not require_label, unreadable)
     if require_label:
         examples = [example for example in examples if example.label is not None]
@@ -360,7 +362,9 @@ def _check_values(
     values: Mapping[str, bool],
 ) -> None:
     """Raise `LabelsError` where what the user says of the label's values has no effect."""
-    if not values or any("annotators" in columns(row, _BESIDE) for row in rows):
+    if not values or any(
+        "annotators" in columns(row, _FURTHER_COLUMNS) for row in rows
+    ):
         return
     if label is None:
         raise LabelsError(
@@ -464,7 +468,7 @@ def _example(
 ) -> LabelledExample:
     row = {name: value for name, value in source.items() if is_filled(value)}
     row |= fields_of(source)
-    for name, column in columns(source, _BESIDE).items():
+    for name, column in columns(source, _FURTHER_COLUMNS).items():
         row[name] = row[column]
         if name != "annotators":
             row[name] = str(row[column])

@@ -428,7 +428,7 @@ def _plain(value: Any) -> Any:
 
 
 _LISTED = re.compile(r"['\"],\s")
-_BESIDE = re.compile(r"(?<=['\"])\s+(?=['\"])")
+_BETWEEN_TEXTS = re.compile(r"(?<=['\"])\s+(?=['\"])")
 """How numpy writes what stands between two texts; as a Python literal they would be one."""
 
 
@@ -440,7 +440,7 @@ def parsed(value: Any) -> Any:
     if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
         return value
     if not _LISTED.search(value):
-        value = _BESIDE.sub(", ", value)
+        value = _BETWEEN_TEXTS.sub(", ", value)
     for read in (json.loads, ast.literal_eval):
         try:
             content = read(value)

@@ -439,17 +439,17 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
 
 def admits_gap(c: Comparison) -> float:
     """Return 1 if the statement says that the context does not tell something (English phrases), else 0."""
-    says_gap = all(form.search(c.text) for form in (_NOT, _SOURCE, _TELLS))
+    says_gap = all(form.search(c.text) for form in (_NEGATION, _CONTEXT_WORD, _TELLING))
     return float(says_gap)
 
 
-_SOURCE = re.compile(
+_CONTEXT_WORD = re.compile(
     r"\b(?:passages?|documents?|contexts?|sources?|excerpts?|(?:the|these|this|provided|given|available|further|specific"
     r"|enough|sufficient|more)\s+(?:texts?|articles?|information|details?))\b"
     r"|\bunable\s+to\s+(?:answer|provide|determine|say)",
     re.IGNORECASE,
 )
-_TELLS = re.compile(
+_TELLING = re.compile(
     r"\b(?:accord|address|answer|available|clarif|clear|conclud|confirm|contain|cover|describ|detail|determin|direct|discuss"
     r"|enough|evidence|explain|find|found|give|includ|indicat|insufficient|know|list|mention|nam(?:e|ing)|prov(?:e|id)"
     r"|refer|relat|relevant|report|sa(?:id|y)|specif|stat(?:e|ing)|sufficient|suggest|support|tell|told"
@@ -457,7 +457,7 @@ _TELLS = re.compile(
     re.IGNORECASE,
 )
 """Without such a word it is about the source itself: “No documents are required.”"""
-_NOT = re.compile(
+_NEGATION = re.compile(
     r"\b(?:not|no|none|nothing|nor|neither|without|unable|cannot|impossible|insufficient|lacks?|unclear|limited)\b"
     r"|n['’]t\b",
     re.IGNORECASE,

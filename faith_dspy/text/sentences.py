@@ -35,7 +35,7 @@ BLOCK = 20_000
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff"
 """Kana and Han, written without spaces."""
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
-_MARKER = re.compile(
+_COUNTER = re.compile(
     r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*"
 )
 """A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
@@ -194,26 +194,26 @@ def carries_statement(sentence: str) -> bool:
     if any(map(str.isalpha, text)):
         return not (_only_asks(text) or _is_heading(text) or _is_courtesy(text))
     has_digit = re.search(r"\d", text) is not None
-    return has_digit and not _MARKER.fullmatch(text)
+    return has_digit and not _COUNTER.fullmatch(text)
 
 
-_SOURCES = (
+_SOURCE_HEADINGS = (
     "sources?|references?|citations?|bibliography|quellen?|literatur|références?|fuentes?|referencias?|fonti|bronnen"
     "|参考(?:文献|资料)?|来源|出典|المصادر|स्रोत"
 )
-_SOURCE = regex.compile(
-    rf"[*_#>\s-]*(?:{_SOURCES})[*_\s]*(?:[:：]|$)|\[\^?\d{{1,3}}\]:|\W*(?:\d{{1,3}}[.)]\s+)?(?:https?://|www\.)[!-~]+$",
+_SOURCE_LINE = regex.compile(
+    rf"[*_#>\s-]*(?:{_SOURCE_HEADINGS})[*_\s]*(?:[:：]|$)|\[\^?\d{{1,3}}\]:|\W*(?:\d{{1,3}}[.)]\s+)?(?:https?://|www\.)[!-~]+$",
     regex.IGNORECASE,
 )
 """How a line about sources begins: the heading of their list, a footnote, nothing but an address."""
-_LINK = regex.compile(r"[-*•\s]*\[([^\[\]\n]{1,200})\]\(https?://[^()\s]*\)\W*")
-_ADDRESS = regex.compile(r"(?:https?://|www\.)[!-~]+")
+_SOURCE_LINK = regex.compile(r"[-*•\s]*\[([^\[\]\n]{1,200})\]\(https?://[^()\s]*\)\W*")
+_URL = regex.compile(r"(?:https?://|www\.)[!-~]+")
 
 
 def _is_source(sentence: str, text: str) -> bool:
     """Tell whether it is an entry or the heading of a list of sources; ``text`` is without citations."""
-    link = _LINK.fullmatch(sentence)
-    heading = _SOURCE.match(sentence) or _SOURCE.match(text)
+    link = _SOURCE_LINK.fullmatch(sentence)
+    heading = _SOURCE_LINE.match(sentence) or _SOURCE_LINE.match(text)
     if link:
         text = link[1]
     elif heading:
@@ -222,7 +222,7 @@ def _is_source(sentence: str, text: str) -> bool:
         is_whole = text.endswith((".", "!", "。", "।"))
         if is_whole or not begins_with_citation(sentence.lstrip("-*• ")):
             return False
-    return names_only(_ADDRESS.sub(" ", text))
+    return names_only(_URL.sub(" ", text))
 
 
 _COURTESY = 400

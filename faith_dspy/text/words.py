@@ -106,7 +106,7 @@ class Token(NamedTuple):
 _VALUE = re.compile(r"#-?\d")
 
 
-_MARKER = re.compile(
+_LIST_MARKER = re.compile(
     r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[*•·]|-(?!\d))\s*"
 )
 _REFERENCE = re.compile(
@@ -134,14 +134,14 @@ _AUTHOR_YEAR = (
 )
 _ATTRIBUTES = r"(?:\s[^<>=]{1,40}=[^<>]{0,500})?\s*/?"
 """Of a tag; words without a value are none."""
-_ADDRESS = r"\((?:https?://[^()\s]{0,2000}|[!-'*-~]{0,500})\)"
+_TARGET = r"\((?:https?://[^()\s]{0,2000}|[!-'*-~]{0,500})\)"
 """Of a link: words of a script without spaces are none."""
 _CITATIONS = (
     rf"{_POWER}<sup{_ATTRIBUTES}>(?:<a{_ATTRIBUTES}>)?\s*\[?[\d,;\s–-]{{1,40}}\]?\s*(?:</a>)?</sup>",
     rf"<cite{_ATTRIBUTES}>[\[\]\d,;\s–-]{{1,40}}</cite>",
     r"【\d[^】\n]{0,80}】",
     r"(?::contentReference)?\[oaicite:\d{1,3}\](?:\{index=\d{1,3}\})?",
-    rf"\[\[?{_NUMBERS}{_PAGE}\]\]?(?:{_ADDRESS})?(?!\s{_QUANTITY}\b)",
+    rf"\[\[?{_NUMBERS}{_PAGE}\]\]?(?:{_TARGET})?(?!\s{_QUANTITY}\b)",
     r"\[\^[\w-]{1,40}\](?!:)",
     rf"\[(?i:{CITED_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]",
     r"\[[^\[\]\n.]{1,60}\.(?i:pdf|md|html?|docx?|txt|pptx?|xlsx?|csv|json)\b[^\[\]\n]{0,40}\](?!\()",
@@ -171,7 +171,7 @@ _MARKUP = regex.compile(
 def without_markers(text: str) -> str:
     """Strip list markers, citations and references (“Passage 1 and 3”, “Step 4”), which assert nothing."""
     text = without_citations(text)
-    text = _MARKER.sub("", text)
+    text = _LIST_MARKER.sub("", text)
     return _REFERENCE.sub(" ", text)
 
 
