@@ -308,17 +308,6 @@ def _graded(
         if statement.verdict is not None:
             scored.append((label, statement.verdict))
             sources.append(group)
-    metrics: dict[str, Any] = {}
-    if Verdict.PARTIALLY_SUPPORTED in kinds:
-        people = np.array([_support(label) for label, _ in scored], dtype=np.int_)
-        judge = np.array([_support(verdict) for _, verdict in scored], dtype=np.int_)
-        why = {"kappa": "all labels and verdicts are on one level"}
-
-        def measure_kappa(w: Floats) -> dict[str, Floats]:
-            return {"kappa": weighted_kappa(w, people, judge, 3)}
-
-        kappa = estimates(measure_kappa, sources, "statement", why)
-        metrics["weighted_kappa"] = kappa["kappa"]
     is_same = np.array([_same(*pair) for pair in scored], dtype=np.float64)
     recalls = {}
     why = {}
@@ -327,9 +316,19 @@ def _graded(
             has_label = np.array([label is kind for label, _ in scored], np.float64)
             recalls[kind.value] = (is_same * has_label, has_label)
             why[kind.value] = f"no statement labelled {kind.value} was scored"
-    recall = estimates(ratios(recalls), sources, "statement", why)
-    metrics["recall_by_verdict"] = recall
-    return metrics
+    if Verdict.PARTIALLY_SUPPORTED in kinds:
+        why["kappa"] = "all labels and verdicts are on one level"
+    people = np.array([_support(label) for label, _ in scored], dtype=np.int_)
+    judge = np.array([_support(verdict) for _, verdict in scored], dtype=np.int_)
+
+    def metrics(w: Floats) -> dict[str, Floats]:
+        return {"kappa": weighted_kappa(w, people, judge, 3), **ratios(recalls)(w)}
+
+    measured = estimates(metrics, sources, "statement", why)
+    return {
+        "weighted_kappa": measured.pop("kappa", None),
+        "recall_by_verdict": measured,
+    }
 
 
 def _same(label: Verdict, verdict: Verdict) -> bool:

@@ -180,13 +180,8 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
         self, statements: Sequence[Mapping[str, float] | None]
     ) -> list[float | None]:
         """Return one probability per statement; None for one without features."""
-        probabilities: list[float | None] = []
-        for features in statements:
-            probability = None
-            if features is not None:
-                probability = self.statement.probability(features)
-            probabilities.append(probability)
-        return probabilities
+        classify = self.statement.probability
+        return [None if one is None else classify(one) for one in statements]
 
     def probability(
         self, statements: Sequence[Mapping[str, float] | None]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from faith_dspy.schema import LabelledExample, Statement, Verdict
@@ -182,27 +183,23 @@ def _literally(
         return None
     spaced = r"\s+".join(pieces)
     pattern = rf"(?<!\w){spaced}(?!\w)"
-    places: dict[tuple[bool, bool, int], tuple[Place, int]] = {}
+    places: list[tuple[Place, int]] = []
     for match in re.finditer(pattern, within.text, re.IGNORECASE):
         start, end = match.span()
-        sentence = None
-        most = 0
-        offsets: list[int] = []
+        inside: dict[int, list[int]] = {}
         for index, words in within.words.items():
-            inside = [offset for offset in words if start <= offset < end]
-            offsets += inside
-            if len(inside) > most:
-                sentence = index
-                most = len(inside)
+            inside[index] = [offset for offset in words if start <= offset < end]
+        offsets = frozenset(chain.from_iterable(inside.values()))
         if offsets:
-            order = (
-                named not in (None, sentence),
-                start <= before,
-                abs(start - before),
-            )
-            place = Place(sentence, frozenset(offsets))
-            places.setdefault(order, (place, start))
-    return places[min(places)] if places else None
+            sentence = max(inside, key=lambda index: len(inside[index]))
+            places.append((Place(sentence, offsets), start))
+
+    def order(occurrence: tuple[Place, int]) -> tuple[bool, bool, int]:
+        place, start = occurrence
+        is_elsewhere = named not in (None, place.sentence)
+        return is_elsewhere, start <= before, abs(start - before)
+
+    return min(places, key=order, default=None)
 
 
 def _by_words(
