@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -178,21 +178,22 @@ def short(rows: Sequence[Any]) -> list[Any]:
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
     """Return up to ``n`` examples, drawn at random: as many of each class as of the other, if both occur, and of each
-    class one of every source before the second of any."""
-    rng = random.Random(seed)
-    shuffled = list(rows)
-    rng.shuffle(shuffled)
+    class one of every source before the second of any.
+
+    In which order two of them come depends on nothing else: what is drawn from all is for the most part what is drawn
+    from either half.
+    """
+
+    def place(row: Any) -> float:
+        return random.Random(f"{seed} {row}").random()
+
     earlier: Counter[tuple[bool, str]] = Counter()
-    turns = []
-    for row in shuffled:
-        turns.append(earlier[row.supported, row.source])
-        earlier[row.supported, row.source] += 1
-    ordered = [row for _, row in sorted(zip(turns, shuffled, strict=True), key=_turn)]
-    return classes_in_turn(ordered)[:n]
-
-
-def _turn(pair: tuple[int, Any]) -> int:
-    return pair[0]
+    turns: defaultdict[int, list[Any]] = defaultdict(list)
+    for row in sorted(rows, key=place):
+        kind = row.supported, row.source
+        turns[earlier[kind]].append(row)
+        earlier[kind] += 1
+    return classes_in_turn([row for turn in turns.values() for row in turn])[:n]
 
 
 def classes_in_turn(rows: Sequence[Any]) -> list[Any]:

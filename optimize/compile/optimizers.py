@@ -95,9 +95,11 @@ def _evaluate(task: Task, student: Any, rows: Sequence[Any]) -> list[_Asked]:
 
 
 def labelled_few_shot(task: Task) -> dspy.Module:
-    """Show demos with people's own labels, drawn at random: no LM calls."""
+    """Show demos with people's own labels, drawn at random, those first that people gave a reason for: no LM calls."""
     rows = short(task.train)
-    return _with_demos(task, balanced(rows, len(rows), task.seed))
+    drawn = balanced(rows, len(rows), task.seed)
+    drawn.sort(key=lambda row: not row.get("reason"))
+    return _with_demos(task, classes_in_turn(drawn))
 
 
 def mistakes(task: Task) -> dspy.Module:
