@@ -21,7 +21,7 @@ from faith_dspy.optimize.results import (
     JudgeResult,
     costs,
 )
-from faith_dspy.optimize.select.comparison import compare
+from faith_dspy.optimize.select.comparison import compare_champions, measured_on
 from faith_dspy.report.tables import (
     MARK,
     NONE,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         Measured,
         PromptGain,
         Prompts,
-        Row,
         StudyResult,
     )
 
@@ -340,14 +339,6 @@ def compare_studies(studies: Sequence[StudyResult]) -> list[Comparison]:
     return pairs
 
 
-def compare_champions(
-    a: StudyResult, b: StudyResult, names: tuple[str, str] = ("A", "B")
-) -> Comparison | None:
-    """Compare study a's champion with study b's, paired; None where they were measured on different answers: other ids,
-    groups or labels."""
-    return compare(_rows(a), _rows(b), names) if _answers(a) == _answers(b) else None
-
-
 def studies_table(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) -> Table:
     """Show what each reached, and what can be told apart."""
     numbered = list(enumerate(studies, 1))
@@ -362,7 +353,7 @@ def studies_table(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) -
         "lexical": lambda row: _accuracy(row[1], LEXICAL),
     }
     notes = [capitalised(pair.sentence) for pair in pairs]
-    if len({_answers(study) for study in studies}) > 1:
+    if len({measured_on(study) for study in studies}) > 1:
         notes.append(_SIDE_BY_SIDE)
     return table_of("Studies side by side", columns, numbered, notes=tuple(notes))
 
@@ -370,16 +361,6 @@ def studies_table(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) -
 def _accuracy(study: StudyResult, name: str) -> str:
     judge = study.measured.judge(name)
     return NONE if judge is None else number(judge.agreement.balanced_accuracy.value)
-
-
-def _rows(study: StudyResult) -> list[Row]:
-    rows = study.measured.champion.rows
-    return sorted(rows, key=lambda row: (row.id, row.source))
-
-
-def _answers(study: StudyResult) -> tuple[tuple[str, str, bool], ...]:
-    """Return what a study was measured on; labels that were corrected since make other answers."""
-    return tuple((row.id, row.source, row.label) for row in _rows(study))
 
 
 def _end(text: str) -> str:

@@ -8,7 +8,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.results import Comparison, Difference, Row, Verdict
+from faith_dspy.optimize.results import (
+    Comparison,
+    Difference,
+    Row,
+    StudyResult,
+    Verdict,
+)
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import (
     SIGNIFICANT_FROM,
@@ -61,6 +67,26 @@ def compare(
         verdict=verdict,
         sentence=_sentence(accuracy, verdict, place, names, metric),
     )
+
+
+def compare_champions(
+    a: StudyResult, b: StudyResult, names: tuple[str, str] = ("A", "B")
+) -> Comparison | None:
+    """Compare study a's champion with study b's, paired; None where they were measured on different answers: other ids,
+    groups or labels."""
+    if measured_on(a) != measured_on(b):
+        return None
+    return compare(_rows(a), _rows(b), names)
+
+
+def _rows(study: StudyResult) -> list[Row]:
+    rows = study.measured.champion.rows
+    return sorted(rows, key=lambda row: (row.id, row.source))
+
+
+def measured_on(study: StudyResult) -> tuple[tuple[str, str, bool], ...]:
+    """Return what a study was measured on; labels that were corrected since make other answers."""
+    return tuple((row.id, row.source, row.label) for row in _rows(study))
 
 
 def better_than_chance(agreement: Agreement) -> bool:

@@ -13,9 +13,11 @@ from faith_dspy.errors import FaithDspyError
 from faith_dspy.export import exported_files
 from faith_dspy.load import load_judge
 from faith_dspy.optimize.report.pages import prompt_markdown
-from faith_dspy.optimize.report.tables import compare_champions
 from faith_dspy.optimize.results import BASELINES, CHEAPER, UNTUNED
-from faith_dspy.optimize.select.comparison import better_than_chance
+from faith_dspy.optimize.select.comparison import (
+    better_than_chance,
+    compare_champions,
+)
 from faith_dspy.optimize.tracking.store import (
     KIND,
     MAX_DESCRIPTION,
@@ -132,15 +134,20 @@ def _origin(result: StudyResult) -> dict[str, str]:
 def register_prompts(store: Store, run_id: str, result: StudyResult) -> None:
     """Put the champion's compiled prompts into the prompt registry, one for each predictor, linked from the run.
 
-    A prompt that the newest version holds already gets no new one.
+    A prompt that the newest version holds already gets no new one; the seed's is the first.
     """
     client = store.client
     message = f"{result.champion} of study {result.study_id[:8]}"
     prompts = result.chosen.prompts
-    for predictor, prompt in (prompts.now if prompts else {}).items():
+    if prompts is None:
+        return
+    for predictor, prompt in prompts.now.items():
         where = f"{MODEL}.{predictor}"
         text = prompt_markdown(prompt)
         version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
+        if version is None and prompts.seed:
+            seed = prompt_markdown(prompts.seed[predictor])
+            client.register_prompt(where, seed, "before compiling")
         if version is None or version.template != text:
             version = client.register_prompt(where, text, message, _origin(result))
         with global_store(store.uri):

@@ -204,7 +204,7 @@ def test_page(pages, name, page, wanted, condition):
 def test_study_page(pages):
     """What won and by how much, in words, with links that lead to what they say, and the labels and prompts it used."""
     linked = () if STORE else ("cities (", "faithfulness.verify.predict (v1)")
-    pages.show(RUN, "cross-validated", "Open:", *linked)
+    pages.show(RUN, "on your test", "Open:", *linked)
     pages.click("Show more")
     pages.picture("study")
     links = "[...document.querySelectorAll('a')].some((a) => a.href.endsWith('runs/{run}/artifacts/judge/report.html'))"
@@ -233,7 +233,7 @@ def test_evaluation_runs(pages):
     """The study and its variants are listed with their agreement; two of them stand side by side, answer by answer."""
     page = EXPERIMENT + "/evaluation-runs"
     pages.show(
-        page, "Evaluation runs", "cv/balanced_accuracy", "pool/balanced_accuracy"
+        page, "Evaluation runs", "test/balanced_accuracy", "pool/balanced_accuracy"
     )
     pages.picture("evaluations")
     compared = "?selectedRunUuid={first}&compareToRunUuid={second}"

@@ -3,9 +3,14 @@ from pathlib import Path
 import pytest
 
 from faith_dspy import Judge
-from faith_dspy.optimize.tracking.registry import decide_promotion, register
+from faith_dspy.optimize.results import Prompts
+from faith_dspy.optimize.tracking.registry import (
+    decide_promotion,
+    register,
+    register_prompts,
+)
 from faith_dspy.optimize.tracking.store import connect
-from tests.support.results import judge, measured, rows, study
+from tests.support.results import candidate, judge, measured, rows, study
 
 RIGHT = rows([0.9, 0.1] * 20)
 WRONG = rows([0.1, 0.9] * 20)
@@ -172,3 +177,16 @@ def test_the_alias_moves_when_it_is_earned(registered):
     assert (third.description, fourth.description) == ("The card.", "x" * 5000)
     assert third.tags["promoted"] == "yes: there was no champion"
     assert fourth.tags["promoted"].startswith("no: it is worse than")
+
+
+def test_a_compiled_prompt_is_a_version_after_its_seed(own_store):
+    """So that MLflow's page of the prompt compares them; the same prompt again is no version."""
+    before, after = ({"verify": {"instructions": i, "demos": []}} for i in ("A?", "B?"))
+    compiled = candidate("sentence", RIGHT, prompts=Prompts(now=after, seed=before))
+    result, store = study(RIGHT, candidates=(compiled,)), connect()
+    run = store.client.create_run(store.experiment_id).info.run_id
+    for _ in range(2):
+        register_prompts(store, run, result)
+    versions = store.client.search_prompt_versions("faithfulness.verify")
+    templates = {v.version: v.template for v in versions}
+    assert templates == {1: "A?\n", 2: "B?\n"}
