@@ -40,8 +40,8 @@ from faith_dspy.scoring.classifier import Classifier, default_classifier, descri
 from faith_dspy.scoring.measure import AnswerFeatures, measure_features
 from faith_dspy.scoring.score import (
     early_judgment,
+    judgment_of,
     raw_judgment_without_lm,
-    score_answer,
     unscored,
 )
 from faith_dspy.text.features import DIRECTIONS
@@ -153,12 +153,14 @@ class Judge:
         return f"<Judge {self.lm_name!r}, by {self.config.granularity.value}, {describe_fit(self.classifier)}>"
 
     def _check_options(self) -> None:
-        """Refuse options that the LM cannot have, or that mean nothing without one."""
-        options, usual = self.config.program_options, JudgeConfig().program_options
-        named = {name: f"{name}={value!r}" for name, value in options.items()}
+        """Refuse options that mean nothing without an LM."""
         if self.asks_lm:
             return
-        unused = [named[name] for name in options if options[name] != usual[name]]
+        usual = JudgeConfig().program_options
+        unused = []
+        for name, value in self.config.program_options.items():
+            if value != usual[name]:
+                unused.append(f"{name}={value!r}")
         if self._uses_default and self.config.threshold is not None:
             unused.append(f"threshold={self.config.threshold}")
         if self._classifier is None or "lm" in self._classifier.statement.names:
@@ -226,7 +228,7 @@ class Judge:
         """The LM, made on first use. `ConfigError` if the judge asks none."""
         if not self.asks_lm:
             raise ConfigError(
-                "this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to."
+                "this judge asks no LM (lm='none'); `prepare()` returns those of its cascade."
             )
         from faith_dspy.lm.make import make_lm, to_metered_lm
 
@@ -265,17 +267,11 @@ class Judge:
         return (self,) if self.escalate_to is None else (self, self.escalate_to)
 
     @property
-    def lms(self) -> list[MeteredLM]:
-        """The LMs of the cascade, each once."""
-        asking = [judge.lm for judge in self.cascade if judge.asks_lm]
-        return list({(lm.model, lm.endpoint): lm for lm in asking}.values())
-
-    @property
     def default_threads(self) -> int:
         """`THREADS`; 1 without an LM, or with an embedded one, whose prefix cache holds one context."""
-        lms = self.lms
-        is_embedded = any(lm.endpoint.sha256 for lm in lms)
-        return THREADS if lms and not is_embedded else 1
+        names = [judge.lm_name for judge in self.cascade if judge.asks_lm]
+        is_embedded = any(name.startswith("local") for name in names)
+        return THREADS if names and not is_embedded else 1
 
     @property
     def fingerprint(self) -> str:
@@ -291,16 +287,17 @@ class Judge:
         return digest(parts)
 
     def prepare(self) -> list[MeteredLM]:
-        """Build the programs and LMs of the cascade before threads start; return the LMs."""
-        for judge in self.cascade:
-            _ = judge.asks_lm and judge.program
-        return self.lms
+        """Build the programs and LMs of the cascade before threads start, and return the LMs, each once. The embedded
+        model is fetched where its file is missing."""
+        asking = [judge for judge in self.cascade if judge.asks_lm and judge.program]
+        lms = [judge.lm for judge in asking]
+        return list({(lm.model, lm.endpoint): lm for lm in lms}.values())
 
     def preflight(self) -> None:
         """Raise `LMUnavailableError` unless every LM of the cascade answers."""
         from faith_dspy.lm.make import preflight
 
-        for lm in self.lms:
+        for lm in self.prepare():
             preflight(lm)
 
     def __call__(
@@ -493,8 +490,8 @@ class Judge:
             raw: What they said.
             features: What that has in the context, by `measure_features`: once for any number of judges.
         """
-        if raw.escalated is None or self.escalate_to is None:
-            return score_answer(raw, features, self.config, self.classifier)
+        if raw.escalated_to is None or self.escalate_to is None:
+            return judgment_of(raw, features, self.config, self.classifier)
         judgment = self.escalate_to.score_answer(raw.last, features.last)
         return _escalated(judgment, raw)
 
@@ -545,14 +542,14 @@ class Judge:
             names=DIRECTIONS.keys() & classifier.statement.names if classifier else (),
             citations_from=self.config.citations_from,
         )
-        judgment = score_answer(raw, features, self.config, classifier)
+        judgment = judgment_of(raw, features, self.config, classifier)
         if self.escalate_to is not None and self.should_escalate(judgment):
             following, judgment = self.escalate_to.judge_input(input)
-            raw = _with_usage(raw, following, escalated=following)
+            raw = _with_usage(raw, following, escalated_to=following)
             judgment = _escalated(judgment, raw)
         elif self.asks_lm and judgment.citations is not None:
             raw = self._ask_about_citations(raw, features, judgment, input)
-            judgment = score_answer(raw, features, self.config, classifier)
+            judgment = judgment_of(raw, features, self.config, classifier)
         return raw, judgment
 
     def _metered(self) -> AbstractContextManager[Meter]:

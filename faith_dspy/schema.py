@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 
 class Verdict(StrEnum):
@@ -315,7 +315,10 @@ class RawJudgment(_Frozen, extra="ignore"):
     raw_verdicts: tuple[RawVerdict, ...] = ()
     joint_fallbacks: int = 0
     extraction_fallbacks: int = 0
-    escalated: RawJudgment | None = None
+    escalated_to: RawJudgment | None = Field(
+        default=None, validation_alias=AliasChoices("escalated_to", "escalated")
+    )
+    """That of the judge it was escalated to; ``escalated`` in exports of earlier versions."""
     usage: Usage = Usage()
     """Including that of the judges it was escalated to, and replies taken from the cache."""
     cached_usage: Usage = Field(default=Usage(), exclude=True)
@@ -324,12 +327,12 @@ class RawJudgment(_Frozen, extra="ignore"):
     @property
     def last(self) -> RawJudgment:
         """That of the judge whose judgment stands."""
-        return self.escalated or self
+        return self.escalated_to or self
 
     def without_usage(self) -> RawJudgment:
         """Return the same without its cost, which differs each time."""
-        escalated = self.escalated and self.escalated.without_usage()
-        return self.model_copy(update={"usage": Usage(), "escalated": escalated})
+        following = self.escalated_to and self.escalated_to.without_usage()
+        return self.model_copy(update={"usage": Usage(), "escalated_to": following})
 
 
 class LabelledStatement(_Frozen):

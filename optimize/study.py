@@ -408,8 +408,8 @@ def _references(champion: Candidate) -> list[tuple[Any, ...]]:
     """Three answers of the pool, one of them escalated where the judge is a cascade."""
     answers = usable(champion.replies.answers)
     judged = [as_asked(champion.judge, a) for a in answers]
-    escalated = [a for a in judged if a.raw.escalated]
-    settled = [a for a in judged if not a.raw.escalated]
+    escalated = [a for a in judged if a.raw.escalated_to]
+    settled = [a for a in judged if not a.raw.escalated_to]
     references = []
     for a in [*escalated[:1], *settled, *escalated[1:]][:3]:
         e = a.example

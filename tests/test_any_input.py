@@ -21,7 +21,7 @@ from faith_dspy.program.reply import label_token, read_verdict, tokens_of
 from faith_dspy.program.signatures import INSTRUCTIONS, build_verification_signature
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
 from faith_dspy.scoring.measure import measure_features
-from faith_dspy.scoring.score import score_answer
+from faith_dspy.scoring.score import judgment_of
 from faith_dspy.text.features import Comparison, IndexedContext
 from faith_dspy.text.sentences import sentences, split_answer
 from faith_dspy.text.words import citations_in
@@ -214,7 +214,7 @@ RAW = st.builds(
 def test_anything_an_lm_may_say(raw, chunks, tuned):
     """Whatever verdicts, probabilities, ids and quotes the LM gives, the judgment holds, and its evidence exists."""
     said = RawJudgment(raw_verdicts=tuple(raw))
-    judgment = score_answer(
+    judgment = judgment_of(
         said,
         measure_features(said, as_chunks(chunks), None),
         JudgeConfig(),

@@ -38,7 +38,7 @@ def test_a_judge_without_an_lm_makes_no_call():
         (True, True),
     ]
     assert [j.statements[0].is_supported for j in found] == [True, False, True]
-    assert ({j.usage.calls for j in found}, judge.lms) == ({0}, [])
+    assert ({j.usage.calls for j in found}, judge.prepare()) == ({0}, [])
     judge.preflight()
     with pytest.raises(ConfigError, match="asks no LM"):
         _ = judge.lm
@@ -159,7 +159,7 @@ def test_a_cascade_is_saved_and_loaded_whole(words_first, exported):
     assert loaded(**about(WRONG)).usage.calls == 0
     assert (
         load_judge(exported, lm=make_lm("openai/other", api_base=server.base))
-        .lms[0]
+        .prepare()[0]
         .model
         == "openai/other"
     )

@@ -367,7 +367,7 @@ def loads(folder, lm, again):
     judgment = judge(context=CONTEXT, answer=ANSWER)
     json.dumps(judgment.model_dump(mode="json"), allow_nan=False).encode()
     assert judgment.score is None or 0 <= judgment.score <= 1
-    assert all(lm.model == "openai/tiny" for lm in judge.lms)
+    assert all(lm.model == "openai/tiny" for lm in judge.prepare())
     judge.save(again)
     assert load_judge(again, lm=lm).fingerprint == judge.fingerprint
     return True

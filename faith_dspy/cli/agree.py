@@ -119,7 +119,7 @@ def agree(
         store = connect(tracking_uri, experiment or EXPERIMENT)
         name = chosen.source or judge.lm_name
         run = MonitorRun(store, name, labels.name, label_set_hash(examples))
-        for lm in judge.lms:
+        for lm in judge.prepare():
             # Another model may answer to a hosted one's name by now.
             lm.cache = lm.cache and bool(lm.endpoint.sha256)
     judged, outage = _judged(judge, examples, "judging")

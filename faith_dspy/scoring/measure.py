@@ -68,13 +68,13 @@ class AnswerFeatures:
     """Why words alone cannot compare the answer with its context."""
     unknown_citations: tuple[str, ...] | None = None
     """Cited numbers and names that no chunk has; None where the answer cites nothing."""
-    escalated: AnswerFeatures | None = None
+    escalated_to: AnswerFeatures | None = None
     """Those of the judgment that it was escalated to."""
 
     @property
     def last(self) -> AnswerFeatures:
         """Those of the judgment that stands."""
-        return self.escalated or self
+        return self.escalated_to or self
 
 
 def measure_features(
@@ -85,7 +85,7 @@ def measure_features(
     names: Collection[str] = DIRECTIONS.keys(),
     citations_from: int | None = None,
 ) -> AnswerFeatures:
-    """Return what `score_answer` needs of the context, for as many classifiers as one likes.
+    """Return what `judgment_of` needs of the context, for as many classifiers as one likes.
 
     The context is indexed once, and each statement compared with it once.
 
@@ -96,10 +96,10 @@ def measure_features(
         names: The lexical features that classifiers will read.
         citations_from: The option of that name.
     """
-    escalated = None
-    if raw_judgment.escalated is not None:
-        escalated = measure_features(
-            raw_judgment.escalated,
+    following = None
+    if raw_judgment.escalated_to is not None:
+        following = measure_features(
+            raw_judgment.escalated_to,
             context,
             question,
             names=names,
@@ -107,7 +107,7 @@ def measure_features(
         )
     verdicts = raw_judgment.raw_verdicts
     if not verdicts:
-        return AnswerFeatures(escalated=escalated)
+        return AnswerFeatures(escalated_to=following)
     indexed = index_context(context, question)
     cited, unknown = resolve_citations(
         verdicts, raw_judgment.sentences, context, citations_from
@@ -119,7 +119,7 @@ def measure_features(
     gap = None
     if all(raw.logit is None for raw in verdicts):  # words alone will decide
         gap = language_gap(indexed.text, " ".join(raw.text for raw in verdicts))
-    return AnswerFeatures(tuple(statements), gap, unknown, escalated)
+    return AnswerFeatures(tuple(statements), gap, unknown, following)
 
 
 def _measure_statement(

@@ -102,7 +102,7 @@ def decide(
     return score, threshold, score >= threshold
 
 
-def score_answer(
+def judgment_of(
     raw_judgment: RawJudgment,
     features: AnswerFeatures,
     config: JudgeConfig,

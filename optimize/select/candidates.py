@@ -308,9 +308,9 @@ def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
     features = measure_features(raw, example.context, example.question)
     judgment = judge.score_answer(raw, features)
     if judge.should_escalate(judgment):
-        update = {"escalated": answer.raw, "usage": answer.raw.usage}
+        update = {"escalated_to": answer.raw, "usage": answer.raw.usage}
         raw = raw.model_copy(update=update)
-        features = replace(features, escalated=answer.measured)
+        features = replace(features, escalated_to=answer.measured)
         judgment = judge.score_answer(raw, features)
     return JudgedAnswer.judged(example, raw, judgment)
 

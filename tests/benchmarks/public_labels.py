@@ -19,7 +19,7 @@ from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import LabelledExample, RawJudgment
 from faith_dspy.scoring.measure import measure_features
-from faith_dspy.scoring.score import early_judgment, score_answer
+from faith_dspy.scoring.score import early_judgment, judgment_of
 from faith_dspy.text.sentences import split_answer
 
 from .log import Log
@@ -114,7 +114,7 @@ def read_replies(
             if early := early_judgment(e.context, split_answer(e.answer), config):
                 raw = RawJudgment(sentences=raw.sentences)
             features = measure_features(raw, e.context, e.question)
-            judgment = early or score_answer(raw, features, config)
+            judgment = early or judgment_of(raw, features, config)
             found[e.id] = JudgedAnswer.judged(e, raw, judgment)
     return found
 

@@ -11,9 +11,9 @@ from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import (
     LEVELS,
     early_judgment,
+    judgment_of,
     level,
     mean_weight,
-    score_answer,
 )
 from faith_dspy.text.sentences import split_answer
 from tests.support.classifiers import by_weakest, linear
@@ -33,7 +33,7 @@ def raw_verdict(verdict, text="The kettle is blue.", **fields):
 def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
     raw_judgment = RawJudgment(raw_verdicts=raw_verdicts, usage=USAGE)
     features = measure_features(raw_judgment, context, None)
-    return score_answer(raw_judgment, features, JudgeConfig.make(**options), classifier)
+    return judgment_of(raw_judgment, features, JudgeConfig.make(**options), classifier)
 
 
 # logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
