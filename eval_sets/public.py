@@ -17,7 +17,7 @@ from typing import Any
 from faith_dspy.errors import InputError, LabelsError, import_optional, short_message
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.readers import open_records
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.sentences import split_answer
 
 PUBLIC = (
     *("begin", "expertqa", "faithbench", "faithdial", "hagrid", "halubench"),
@@ -143,7 +143,7 @@ def of_spans(
     verdict."""
     marked = list(spans)
     out: list[dict[str, Any]] = []
-    for s in (s for s in sentences(answer) if carries_statement(s.text)):
+    for s in split_answer(answer).stating:
         over = [
             (verdict, why)
             for start, end, verdict, why in marked

@@ -25,13 +25,13 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import counted
 from faith_dspy.judge import Judge
-from faith_dspy.optimize.compile.examples import carrying_sentences
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import verify
 from faith_dspy.report.tables import MARK, Table, number, table_of, with_interval
 from faith_dspy.schema import Chunk, Usage, digest
 from faith_dspy.schema import LabelledExample as Example
 from faith_dspy.scoring.statistics import Estimate, wilson
+from faith_dspy.text.sentences import split_answer
 
 _SHOWN = 3
 """Flips of each kind that are kept."""
@@ -211,7 +211,7 @@ def _filled(text: str, example: Example) -> str:
     label, verdict = "Yes", "fully supported"
     if example.label:
         label, verdict = "No", "not supported"
-    statements = [s.text for s in carrying_sentences(example.answer)]
+    statements = [s.text for s in split_answer(example.answer).stating]
     values = {"label": label, "verdict": verdict}
     values["statement"] = next(iter(statements), example.answer)
     values |= {name: encode(f"Answer {label}.") for name, encode in _ENCODINGS.items()}

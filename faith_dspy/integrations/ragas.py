@@ -19,7 +19,7 @@ from faith_dspy.integrations.adapters import (
 from faith_dspy.judge import Judge
 from faith_dspy.program.extraction import assign_statements
 from faith_dspy.schema import Judgment, digest
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.sentences import split_answer
 
 with optional_dependency("ragas", "ragas", "A judge as a RAGAS metric"):
     from ragas.metrics.base import MetricType, MetricWithLLM, SingleTurnMetric
@@ -93,9 +93,7 @@ def _extraction_demos(prompt: Any) -> list[dict[str, Any]]:
     """Return the prompt's examples as demos, each statement after the number of the sentence that it is from."""
     demos = []
     for example, reply in prompt.examples:
-        parts = [
-            part for part in sentences(example.answer) if carries_statement(part.text)
-        ]
+        parts = split_answer(example.answer).stating
         numbers: dict[int | None, int] = {}
         for number, part in enumerate(parts, 1):
             numbers[part.index] = number

@@ -14,7 +14,7 @@ from faith_dspy.integrations.adapters import explain, judge_of, passes, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.schema import Judgment, Unscored
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.sentences import split_answer
 
 with optional_dependency("strands_evals", "strands", "A judge as a Strands evaluator"):
     from strands_evals.evaluators import Evaluator
@@ -85,8 +85,7 @@ class FaithfulnessEvaluator(Evaluator):
 
     def _output(self, judgment: Judgment, record: AnswerInput) -> EvaluationOutput:
         reason = explain(judgment)
-        parts = [part for chunk in record.chunks for part in sentences(chunk.text)]
-        if not any(carries_statement(part.text) for part in parts):
+        if not any(split_answer(chunk.text).stating for chunk in record.chunks):
             reason += "\nNobody stated anything before it, and no tool was used."
         label = judgment.level
         score = value(judgment)

@@ -15,12 +15,11 @@ from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import (
     LabelledExample,
     LabelledStatement,
-    Sentence,
     Statement,
     Verdict,
 )
 from faith_dspy.scoring.matching import locate, match_statements, statement_labels
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.sentences import split_answer
 
 MAX_DEMO_WORDS = 450
 """Of a demo's context. Demos stand in every prompt, and long ones cost more than they teach."""
@@ -38,14 +37,9 @@ def labelled_texts(
     own = [s for s in e.statements if s.verdict]
     if granularity is Granularity.STATEMENT and own:
         return [(s.text, s.verdict.is_supported) for s in own if s.verdict]
-    pieces = [as_statement(s) for s in carrying_sentences(e.answer)]
+    pieces = [as_statement(s) for s in split_answer(e.answer).stating]
     labels = statement_labels(pieces, e)
     return [(s.text, label) for s, label in zip(pieces, labels, strict=True)]
-
-
-def carrying_sentences(answer: str) -> list[Sentence]:
-    """Return the sentences of an answer that can carry statements."""
-    return [s for s in sentences(answer) if carries_statement(s.text)]
 
 
 def statement_examples(
@@ -150,7 +144,7 @@ def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Exampl
     """Answers whose statements people wrote as DSPy examples of the extraction: ``statements`` are its reply."""
     rows = []
     for row in answer_examples(examples):
-        carrying = carrying_sentences(row.answer)
+        carrying = split_answer(row.answer).stating
         texts_of: dict[int | None, list[str]] = {s.index: [] for s in carrying}
         places = [place.sentence for place in locate(row.people, row.answer)]
         if not places or not texts_of.keys() >= set(places):

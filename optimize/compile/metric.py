@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from faith_dspy.optimize.compile.examples import carrying_sentences, statement_example
+from faith_dspy.optimize.compile.examples import statement_example
 from faith_dspy.program.extraction import assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.program.verifier import as_prediction
 from faith_dspy.schema import Statement, Verdict
 from faith_dspy.scoring.matching import match_statements, statement_labels
+from faith_dspy.text.sentences import split_answer
 
 EVIDENCE_WEIGHT = 0.2
 """Weight of the F1 of chunk ids, where people name some; the verdict has the rest."""
@@ -175,7 +176,7 @@ def _extracted(gold: dspy.Example, pred: Any) -> Sequence[Statement]:
     if "raw_verdicts" in pred:
         verdicts: Sequence[Statement] = pred.raw_verdicts
         return verdicts
-    carrying = carrying_sentences(gold.answer)
+    carrying = split_answer(gold.answer).stating
     return assign_statements(pred.statements, carrying, gold.question).statements
 
 

@@ -31,7 +31,7 @@ from faith_dspy.optimize.tracking.store import (
     mlflow_errors,
 )
 from faith_dspy.schema import Verdict, digest
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.sentences import carries_statement, sentences, split_answer
 
 if TYPE_CHECKING:
     from mlflow.entities import Trace
@@ -180,7 +180,7 @@ def read_feedback(
         traces = _whole(store, labelled)
     for trace in traces:
         answer = _answer_of(trace).get("answer", "")
-        stated = [s.text for s in sentences(answer) if carries_statement(s.text)]
+        stated = [s.text for s in split_answer(answer).stating]
         texts = stated if len(stated) == 1 else []
         opinions = []
         for who, a in _by_person(trace, name).items():

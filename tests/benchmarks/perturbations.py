@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from faith_dspy.optimize.compile.examples import carrying_sentences
 from faith_dspy.schema import LabelledExample as Example
 from faith_dspy.text.features import Comparison, index_context, lexical_features
-from faith_dspy.text.sentences import sentences
+from faith_dspy.text.sentences import sentences, split_answer
 
 _FOREIGN = 0.5
 """Share of a sentence's content words that a context must lack for the sentence to be foreign to it."""
@@ -80,7 +79,7 @@ def _names(text: str) -> list[str]:
 def _negation(case: Case) -> str | None:
     """English only."""
     e = case.example
-    for s in carrying_sentences(e.answer):
+    for s in split_answer(e.answer).stating:
         verb = _VERB.search(s.text)
         if verb and not _NEGATED.search(s.text):
             at = s.start + verb.end()
@@ -92,7 +91,7 @@ def _foreign(case: Case) -> str | None:
     e = case.example
     context = index_context(e.context)
     for other in case.some_others():
-        candidates = [s.text for s in carrying_sentences(other.answer)]
+        candidates = [s.text for s in split_answer(other.answer).stating]
         case.rng.shuffle(candidates)
         for text in candidates:
             features = lexical_features(Comparison(text, context))
