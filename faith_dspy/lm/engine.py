@@ -1,8 +1,12 @@
 """The embedded model at work: an engine of `dspy.LM` in this process. It knows no judge."""
 
+import math
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +25,34 @@ WINDOW = 8192
 _PIECE = 512
 """Prompt tokens that are read at once: Ctrl-C is heard in between."""
 _F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
-_HALF = {**_F32, "INFERENCE_PRECISION_HINT": "bf16"}
-_QUANTIZED = {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128"}
-_EXACT = {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-"""How the model is computed, the fastest first, which is the first that the processor can do: half precision (AMX);
-activations that are quantized, too, 128 with a scale (VNNI); single precision. Log-odds are .04 apart in the mean
+_WAYS = {
+    "half": {**_F32, "INFERENCE_PRECISION_HINT": "bf16"},
+    "quantized": {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "128"},
+    "exact": {**_F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
+}
+"""How the model is computed: in half precision (AMX, AVX-512 BF16); with activations that are quantized, too, 128 with
+a scale (VNNI); in single precision, where the processor can do neither. Log-odds are .04 apart in the mean
 (`tests/benchmarks/README.md`, `optimize/LOG.md`)."""
+_MEASURED, _TIMES = 64, 4
+"""Prompt tokens that each way reads, in turn and so often, to be compared with the other."""
+_loading = threading.Lock()
 
 
-@cache
 def engine_of(folder: Path) -> "Engine":
     """Return the engine of a converted model, one in a process. Raises ModelFileError."""
     try:
-        return Engine(folder)
+        with _loading:  # threads that begin together wait for the first
+            return _load(folder)
     except RuntimeError as exc:
         raise ModelFileError(
             f"OpenVINO cannot load {folder}: it is damaged, or there is too little memory (4 GB). Delete the folder, "
             "then run: faith-dspy model fetch"
         ) from exc
+
+
+@cache
+def _load(folder: Path) -> "Engine":
+    return Engine(folder)
 
 
 class Engine:
@@ -49,22 +63,8 @@ class Engine:
     """
 
     def __init__(self, folder: Path) -> None:
-        core = ov.Core()
-        model = core.read_model(folder / "openvino_model.xml")
-        ways = [_HALF, _QUANTIZED, _EXACT]
-        if "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            ways.remove(_HALF)
-        for settings in ways:
-            try:
-                compiled = core.compile_model(model, "CPU", settings)
-                self._request = compiled.create_infer_request()
-                self._prompt: list[int] = []
-                self._read([0])
-                break
-            except RuntimeError:
-                if settings is _EXACT:
-                    raise
-        self.precision = settings["INFERENCE_PRECISION_HINT"]
+        self._request = _fastest_request(folder)
+        self._prompt: list[int] = []
         self._tokenizer = openvino_genai.Tokenizer(folder)
         self._end = self._tokenizer.get_eos_token_id()
         self._lock = threading.Lock()
@@ -129,15 +129,7 @@ class Engine:
                     prefix = np.ascontiguousarray(state.state.data[:, :, :shared])
                     state.state = ov.Tensor(prefix)
             for start in range(shared, len(tokens), _PIECE):
-                piece = np.array([tokens[start : start + _PIECE]], np.int64)
-                end = start + piece.shape[1]
-                inputs = {
-                    "input_ids": piece,
-                    "attention_mask": np.ones((1, end), np.int64),
-                    "position_ids": np.arange(start, end)[None],
-                    "beam_idx": np.zeros(1, np.int32),
-                }
-                logits = self._request.infer(inputs)[0]
+                logits = _infer(self._request, tokens[start : start + _PIECE], start)
                 scores = logits[0, -1].astype(np.float64)
         except BaseException:  # Ctrl-C, too: what the state holds is not known
             self._prompt = []
@@ -158,6 +150,64 @@ class Engine:
         for other, score in zip(others, scores[best], strict=True):
             top.append(lm15.TopLogprob(other, float(score)))
         return lm15.TokenLogprob(text, float(scores[token]), top=tuple(top))
+
+
+def _fastest_request(folder: Path) -> Any:
+    """Return the model, loaded the way that is the fastest on this processor: measured once, and kept in the folder."""
+    core = ov.Core()
+    model = core.read_model(folder / "openvino_model.xml")
+    abilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    processor = f"{core.get_property('CPU', 'FULL_DEVICE_NAME')} {sorted(abilities)}"
+    kept = folder / f"{sha256(processor.encode()).hexdigest()[:12]}.fastest"
+    fastest = kept.read_text() if kept.is_file() else None
+    names = ["half", "quantized"] if "BF16" in abilities else ["quantized"]
+    requests = {}
+    for name in [fastest] if fastest in _WAYS else names:
+        with suppress(RuntimeError):  # the processor cannot do it
+            requests[name] = _load_way(core, model, name)
+    if not requests:
+        return _load_way(core, model, "exact")
+    if len(requests) > 1:
+        seconds = _measure(requests)
+        fastest = min(seconds, key=seconds.__getitem__)
+        with suppress(
+            OSError
+        ):  # where nothing can be written, the next process measures again
+            kept.write_text(fastest)
+        return requests[fastest]
+    (request,) = requests.values()
+    return request
+
+
+def _load_way(core: Any, model: Any, name: str) -> Any:
+    request = core.compile_model(model, "CPU", _WAYS[name]).create_infer_request()
+    _infer(request, range(_MEASURED))  # the first time takes longer
+    return request
+
+
+def _measure(requests: Mapping[str, Any]) -> dict[str, float]:
+    """Return the fewest seconds that each way has needed to read a prompt."""
+    seconds = dict.fromkeys(requests, math.inf)
+    for _ in range(_TIMES):
+        for name, request in requests.items():
+            request.reset_state()
+            started = time.perf_counter()
+            _infer(request, range(_MEASURED))
+            seconds[name] = min(seconds[name], time.perf_counter() - started)
+    return seconds
+
+
+def _infer(request: Any, tokens: Sequence[int], start: int = 0) -> Any:
+    """Return the logits after tokens that stand behind ``start`` others."""
+    piece = np.array([tokens], np.int64)
+    end = start + piece.shape[1]
+    inputs = {
+        "input_ids": piece,
+        "attention_mask": np.ones((1, end), np.int64),
+        "position_ids": np.arange(start, end)[None],
+        "beam_idx": np.zeros(1, np.int32),
+    }
+    return request.infer(inputs)[0]
 
 
 def _count_shared(some: Sequence[int], others: Sequence[int]) -> int:
