@@ -42,7 +42,7 @@ from faith_dspy.optimize.results import BASELINES, CHAMPION
 
 LEXICAL_ONLY = "lexical"
 """In place of a variant: no LM. Lexical features are candidates of every study."""
-_RESERVED = (CHAMPION, *BASELINES, LEXICAL_ONLY)
+_RESERVED = (CHAMPION, *BASELINES, LEXICAL_ONLY, NO_LM)
 BudgetName = Literal["quick", "standard", "thorough"]
 _Count = Annotated[int, Field(ge=1)]
 _ALL = 10**9

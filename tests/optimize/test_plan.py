@@ -6,7 +6,7 @@ from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize import plan as planning
-from faith_dspy.optimize.plan import BUDGETS, Options, Variant
+from faith_dspy.optimize.plan import VARIANTS, Options, Variant
 
 
 @pytest.fixture
@@ -22,68 +22,88 @@ def plan(tmp_path):
     return make
 
 
-def test_a_budget_tries_what_suits_the_lm_the_untuned_judge_first(plan):
-    """The embedded LM writes slowly: no reasoning, no lists of verdicts. Whatever is asked for, the untuned judge is
-    among it; nothing is limited that nobody limited."""
-    made = plan(budget="standard")
-    assert [v.name for v in made.variants] == [
-        "answer",
-        "sentence",
-        "sentence-few-shot",
-    ]
+QUICK = ["sentence", "answer", "sentence-few-shot", "sentence-guidelines"]
+MORE = ["joint", "answer-reasoning", "statement", "statement-gepa"]
+
+
+@pytest.mark.parametrize(
+    ("lm", "budget", "names"),
+    [
+        ("openai/gpt-4o-mini", "quick", QUICK),
+        ("openai/gpt-4o-mini", "standard", [*QUICK, *MORE]),
+        ("local", "quick", ["sentence", "sentence-few-shot"]),
+        ("local", "standard", ["sentence", "sentence-few-shot", "sentence-guidelines"]),
+        ("openai/gpt-4o-mini", "thorough", VARIANTS),
+        ("none", "thorough", []),
+    ],
+)
+def test_a_budget_compiles_prompts_and_tries_what_suits_the_lm(plan, lm, budget, names):
+    """The embedded LM writes slowly: no reasoning, no lists of verdicts. What is not compiled comes first."""
+    variants = plan(lm=lm, budget=budget).variants
+    assert sorted(v.name for v in variants) == sorted(names)
+    compiled = [v.optimizer is not None for v in variants]
+    assert compiled == sorted(compiled)
+    assert any(compiled) is (lm != "none")
+
+
+def test_nothing_is_limited_that_nobody_limited():
     assert Options().limits == Limits()
-    hosted = plan(lm="openai/gpt-4o-mini").variants
-    assert [v.name for v in hosted] == [
-        "answer",
-        "answer-reasoning",
-        "joint",
-        "sentence",
-        "sentence-graded",
-    ]
-    assert [v.name for v in plan(variants=["sentence", "answer"]).variants] == [
-        "answer",
-        "sentence",
-    ]
 
 
-def test_a_file_declares_options_optimizer_sizes_and_effort(plan):
-    """What it does not say comes from the budget."""
-    text = """sizes.pool = 33
-        effort.demos = 3
-        variants = [{name = "careful", granularity = "answer", verdicts = "graded", optimizer = "bootstrap"}]
+def test_without_variants_no_lm_is_asked(plan):
+    """`--variants lexical` and `--lm none` are studies like any other; a variant then needs an LM of its own."""
+    assert plan(variants="lexical").variants == plan(lm="none").variants == []
+    assert [v.name for v in plan(variants="lexical,answer").variants] == ["answer"]
+    with pytest.raises(ConfigError, match="'answer' asks an LM, and --lm is none"):
+        plan(lm="none", variants="answer")
+    own = Variant(name="answer", lm="openai/tiny")
+    assert plan(lm="none", variants=[own]).variants == [own]
+
+
+def test_a_file_declares_options_and_optimizer(plan):
+    text = """[[variants]]
+        name = "careful"
+        granularity = "answer"
+        verdicts = "graded"
+        optimizer = "mistakes"
         """
-    made = plan(text, budget="standard")
-    careful = made.variants[1]
-    assert (careful.config.granularity, careful.config.verdicts) == (
+    (careful,) = plan(text).variants
+    assert (careful.config.granularity, careful.config.verdicts, careful.optimizer) == (
         Granularity.ANSWER,
         "graded",
-    )
-    assert careful.optimizer == "bootstrap"
-    assert (made.budget.pool, made.budget.test) == (33, BUDGETS["standard"].test)
-    assert (made.budget.effort.demos, made.budget.effort.compare_on) == (
-        3,
-        BUDGETS["standard"].effort.compare_on,
+        "mistakes",
     )
 
 
 def test_a_variant_may_have_an_lm_of_its_own(plan):
     """One that exists, and one of one's own that differs by nothing but the LM; as an object it is the same."""
     text = """[[variants]]
-        name = "sentence-few-shot"
-        lm = "openai/tiny"
-        [[variants]]
         name = "mini"
         lm = "openai/gpt-4o-mini"
+        [[variants]]
+        name = "answer"
+        lm = "openai/tiny"
+        api_base = "http://127.0.0.1:9/v1"
+        [[variants]]
+        name = "sentence-few-shot"
+        lm = "openai/tiny"
         """
-    few_shot, mini = plan(text).variants[1:]
+    mini, answer, few_shot = plan(text).variants
     assert (few_shot.optimizer, few_shot.lm) == ("labelled", "openai/tiny")
-    assert (mini.lm, mini.config) == ("openai/gpt-4o-mini", JudgeConfig())
-    (_, same) = plan(
-        variants=[Variant(name="mini", config=JudgeConfig(), lm="openai/gpt-4o-mini")]
-    ).variants
-    assert same == mini
+    assert (answer.config, answer.lm) == (VARIANTS["answer"].config, "openai/tiny")
+    own = Variant(name="mini", config=JudgeConfig(), lm="openai/gpt-4o-mini")
+    assert plan(variants=[own]).variants == [mini]
 
 
+RESERVED = (
+    "champion",
+    "untuned",
+    "lm-calibrated",
+    "lexical-baseline",
+    "length-baseline",
+    "lexical",
+    "none",
+)
 ONE = "\n[[variants]]\nname = 'sentence'"
 
 
@@ -91,19 +111,18 @@ ONE = "\n[[variants]]\nname = 'sentence'"
     ("text", "said"),
     [
         ("variants = 3 4", "expected a TOML file"),
-        ("sizes.pool = 9", "variants"),
         ("[[variants]]\nname = 'x'\ngranularity = 'word'", "granularity"),
-        ("[[variants]]\nname = 'x'\noptimizer = 'magic'", "bootstrap"),
+        ("[[variants]]\nname = 'x'\noptimizer = 'magic'", "guidelines"),
         ("[[variants]]\ngranularity = 'answer'", "variants.0.name: is missing"),
         ("[[variants]]\nname = ['a']", "variants.0.name: expected a valid string"),
         ("[[variants]]\nname = ''", "variants.0.name: .*at least 1 character"),
         (f"{ONE}\ngranularity = 'answer'", "with granularity, another name"),
-        (f"{ONE}{ONE}", "two variants"),
         (f"{ONE}\nlm = 1", "variants.0.lm: expected a valid string"),
-        (f"[sizes]\npool = 0{ONE}", "sizes.pool"),
-        (f"[limit]\ncalls = 1{ONE}", "Sections are"),
+        (f"{ONE}\napi_base = 'http://x/v1'", "api_base is the address of a variant's own lm"),
+        (f"[sizes]\npool = 9{ONE}", "sizes: there is no such field"),
+        *((f"[[variants]]\nname = '{name}'", "is the name of a baseline") for name in RESERVED),
     ],
-)
+)  # fmt: skip
 def test_a_fault_in_the_file_is_named(plan, text, said):
     with pytest.raises(InputError, match=said) as raised:
         plan(text)

@@ -10,6 +10,7 @@ from faith_dspy.optimize.report.tables import (
     predictions_table,
     prompts_table,
     study_tables,
+    worst_first,
 )
 from faith_dspy.optimize.results import CHEAPER
 from faith_dspy.report.tables import number, points, terminal
@@ -133,6 +134,15 @@ def test_predictions_stand_with_the_worst_mistakes_first():
     table = predictions_table(rows([0.9, 0.4, None, 0.1], [True] * 4))
     column = table.columns.index("id")
     assert [row[column] for row in table.rows] == ["a3", "a1", "a2", "a0"]
+
+
+def test_how_sure_a_judge_is_counts_from_its_threshold():
+    """Of .8: a faithful answer that fails at .40 is a worse mistake than an unfaithful one that passes at .85."""
+    mistakes = []
+    for row in rows([0.85, 0.4], [False, True]):
+        judgment = row.judgment.model_copy(update={"threshold": 0.8})
+        mistakes.append(row.with_judgment(judgment))
+    assert [row.id for row in worst_first(mistakes)] == ["a1", "a0"]
 
 
 def test_figures_are_drawn_of_what_is_there(study):
