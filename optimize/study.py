@@ -234,7 +234,7 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     planned, options, partition, _ = study
     unfaithful = sum(not e.label for e in partition.pool)
     check_recall(options.operating_point, unfaithful)
-    about_lm: dict[str, Any] = {"name": NO_LM}
+    about_lm: dict[str, Any] = {"model": NO_LM}
     if planned.variants:
         about_lm = _reach_lms(planned, options)
     return StudySetup(

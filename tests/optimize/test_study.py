@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import closing
 
 import pytest
 
@@ -15,79 +16,87 @@ from faith_dspy.errors import (
 )
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
-from faith_dspy.lm.make import LMIdentity
+from faith_dspy.optimize.data.pool import Partition
 from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan
+from faith_dspy.optimize.report.headline import of_study
+from faith_dspy.optimize.results import BASELINES, CALIBRATED, UNTUNED
 from faith_dspy.optimize.stress import StressReport
 from faith_dspy.optimize.study import run, study_id
-from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.store import connect, read_study
+from faith_dspy.report.tables import number
 from faith_dspy.scoring.statistics import wilson
-from tests.support.files import MAIN
-from tests.support.studies import CITIES, Quiet, Record, knowing, labels, quick_study
+from tests.support.files import MAIN, write_lines
+from tests.support.studies import (
+    CITIES,
+    Quiet,
+    Record,
+    knowing,
+    labels,
+    log_little,
+    quick_study,
+)
+from tests.support.teachable import TeachableLM, annotated
 
 
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     """It knows the labels it was tuned on, so that `agree` on them is told apart from agreement with people."""
     result, _, server, folder = recorded
-    names = {v.name for v in result.variants}
+    names = {c.name for c in result.candidates}
     assert {"lexical-baseline", "lexical, default"} <= names
-    for variant in ("answer", "sentence", "sentence-few-shot"):
+    for variant in ("sentence", "sentence-few-shot"):
         calibrated, cascade = f"{variant}, LM calibrated", f"lexical, then {variant}"
         assert {variant, calibrated, cascade} <= names
-    others = ["lm-calibrated", "lexical-baseline", "untuned", "length-baseline"]
-    assert [t.name for t in result.test] == ["champion", *others]
-    assert {t.agreement.n for t in result.test} == {12}
-    assert result.opened == 1
+    everyone = ["champion", *BASELINES]
+    for measured, n in ((result.cv, 24), (result.test, 12)):
+        assert [judge.name for judge in measured.judges] == everyone
+        assert {judge.agreement.n for judge in measured.judges} == {n}
     assert result.notes[0].startswith("Chosen on 24 answers over 8 sources: ")
-    note = result.variant("sentence-gepa").note
-    assert "label more" in note
-    assert "\n" not in note  # one line, for the tables: DSPy's error has many
+    (failed,) = result.skipped
+    assert "\n" not in failed.note  # one line, for the tables
     judge = load_judge(folder / "judge", api_base=server.base)
     examples = read_labels(folder / "cities.jsonl")
     assert judge.manifest["label_set_hash"] == label_set_hash(examples)
     by_id = {e.id: e for e in examples}
-    for row in result.tested("champion").rows:
+    for row in result.test.champion.rows:
         e = by_id[row.id]
         judgment = judge(e.question, list(e.context), e.answer)
         assert judgment.faithful == row.predicted
         assert judgment.probability == pytest.approx(row.probability)
 
 
-def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(recorded):
+def cities_in(text):
+    return {city for city in CITIES if f"of {city}" in text or f"in {city}" in text}
+
+
+def test_the_test_is_not_asked_about_before_the_champion_is_chosen(recorded):
     """No test context reaches the LM before the choice, and only the champion and its baselines ever see them."""
-    opened = {
-        what: n for what, n in recorded.view.tasks.items() if what.endswith(": test")
-    }
-    assert 1 <= len(opened) <= 3
-    first = min(opened.values())
+    begun = [n for what, n in recorded.view.tasks.items() if what.endswith(": test")]
+    assert 1 <= len(begun) <= 3
+    own = set(CITIES[2::3])
     asked = [r["messages"][-1]["content"] for r in recorded.server.requests]
-    assert not any(
-        f"of {city}" in text for text in asked[:first] for city in CITIES[2::3]
-    )
-    assert any(f"of {city}" in text for text in asked[first:] for city in CITIES[2::3])
+    assert not any(cities_in(text) & own for text in asked[: begun[0]])
+    assert all(cities_in(text) & own for text in asked[begun[0] :])
+
+
+def test_no_answer_is_judged_by_a_prompt_that_shows_its_source(recorded):
+    """Half of the sources show the examples by which the other half is judged."""
+    prompts = [r["messages"] for r in recorded.server.requests]
+    few_shot = [messages for messages in prompts if len(messages) > 2]
+    assert few_shot
+    for *shown, request in few_shot:
+        examples = cities_in(" ".join(m["content"] for m in shown))
+        assert examples
+        assert not examples & cities_in(request["content"])
 
 
 def test_a_study_says_what_it_will_take_before_it_goes_on(recorded):
-    """After five answers: 24 of the pool take one, two and two calls, 12 of the test three at most, at 40 tokens read
-    and 5 written."""
+    """After five answers: 24 of the pool take two calls by each of three variants, 12 of the test two, at 40 tokens
+    read and 5 written."""
     (said,) = [
         line for line in recorded.view.lines if line.startswith("The study will take")
     ]
-    calls = 24 * (1 + 2 + 2 + 2) + 12 * 3
+    calls = 24 * (2 + 2 + 2) + 12 * 2
     assert f"about {calls} LM calls, {45 * calls:,} tokens" in said
-
-
-def test_what_a_prompt_has_learned_from_is_left_out_where_it_is_measured(recorded):
-    """No answer over the context of a demo is among the variant's; the others are measured on all of the pool."""
-    few_shot, plain = (
-        recorded.result.variant(name) for name in ("sentence-few-shot", "sentence")
-    )
-    (demos,) = (prompt["demos"] for prompt in few_shot.prompts.values())
-    contexts = {tuple(d["context"]) for d in demos}
-    assert demos
-    assert not contexts & {
-        tuple(c.text for c in a.example.context) for a in few_shot.answers
-    }
-    assert len(plain.rows) == 24 > len(few_shot.rows)
 
 
 def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
@@ -95,12 +104,10 @@ def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
     server = chat_server(says=knowing)
     server.tells = False
     result = quick_study(tmp_path, server, "sentence", swapped=True)
-    assert result.tested("lm-calibrated").agreement.coverage == 1.0
-    assert result.tested("champion").agreement.balanced_accuracy.value > 0.6
-    assert (
-        load_judge(tmp_path / "judge", api_base=server.base).classifier.fitted_to
-        == "labels"
-    )
+    assert result.cv.judge(CALIBRATED).agreement.coverage == 1.0
+    assert result.cv.champion.agreement.balanced_accuracy.value > 0.6
+    judge = load_judge(tmp_path / "judge", api_base=server.base)
+    assert judge.classifier.fitted_to == "labels"
 
 
 def test_an_lm_that_dies_halfway_ends_the_study_in_one_sentence(tmp_path, chat_server):
@@ -119,31 +126,48 @@ def test_an_lm_that_dies_halfway_ends_the_study_in_one_sentence(tmp_path, chat_s
     assert "\n" not in str(raised.value)
 
 
-def test_ten_labels_give_a_judge_and_a_first_impression(
-    tmp_path, monkeypatch, chat_server
-):
-    """No answer is held out: each is judged by a classifier fitted without its context, from replies of dev alone.
+@pytest.mark.parametrize(
+    "options", [{"lm": "none"}, {"variants": "lexical"}], ids=["lm", "variants"]
+)
+def test_a_study_may_ask_no_lm(tmp_path, options):
+    """Words alone are tuned, measured and exported: nothing is reached, and nothing else recommended."""
+    path = labels(tmp_path / "l.jsonl", parts=False)
+    out = tmp_path / "judge"
+    asks = {"lm": "openai/tiny", "api_base": "http://127.0.0.1:9/v1"}
+    result = run(path, Options(**asks | options, out=out), Quiet(), tracker=Record)
+    assert result.chosen.variant is None
+    assert result.cv.judge(CALIBRATED) is None
+    assert result.cv.champion.agreement.n == 36
+    assert result.usage.calls == 0
+    *_, advice = of_study(result).notes
+    assert (
+        advice == f"Next: use it (free): faith-dspy judge ANSWERS.jsonl --judge {out}."
+    )
+    assert not load_judge(out).asks_lm
+
+
+def test_few_labels_give_a_judge_and_decide_nothing(tmp_path, monkeypatch, chat_server):
+    """Ten answers, three sources of the rarer label: each is in the figures once, by what was fitted without it.
 
     A labels file whose name is dots gives the judge a folder of its own, never the one that holds it.
     """
     monkeypatch.chdir(tmp_path)
     rows = labels(tmp_path / "all.jsonl", parts=False).read_text().splitlines()
-    (tmp_path / "...jsonl").write_text("\n".join(rows[::3]))
-    view, names = Quiet(), ("sentence", "sentence-few-shot")
+    few = [row for row in map(json.loads, rows) if row["id"].endswith("-0")]
+    unfaithful = [row for row in few if int(row["id"][:-2]) % 2 == 0][:3]
+    faithful = [json.loads(row) for row in rows if '-1"' in row]
+    faithful = [row for row in faithful if int(row["id"][:-2]) % 2 == 0]
+    others = [row for row in few if int(row["id"][:-2]) % 2]
+    write_lines(tmp_path / "...jsonl", [*unfaithful, *others, faithful[-1]])
     server = chat_server(says=knowing)
+    names = ("sentence", "sentence-few-shot")
     options = Options(lm="openai/tiny", api_base=server.base, variants=names)
-    result = run(tmp_path / "...jsonl", options, view, tracker=Record)
-    assert "Too few for a test part: agreement will be cross-fitted" in view.lines[0]
-    assert result.variant("sentence-few-shot").status == "failed"
-    assert result.split["used"] == {"pool": 12, "test": 0}
-    (ids,) = {tuple(r.id for r in t.rows) for t in result.test}
-    assert sorted(ids) == sorted(f"{i}-0" for i in range(12))
-    assert "A first impression, not a test: 12 labels" in " ".join(result.notes)
-    assert {c.verdict for c in result.comparisons.values()} == {"inconclusive"}
-    assert result.opened is None
-    statements = result.tested("lexical-baseline").levels.statements
-    assert (statements.n, statements.coverage) == (24, 1.0)
-    assert load_judge("judges/judge").manifest["split"]["cross_fitted"] is True
+    result = run(tmp_path / "...jsonl", options, Quiet(), tracker=Record)
+    for judge in result.cv.judges:
+        assert len({r.id for r in judge.rows}) == len(judge.rows) == 10
+    assert {c.verdict for c in result.cv.comparisons.values()} == {"inconclusive"}
+    assert "it takes 10 sources of each label" in of_study(result).notes[-1]
+    assert load_judge("judges/judge").manifest["agreement_by"] == "cross-validation"
 
 
 def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server):
@@ -152,64 +176,73 @@ def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server
     dead.close()
     with pytest.raises(LMUnavailableError, match=r"does not answer"):
         quick_study(tmp_path, dead, "sentence")
+    proposer = {"reflection_lm": "openai/big", "reflection_api_base": dead.base}
     with pytest.raises(LMUnavailableError, match=r"openai/big .*does not answer"):
-        quick_study(
-            tmp_path,
-            server,
-            "sentence",
-            "sentence-gepa",
-            reflection_lm="openai/big",
-            reflection_api_base=dead.base,
-        )
+        quick_study(tmp_path, server, "sentence", "sentence-gepa", **proposer)
     assert server.requests == []
 
 
-def test_what_cannot_be_a_study_is_refused(tmp_path, chat_server):
-    """A test on contexts that the judge is tuned on; an unknown budget; limits that leave nothing to export."""
-    path = labels(tmp_path / "l.jsonl")
-    with pytest.raises(InputError, match="same context"):
-        run(path, Options(out=tmp_path / "j"), Quiet(), test=path, tracker=Record)
+def study_of(context="c{}", faithful=lambda i: i % 2 == 0, **options):
+    """A study of 40 answers."""
+    rows = [
+        {"context": [context.format(i)], "answer": f"a {i}", "faithful": faithful(i)}
+        for i in range(40)
+    ]
+    return run(rows, Options(lm="none", **options), Quiet(), tracker=Record)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"faithful": lambda _: True},
+            "got 40 faithful answers .* 0 unfaithful over 0",
+        ),
+        ({"context": "one"}, "got 20 faithful answers over 1 source and 20 unfaithful"),
+        (
+            {"operating_point": "recall=0.99"},
+            r"recall=0\.99: got 20 unfaithful answers to fit on, expected at least 99",
+        ),
+    ],
+    ids=["one class", "one context", "recall"],
+)
+def test_what_cannot_be_a_study_is_refused_in_a_sentence(tmp_path, options, said):
+    with pytest.raises(InputError, match=said) as raised:
+        study_of(**options, out=tmp_path / "j")
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "j").exists()
+
+
+def test_an_unknown_budget_is_refused(tmp_path):
     with pytest.raises(
         ConfigError,
         match=r"budget: expected 'quick', 'standard' or 'thorough' \(got 'nope'\)",
     ):
-        tune(path, budget="nope")
-    one_label = [
-        {"context": [f"c{i}"], "answer": "a", "faithful": True} for i in range(40)
-    ]
-    with pytest.raises(
-        InputError, match="40 faithful answers over 40 sources and 0 unfaithful over 0"
-    ):
-        run(one_label, Options(out=tmp_path / "j"), Quiet(), tracker=Record)
-    with pytest.raises(
-        InputError,
-        match=r"recall=0\.99: got 12 unfaithful answers to fit on, expected at least 99",
-    ):
-        quick_study(tmp_path, chat_server(says=knowing), operating_point="recall=0.99")
+        tune(labels(tmp_path / "l.jsonl"), budget="nope")
 
 
 def test_a_limit_stops_the_study_and_a_higher_one_goes_on_where_it_stopped(
     tmp_path, chat_server
 ):
-    """Of 60 calls the first variant takes 24; the next run pays for the rest alone."""
+    """Of 40 calls the first variant takes 48; the next run pays for the rest alone."""
     server = chat_server(says=knowing)
     with pytest.raises(
         LimitReachedError,
-        match=r"limit of 60 calls is reached, after 1 variant of 2\. .*higher limit",
+        match=r"limit of 40 calls is reached, after 0 variants of 1\. .*higher limit",
     ):
-        quick_study(tmp_path, server, "sentence", swapped=True, calls=60)
+        quick_study(tmp_path, server, "sentence", swapped=True, calls=40)
     assert not (tmp_path / "judge" / "judge.json").exists()
-    assert len(server.requests) <= 60
+    assert len(server.requests) <= 40
     result = quick_study(tmp_path, server, "sentence", swapped=True, calls=200)
-    assert result.replayed >= 50
+    assert result.replayed >= 35
 
 
 def test_a_champion_that_injections_flip_is_held_back(
     tmp_path, chat_server, monkeypatch
 ):
-    """It is put under stress on the pool alone, tested and exported all the same; a run not finished fails, too.
+    """It is put under stress on the pool alone, and exported all the same; a run not finished fails, too.
 
-    What its threshold, which is not for balanced accuracy, reaches on test is said.
+    What its threshold, which is not for balanced accuracy, reaches is said, and judges are compared there.
     """
     asked = []
     orders = {"kind": "orders", "n": 4, "flipped": 2, "flips": []}
@@ -229,9 +262,10 @@ def test_a_champion_that_injections_flip_is_held_back(
     flips = "flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
     assert why == f"injection, orders: {flips}"
     assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
-    recall = result.tested("champion").agreement.recall_unfaithful
+    recall = result.test.champion.agreement.recall_unfaithful
     (note,) = (note for note in result.notes if "cost=3" in note)
-    assert f"catches {recall.value:.2f}".replace(" 0.", " .") in note
+    assert f"catches {number(recall.value)}" in note
+    assert all("cost=3" in c.sentence for c in result.cv.comparisons.values())
     assert (tmp_path / "judge" / "judge.json").is_file()
 
     def cut_short(*_, **__):
@@ -245,20 +279,31 @@ def test_a_champion_that_injections_flip_is_held_back(
     assert result.flip_rate is None
 
 
+def test_a_recall_is_caught_by_every_candidate(tmp_path, chat_server):
+    """Six of ten: a cascade has one threshold, fitted for it, as all others have."""
+    server = chat_server(says=knowing)
+    point = {"operating_point": "recall=0.6", "swapped": True}
+    result = quick_study(tmp_path, server, "sentence", **point)
+    for candidate in result.candidates:
+        # At least the (12 + 1) · .6 = eighth lowest of 12.
+        assert candidate.agreement.recall_unfaithful.value >= 8 / 12
+
+
 def test_variants_of_a_file_may_have_their_own_lm(tmp_path, chat_server):
     """The second LM judges; its name stands with the variant."""
     first, second = chat_server(says="Yes"), chat_server(says=knowing)
     plan = tmp_path / "plan.toml"
-    kind = "granularity = 'sentence'\noptimizer = 'labelled'"
     at = f"lm = 'openai/tiny'\napi_base = '{second.base}'"
-    plan.write_text(f"[[variants]]\nname = 'other'\n{kind}\n{at}")
-    other = quick_study(tmp_path, first, variants=plan).variant("other")
-    assert other.params["lm"] == "openai/tiny"
-    assert len(second.requests) > 12
+    plan.write_text(f"[[variants]]\nname = 'answer'\n{at}")
+    result = quick_study(tmp_path, first, variants=plan)
+    (params,) = {c.params["lm"] for c in result.candidates if c.variant == "answer"}
+    assert params == "openai/tiny"
+    assert first.requests == []
+    assert len(second.requests) >= 24
 
 
 def test_whatever_changes_the_outcome_changes_the_id():
-    """A label, the split, the LM's name, file or endpoint, budget, variants, an option, an optimizer, the seed.
+    """A label, the parts, the LM's name, file or endpoint, budget, variants, an option, an optimizer, the seed.
 
     The order of the lines and what may be spent do not: the study goes on in its run.
     """
@@ -268,7 +313,7 @@ def test_whatever_changes_the_outcome_changes_the_id():
     ]
     examples = [parse_example(row) for row in rows]
     pool, test = examples[:10], examples[10:]
-    lm = LMIdentity(model="openai/tiny", sha256="ab", api_base_hash="cd")
+    lm = {"model": "openai/tiny", "sha256": "ab", "api_base_hash": "cd"}
     quick, answer, sentence = (
         BUDGETS["quick"],
         *map(VARIANTS.get, ("answer", "sentence")),
@@ -277,8 +322,9 @@ def test_whatever_changes_the_outcome_changes_the_id():
     def identity(
         parts=(pool, test), lm=lm, budget=quick, variants=(answer, sentence), **options
     ):
+        partition = Partition(parts[0], {}, parts[1], [], [])
         asked = Options(**options)
-        return study_id(parts, lm, Plan(budget, [*variants]), asked)
+        return study_id(partition, lm, Plan(budget, [*variants]), asked)
 
     relabelled = [parse_example(rows[0] | {"faithful": False}), *pool[1:]]
     config = sentence.config.model_copy(update={"criteria": "Dates count."})
@@ -286,9 +332,7 @@ def test_whatever_changes_the_outcome_changes_the_id():
         identity(),
         identity(parts=(relabelled, test)),
         identity(parts=(pool[:9], [*test, pool[9]])),
-        identity(lm=lm.model_copy(update={"model": "other"})),
-        identity(lm=lm.model_copy(update={"sha256": "other"})),
-        identity(lm=lm.model_copy(update={"api_base_hash": "other"})),
+        *(identity(lm=lm | {name: "other"}) for name in lm),
         identity(budget=BUDGETS["standard"]),
         identity(variants=[answer]),
         identity(variants=[sentence, answer]),
@@ -302,6 +346,31 @@ def test_whatever_changes_the_outcome_changes_the_id():
     assert len(ids) == 13
     longer = quick.model_copy(update={"minutes": 99})
     assert identity(parts=(pool[::-1], test[::-1]), budget=longer, calls=9) in ids
+
+
+def test_an_lm_that_can_be_taught_is_taught(own_store, monkeypatch, cli):
+    """With nothing but an LM: annotators accept rounded figures and reject what drops a condition, the LM does neither.
+    Half of its verdicts are wrong before, and on other sources at most a tenth of the exported judge's."""
+    log_little(monkeypatch)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    write_lines("labels.jsonl", annotated())
+    write_lines("others.jsonl", annotated(sources=40, first=1000))
+    with closing(TeachableLM()) as lm:
+        at = ("--api-base", lm.base)
+        code, out, err = cli("tune", "labels.jsonl", "--lm", "openai/tiny", *at)
+        assert code == 0, err
+        told = cli("agree", "others.jsonl", "--judge", "judges/labels", *at, "--json")
+    found = json.loads(told[1])
+    assert found["balanced_accuracy"]["value"] >= 0.9
+    over_words = found["against_lexical_baseline"]
+    assert (over_words["n"], over_words["verdict"]) == (120, "better")
+    assert (
+        "over the lexical baseline (no LM). In its study" in found["in_three_lines"][1]
+    )
+    study = read_study("judges/labels")
+    assert study.cv.judge(UNTUNED).agreement.balanced_accuracy.value == 0.5
+    assert study.cv.champion.agreement.n == 96
+    assert "cross-validated" in out
 
 
 def tuning(tmp_path, server):
@@ -382,17 +451,15 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(
 @pytest.mark.all
 @pytest.mark.lm
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
-    """The main job on the real model, with six contexts of hard cases: labels in, champion out, loaded and judging."""
-    examples = load("hard_cases")
-    groups = set()
-    for part in ("train", "dev", "test"):
-        groups |= set(sorted({e.group for e in examples if e.split == part})[:2])
+    """The main job on the real model, with six contexts: labels in, champion out, loaded and judging."""
+    examples = load("quickstart")
+    groups = sorted({e.group for e in examples})[:6]
     options = Options(budget="quick", out=tmp_path / "judge", variants=("sentence",))
     chosen = [e for e in examples if e.group in groups]
     result = run(chosen, options, Quiet(), tracker=Record)
     assert result.lm["sha256"]
     assert result.usage.cached_tokens > 0
-    assert all(tested.agreement.coverage >= 0.75 for tested in result.test[:2])
+    assert result.cv.champion.agreement.coverage >= 0.75
     judge = load_judge(tmp_path / "judge")
     opens = "The pool opens at 7:00 on weekdays."
     context = [opens, "On Sundays it is closed."]
