@@ -139,12 +139,7 @@ def _advice(lm: Any, exc: Exception, base: str | None) -> str:
         )
     if kind in ("LMAuthError", "LMBillingError"):
         return f"Check its key ({variable} or api_key=)."
-    # An OpenAI-compatible address ends with a version.
-    is_bare = lm.model.startswith("openai/") and not re.search(
-        r"/v\d+\w*/?$", base or ""
-    )
-    if base and status == 404 and is_bare:
-        return f"Check the address ({shown_base(base)}/v1 is likely right) and the model's name."
     if status == 404 or kind == "LMUnsupportedModelError":
-        return "Check the model's name."
+        place = " and the address" if base else ""
+        return f"Check the model's name{place}."
     return "Check the model's name, its key and the address."

@@ -31,19 +31,16 @@ OPTIONAL = (
     "response_format",
 )
 """Parameters that a call can do without."""
+MIN_TOKENS = 16
+"""The limit of output tokens for a server that refuses a smaller one."""
+FEW_ALTERNATIVES = 5
+"""Alternatives for each token (``top_logprobs``) where a server refuses more."""
 LABEL_TOKENS = 12
 """Room for a label and the chunk ids after it, where one token is not enough."""
 MIN_WINDOW = 1_000
 """Tokens of the smallest context window that is believed."""
 
-_TOO_FEW = re.compile(
-    r"(?:at least|minimum(?: value)?(?: of)?|>=|≥|greater than or equal to|less than the minimum\D{0,20})\D{0,12}(\d+)"
-)
 _LIMIT = re.compile(r"max_(?:completion_|output_)?tokens|num_predict")
-_AT_MOST = re.compile(
-    r"(?:at most|max(?:imum)?|<=|≤|less than or equal to|up to|between 0 and|exceed)"
-)
-_NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w-]|\.\d)")
 _SYSTEM = re.compile(
     r"system (?:role|message|prompt|instruction)|role[\"'` :]{0,6}system"
 )
@@ -126,24 +123,20 @@ class Capabilities:
             sent: The parameters that it refused.
         """
         limit = sent.get(self.limit_name)
-        too_few = _TOO_FEW.search(words)
-        if limit is not None and too_few and _LIMIT.search(words):
-            minimum = int(too_few[1])
-            if limit < minimum <= THINKING_TOKENS:
-                return "min_tokens", minimum
-        names_both = "max_completion_tokens" in words and "max_tokens" in words
-        if names_both and self.limit_name == "max_tokens" and limit is not None:
-            return "limit_name", "max_completion_tokens"
+        if limit is not None and _LIMIT.search(words):
+            names_both = "max_completion_tokens" in words and "max_tokens" in words
+            if names_both and self.limit_name == "max_tokens":
+                return "limit_name", "max_completion_tokens"
+            if limit < MIN_TOKENS:
+                return "min_tokens", MIN_TOKENS
         for name in OPTIONAL:
             pattern = rf"(?<![a-z]){name.replace('_', '[_ ]')}"
             if sent.get(name) is None or not re.search(pattern, words):
                 continue
-            numbers: list[int] = []
-            if "logprobs" in name and _AT_MOST.search(words):
-                numbers = [int(number) for number in _NUMBER.findall(words)]
             requested = sent.get("top_logprobs") or 0
-            fewer = [number for number in numbers if 0 < number < requested]
-            return ("max_alternatives", max(fewer)) if fewer else ("refused", name)
+            if "logprobs" in name and requested > FEW_ALTERNATIVES:
+                return "max_alternatives", FEW_ALTERNATIVES
+            return "refused", name
         roles = [one.get("role") for one in sent.get("messages") or ()]
         if _SYSTEM.search(words) and "system" in roles:
             return "refused", "system"

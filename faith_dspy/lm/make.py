@@ -88,21 +88,25 @@ def to_metered_lm(
         thinking_tokens: Room for a model's thoughts.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: It is neither, or its engine takes no timeout.
     """
     from faith_dspy.lm.capabilities import Experience
     from faith_dspy.lm.metered import MeteredLM
 
     metered = lm if isinstance(lm, MeteredLM) else _adopt(lm)
+    changes: dict[str, Any] = {}
     if timeout is not None:
-        metered = metered.copy(timeout=timeout)
+        if not isinstance(metered.engine, str):
+            raise ConfigError(
+                f"{metered.model} has an engine of its own, which takes no timeout: set it there."
+            )
+        changes["timeout"] = timeout
     if context_window is not None:
-        endpoint = replace(metered.endpoint, num_ctx=context_window)
-        metered = metered.copy(endpoint=endpoint)
+        changes["endpoint"] = replace(metered.endpoint, num_ctx=context_window)
     if thinking_tokens is not None:
         capabilities = replace(metered.capabilities, thinking_tokens=thinking_tokens)
-        metered = metered.copy(experience=Experience(capabilities))
-    return metered
+        changes["experience"] = Experience(capabilities)
+    return metered.copy(**changes) if changes else metered
 
 
 def _adopt(lm: Any) -> MeteredLM:

@@ -43,6 +43,7 @@ from faith_dspy.errors import (
 )
 from faith_dspy.lm.addresses import unavailable
 from faith_dspy.lm.capabilities import (
+    MIN_TOKENS,
     THINKING_TOKENS,
     Capabilities,
     Experience,
@@ -335,7 +336,7 @@ class MeteredLM(dspy.LM):
             name = "max_completion_tokens"
             capabilities = replace(capabilities, limit_name=name, needs_room=True)
         elif self.model_type == "responses":
-            capabilities = replace(capabilities, min_tokens=16)
+            capabilities = replace(capabilities, min_tokens=MIN_TOKENS)
         self.experience = Experience(capabilities)
         self._process = os.getpid()
         # DSPy imports what an LM needs at its first call; threads that begin together would find it half-imported.

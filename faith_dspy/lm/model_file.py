@@ -105,7 +105,8 @@ def fetch(source: Source = MODELS["local"]) -> Path:
         return folder
     if os.environ.get("FAITH_DSPY_OFFLINE", "0") not in ("", "0"):
         raise ModelFileError(
-            "The embedded model is not here, and FAITH_DSPY_OFFLINE is set: faith-dspy model fetch"
+            "The embedded model is not here, and FAITH_DSPY_OFFLINE forbids to fetch it. Unset it, then run: "
+            "faith-dspy model fetch"
         )
     factors = read_factors(TAUGHT) if source.taught else None
     with _alone(folder) as is_missing:
@@ -133,7 +134,11 @@ def read_factors(path: Path) -> dict[str, Any]:
 def own_model(path: Path) -> tuple[Path, str]:
     """Return the folder of the user's GGUF, converted when it is first used, and the file's sum. Raises
     ModelFileError."""
-    if not path.is_file() or path.open("rb").read(4) != b"GGUF":
+    magic = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            magic = file.read(4)
+    if magic != b"GGUF":
         raise ModelFileError(
             f"There is no GGUF file at {path}. Give the path of one: local:/path/FILE.gguf"
         )

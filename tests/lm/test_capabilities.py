@@ -77,11 +77,12 @@ def judged(server, n=N, threads=1, lm=None, **options):
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refused_parameter_costs_two_calls(chat_server, name):
-    """It is dropped, raised or lowered by the server's own words; once two calls were refused for it, no other is."""
+    """It is dropped, raised or lowered by the server's own words; once two calls were refused for it, no other is. Of
+    log-probabilities fewer are asked for before none."""
     server = chat_server(says=refusing(REFUSALS[name]))
     judgments, calls = judged(server)
     assert [j.statements[0].verdict for j in judgments] == [Verdict.FULLY_SUPPORTED] * N
-    assert calls == N + 2
+    assert calls == N + (4 if name in ("logprobs", "top_logprobs alone") else 2)
     told = name not in ("logprobs", "top_logprobs alone")
     assert (
         all((j.statements[0].confidence is not None) is told for j in judgments)

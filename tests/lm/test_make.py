@@ -3,11 +3,12 @@ import os
 import subprocess
 import sys
 
+import dspy
 import pytest
 
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm.addresses import require_endpoint
-from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
+from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight, to_metered_lm
 
 KEY = "sk-verysecret-0123456789"
 
@@ -159,3 +160,13 @@ def test_addresses_are_those_of_the_models_own_provider(monkeypatch):
         require_endpoint(tuned, "ollama_chat/x", None)
         salts.add(make_lm("ollama_chat/x").endpoint.salt)
     assert len(salts - {None}) == 2
+
+
+class Engine:
+    def complete(self, request):
+        raise NotImplementedError
+
+
+def test_an_engine_of_ones_own_takes_no_timeout():
+    with pytest.raises(ConfigError, match="takes no timeout: set it there"):
+        to_metered_lm(dspy.LM("own/engine", engine=Engine()), timeout=5)
