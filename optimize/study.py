@@ -392,6 +392,8 @@ def _export(
         "answer_keys": sorted(keys),  # `agree` on any of them is told
         **own,
     }
+    if out.is_absolute():  # an export names no place
+        result = result.model_copy(update={"judge_dir": out.name})
     save_judge(
         judge,
         out,

@@ -98,6 +98,7 @@ def description(result: StudyResult, address: str | None, here: str) -> str:
         model = re.split("[@/]", address.removeprefix("models:/"))[0]
         pages.append(f"[model](#/models/{model})")
         code = f' In code: `faith_dspy.load_judge("{address}")`.'
+        result = result.model_copy(update={"judge_dir": address})
     links = f"Open: {' · '.join(pages)}.{code}"
     text = "\n\n".join((_three(result), links, _details(result)))
     return text.replace(" |", "&ensp;|")  # MLflow's cells have no margin

@@ -69,3 +69,12 @@ def test_pictures_are_in_the_page():
     text = page(rows([0.8, 0.4, 0.7, 0.95]))
     assert text.count('<img src="data:image/png;base64,') == 3
     assert text.count("<figcaption>") == 3
+
+
+def test_an_export_names_no_place(recorded):
+    """Whatever `--out` was: card, report and study say which folder, not where it is."""
+    judge = recorded.folder / "judge"
+    for file in judge.iterdir():
+        assert str(recorded.folder) not in file.read_text(encoding="utf-8"), file.name
+    card = (judge / "CARD.md").read_text(encoding="utf-8")
+    assert "faith-dspy judge ANSWERS.jsonl --judge judge" in card

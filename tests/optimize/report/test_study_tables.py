@@ -118,6 +118,7 @@ def test_the_description_on_mlflow_begins_with_the_result(study):
     assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert f'load_judge("{address}")' in text
+    assert f"--judge {address}" in text
     assert "models:/" not in description(study, None, "#/runs/1")
     assert "**failed**: " in candidate_markdown(study.skipped[0])
 
