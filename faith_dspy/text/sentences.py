@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import takewhile
 from typing import NamedTuple
 
 import regex
@@ -241,22 +242,20 @@ def _only_asks(sentence: str) -> bool:
     if not text.endswith(("?", "？", "؟")) or _asserting_questions().search(text):
         return False
     lists = word_lists(language_of(text))
-    verb = None
-    before: list[str] = []
-    for match in _WORD.finditer(text):
-        if match[0].lower() in lists.stating_verbs:
-            verb = match
-            break
-        before.append(match[0].lower())
-    if verb is None or not lists.question_words:
+    words = _WORD_OR_PAUSE.findall(text.lower())
+    before = list(takewhile(lambda word: word not in lists.stating_verbs, words))
+    has_verb = len(before) < len(words)
+    if not has_verb or not lists.question_words:
         return True
-    follows_pause = text[: verb.start()].rstrip().endswith(_PAUSES)
+    follows_pause = bool(before) and before[-1] in _PAUSES
     asks = not lists.question_words.isdisjoint(before)
     return asks or follows_pause or lists.openers.issuperset(before)
 
 
-_WORD = regex.compile(r"[\p{L}\p{M}]+(?:['’](?!s\b)\p{L}+)?")
-_PAUSES = (",", ":", ";", "–", "—", "-", "(", '"', "“")
+_PAUSES = ',:;–—("“-'
+_WORD_OR_PAUSE = regex.compile(
+    rf"[\p{{L}}\p{{M}}]+(?:['’](?!s\b)\p{{L}}+)?|[{_PAUSES}]"
+)
 
 
 @cache
