@@ -35,9 +35,15 @@ _LETTERS = (
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern of words in any case, the longest first; without words one that matches nothing."""
+    """Return a pattern of words in any case, the longest first; without words one that matches nothing.
+
+    What a word may begin with is looked at first: few words of a text are among them.
+    """
     longest_first = sorted(words, key=len, reverse=True)
-    return f"(?i:{'|'.join(longest_first) or '(?!)'})"
+    if not longest_first:
+        return "(?!)"
+    letters = {word[0] for word in longest_first}
+    return f"(?=(?i:[{''.join(sorted(letters))}]))(?i:{'|'.join(longest_first)})"
 
 
 @cache
@@ -50,6 +56,7 @@ def _tokens(language: str) -> regex.Pattern[str]:
     negations = (w for name in LANGUAGES for w in word_lists(name).negations)
     phrases = _any_of(negation for negation in negations if " " in negation)
     return regex.compile(
+        r"(?=[-\d]|minus\s)(?:"
         r"(?P<date>(?<!\d)\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)|(?<!\d)\d{1,2}[./]\d{1,2}[./]\d{4}(?!\d)"
         r"|\d{4}年\d{1,2}月\d{1,2}日)"
         r"|(?P<time>(?<![\d.,:])(?:\d{1,2}(?:[.:]\d{2})?\s?Uhr\b|\d{1,2}(?:[:.]\d{2})?\s?[AaPp]\.?[Mm]\b\.?"
@@ -58,11 +65,11 @@ def _tokens(language: str) -> regex.Pattern[str]:
         r"|(?P<minus>(?<!\w)(?<!\d\s)-(?=\d)|\bminus\s(?=\d)|(?<=(?<!\w)-[$€£¥])(?=\d))?"
         r"(?P<number>\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
         rf"(?:(?i:st|nd|rd|th|er|ère|ers|e|ème)(?!\p{{L}})"
-        rf"|(?P<scale>{_any_of(VALUES.scales)}(?![\p{{L}}\p{{N}}])|[\s-]?{magnitude}))?"
-        r"|(?P<sign>(?:US|CA|AU|A|C)?\$|[€£¥₹%]|°[CF]\b|\b(?:per|pour|por)\s(?:cent|cento|ciento)\b"
+        rf"|(?P<scale>{_any_of(VALUES.scales)}(?![\p{{L}}\p{{N}}])|[\s-]?{magnitude}))?)"
+        r"|(?=[UCA$€£¥₹%°pd])(?P<sign>(?:US|CA|AU|A|C)?\$|[€£¥₹%]|°[CF]\b|\b(?:per|pour|por)\s(?:cent|cento|ciento)\b"
         r"|\bdegrees?\s(?i:celsius|fahrenheit)\b)"
         rf"|(?P<fraction>\b{_any_of(VALUES.fractions)}\b)"
-        rf"|(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(VALUES.units)}\b))"
+        rf"|(?=[oOhH])(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(VALUES.units)}\b))"
         rf"|(?P<spelled>\b{spelled}(?:[\s-]{magnitude}(?:\s(?:(?:and|und|y|e|en)\s)?{spelled})?)*\b)"
         rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
         rf"|(?P<word>\b{phrases}\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
@@ -279,6 +286,8 @@ def tokenize(text: str, language: str) -> list[Token]:
         raw = match[0]
         start = match.start()
         match match.lastgroup:
+            case "word":  # most of them
+                tokens += _words(raw, start, language)
             case "date":
                 tokens += _date(raw, start, language)
             case "time":
@@ -298,10 +307,8 @@ def tokenize(text: str, language: str) -> list[Token]:
                 tokens.append(_unit(unit, raw, start, language))
             case "fraction":
                 tokens += _fraction(raw, start, language)
-            case "paired":
-                tokens += _pairs(raw, start)
             case _:
-                tokens += _words(raw, start, language)
+                tokens += _pairs(raw, start)
     return _with_units(tokens, text, language)
 
 
@@ -423,6 +430,9 @@ def _pairs(raw: str, start: int) -> list[Token]:
 
 
 def _words(raw: str, start: int, language: str) -> list[Token]:
+    if "'" not in raw:
+        key, kind, negates = _word(raw, language)
+        return [Token(key, raw, start, kind, negates)]
     tokens = []
     for part in _parts(raw, language):
         key, kind, negates = _word(part, language)
@@ -506,7 +516,7 @@ def _are_beside(left: Token, right: Token, text: str) -> bool:
 
 def _parts(raw: str, language: str) -> list[str]:
     """Return a word without its English clitics (except ``n't``); split at the apostrophe elsewhere: ``l'accord``."""
-    if "'" not in raw or raw.lower().endswith("n't"):
+    if raw.lower().endswith("n't"):
         return [raw]
     parts = raw.split("'")
     if language == "english" and len(parts[-1]) <= 2:
