@@ -170,7 +170,8 @@ class FaithfulnessProgram(dspy.Module):
                     unread = [i for i in unread if not replies[i][-1].error]
             except ContextWindowExceededError as exc:
                 error = exc
-                room = (room or sum(utf8_size(chunk.text) for chunk in context)) // 2
+                size = sum(utf8_size(chunk.text) for chunk in context)
+                room = min(room or size, size) // 2
             else:
                 verdicts = [merge_windows(by_window) for by_window in replies]
                 return Verified(verdicts, fallbacks)
