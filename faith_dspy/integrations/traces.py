@@ -15,11 +15,28 @@ FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
 MODELS = ("LLM", "CHAT_MODEL")
 QUESTION_KEYS = (
-    "question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content",
-)  # fmt: skip
+    "question",
+    "query",
+    "user_input",
+    "input",
+    "prompt",
+    "user_query",
+    "messages",
+    "text",
+    "content",
+)
 ANSWER_KEYS = (
-    "answer", "response", "output", "result", "text", "content", "message", "messages", "choices", "output_text",
-)  # fmt: skip
+    "answer",
+    "response",
+    "output",
+    "result",
+    "text",
+    "content",
+    "message",
+    "messages",
+    "choices",
+    "output_text",
+)
 
 
 class Span(NamedTuple):
