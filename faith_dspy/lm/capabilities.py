@@ -159,7 +159,7 @@ class Experience:
         """Count what one call has shown; from the second case on it holds for all."""
         for lesson in lessons:
             self.cases[lesson] += 1
-            if self.cases[lesson] == CASES:
+            if self.cases[lesson] >= CASES:
                 self.capabilities = self.capabilities.with_lesson(lesson)
 
     def add_probabilities(self, *, told: bool) -> None:

@@ -300,8 +300,7 @@ _FATAL = (
 _REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
 _UNKNOWN_MODEL = re.compile(
     r"model_not_found|(?:unknown|invalid|no such) model\b"
-    r"|\bmodel\b[^.]{0,80}(?:does not exist|not found|is not available)",
-    re.IGNORECASE,
+    r"|\bmodel\b[^.]{0,80}(?:does not exist|not found|is not available)"
 )
 """What servers say of a model that they do not have where they answer 400, not 404."""
 _MAX_ATTEMPTS = 10

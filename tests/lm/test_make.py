@@ -131,6 +131,16 @@ def test_identity_holds_no_secret():
     assert identity(make_lm("openai/x")) == LMIdentity(model="openai/x")
 
 
+def test_what_exports_used_to_say_of_an_lm_is_passed_over():
+    """It was found out by one judge, and may have been written by anyone."""
+    stored = {
+        "model": "openai/x",
+        "name": "openai/x",
+        "capabilities": {"context_window": 9},
+    }
+    assert LMIdentity.model_validate(stored) == LMIdentity(model="openai/x")
+
+
 def test_preflight(chat_server):
     """It asks for one token, past the cache; an endpoint that quotes the key in its refusal does not get it into our
     message."""

@@ -225,10 +225,11 @@ def test_a_context_that_is_too_long_is_read_in_windows(serve):
 
 
 def test_a_window_is_an_option_and_is_exported(serve, tmp_path):
-    """No call is too long; a loaded judge has the window, unless it is given another."""
+    """No call is too long; a loaded judge has the window, unless it is given another, and the room for thoughts."""
     server = serve(limited)
     address = {"api_base": f"{server.url}/v1"}
-    judge = Judge("openai/q", **address, classifier=None, context_window=LIMIT)
+    limits = {"context_window": LIMIT, "thinking_tokens": 700}
+    judge = Judge("openai/q", **address, classifier=None, **limits)
     assert judge(context=CHUNKS, answer="The kettle is blue.").faithful
     assert {len(str(asked["messages"])) // 4 <= LIMIT for _, _, asked in server.requests} == {True}  # fmt: skip
     judge.save(tmp_path / "judge")
@@ -237,6 +238,7 @@ def test_a_window_is_an_option_and_is_exported(serve, tmp_path):
         for window in ({}, {"context_window": 900})
     ]
     assert [judge.lm.context_window for judge in loaded] == [LIMIT, 900]
+    assert [j.lm.capabilities.thinking_tokens for j in loaded] == [700, 700]
 
 
 def test_the_newer_name_of_the_limit(serve):
