@@ -148,18 +148,18 @@ def notes_of(result: StudyResult, reason: str) -> list[str]:
 
 def _operating_point_note(result: StudyResult) -> str:
     """Return what a threshold that is not for balanced accuracy reaches, beside the untuned judge."""
-    judges = {"": result.measured.champion.agreement}
-    if untuned := result.measured.judge(UNTUNED):
-        judges["untuned: "] = untuned.agreement
-    caught, passed = (
-        "; ".join(
-            f"{who}{with_interval(getattr(a, recall))}" for who, a in judges.items()
-        )
-        for recall in ("recall_unfaithful", "recall_faithful")
-    )
+    champion = result.measured.champion.agreement
+    untuned = result.measured.judge(UNTUNED)
+
+    def share(recall: str, of: str) -> str:
+        text = f"{with_interval(getattr(champion, recall))} of the {of} answers"
+        if untuned is None:
+            return text
+        return f"{text} (untuned: {with_interval(getattr(untuned.agreement, recall))})"
+
     return (
         f"The threshold is for the operating point “{result.operating_point}”, not for balanced accuracy: it catches "
-        f"{caught} of the unfaithful answers and passes {passed} of the faithful."
+        f"{share('recall_unfaithful', 'unfaithful')} and passes {share('recall_faithful', 'faithful')}."
     )
 
 
