@@ -100,15 +100,13 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         seed = f" · seed {setup.seed}" if setup.seed else ""
         file = PurePath(setup.labels_file).stem
         self._title = f"{file} {self._id} · {lm} · {setup.budget}{seed}"
-        self._runs: dict[str, str] = {}
-        """Of the variants, by name."""
         fields = {"labels_file", "label_set_hash", "budget", "seed"}
         params = setup.model_dump(include=fields)
         for part, n in setup.split["used"].items():
             params[f"answers_{part}"] = n
         for name, value in setup.lm.items():
             if value is not None:
-                params["lm" if name == "name" else f"lm_{name}"] = value
+                params["lm" if name == "model" else f"lm_{name}"] = value
         self._datasets = _datasets(setup)
         tags = {STUDY_ID: setup.study_id, KIND: "study"}
         text = "Not finished. Its candidates appear below when it is."
@@ -146,7 +144,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         tried: list[CandidateResult | SkippedVariant] = [*result.candidates]
         for one in [*tried, *result.skipped]:
             with self._surviving():
-                self._log_below(one)
+                self._log_below(one, one.name == result.champion)
         registered, address = "", None
         if self._registers:
             where = redacted(self._store.uri)
@@ -218,12 +216,14 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         own = {_PARENT: self.run_id, "study": self._title}
         return self._create({**tags, **own}, f"{name} · {self._id}", text)
 
-    def _log_below(self, one: CandidateResult | SkippedVariant) -> None:
+    def _log_below(self, one: CandidateResult | SkippedVariant, wins: bool) -> None:
         """Log a candidate, or a variant that became none, as a run below the study's."""
         status = "done" if isinstance(one, CandidateResult) else one.status
         tags = {KIND: "candidate", _CANDIDATE: one.name, "status": status}
-        run_id = self._create_below(tags, one.name, candidate_markdown(one))
-        self._runs[one.name] = run_id
+        if wins:
+            tags[_CHAMPION] = "true"
+        name = MARK * wins + one.name
+        run_id = self._create_below(tags, name, candidate_markdown(one))
         self.client.log_inputs(run_id, datasets=[self._datasets["pool"]])
         metrics: Metrics = {}
         if isinstance(one, CandidateResult):
@@ -278,11 +278,6 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         for path in exported_files(folder):
             place = "judge" / path.relative_to(folder)
             client.log_artifact(run_id, str(path), place.parent.as_posix())
-        champion_run = self._runs.get(result.champion)
-        if champion_run:
-            client.set_tag(champion_run, _CHAMPION, "true")
-            name = f"{MARK}{result.champion} · {self._id}"
-            client.update_run(champion_run, name=name)
 
     def _log_evaluations(self, result: StudyResult) -> None:
         """Make answers traces of evaluation runs: of the champion, and of the judges that it is compared with, which

@@ -128,6 +128,7 @@ def test_the_studys_run_holds_its_figures_and_the_judge(logged):
         names = f"{part}/balanced_accuracy", f"{part}/gain_over_untuned"
         assert [metrics[name] for name in names] == expected
     assert metrics["pool/flip_rate"] == 0.25
+    assert run.data.params["lm"] == "openai/tiny"
     assert (tags["champion"], tags["vs_untuned"]) == (result.champion, gain.verdict)
     opened = {"judge/report.html", "predictions.csv", "details.md", "judge/CARD.md"}
     assert opened | {"judge/judge.json"} <= logged.files()
