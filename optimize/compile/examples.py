@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import dspy
@@ -170,12 +171,11 @@ def short(rows: Sequence[Any]) -> list[Any]:
     return fitting
 
 
-def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
-    """Return up to ``n`` examples, drawn at random: as many of each class as of the other, if both occur, and of each
-    class one of every source before the second of any.
+def drawn(rows: Sequence[Any], seed: int) -> list[Any]:
+    """Return the examples in an order drawn at random, of each class one of every source before the second of any.
 
-    In which order two of them come depends on nothing else: what is drawn from all is for the most part what is drawn
-    from either half.
+    In which order two of them come depends on nothing else: the first of all are for the most part the first of either
+    half.
     """
 
     def place(row: Any) -> float:
@@ -187,15 +187,24 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
         kind = row.supported, row.source
         turns[earlier[kind]].append(row)
         earlier[kind] += 1
-    return classes_in_turn([row for turn in turns.values() for row in turn])[:n]
+    return [row for turn in turns.values() for row in turn]
+
+
+def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
+    """Return up to ``n`` examples of each class, drawn at random; those of the rarer class again and again, until there
+    are as many: a reply that is in DSPy's cache costs nothing."""
+    classes = [part[:n] for part in by_class(drawn(rows, seed))]
+    most = max(map(len, classes))
+    return [row for part in classes for row in islice(cycle(part), most)]
+
+
+def by_class(rows: Sequence[Any]) -> list[list[Any]]:
+    """Return the unsupported examples and the supported ones, where both occur; else all."""
+    parts = [[row for row in rows if row.supported is label] for label in (False, True)]
+    return [part for part in parts if part]
 
 
 def classes_in_turn(rows: Sequence[Any]) -> list[Any]:
     """Return the first unsupported example, the first supported one, the second of each, and so on, until either class
     is used up; all examples of the only class."""
-    classes = []
-    for label in (False, True):
-        rows_of_class = [row for row in rows if row.supported is label]
-        if rows_of_class:
-            classes.append(rows_of_class)
-    return [row for pair in zip(*classes, strict=False) for row in pair]
+    return [row for pair in zip(*by_class(rows), strict=False) for row in pair]

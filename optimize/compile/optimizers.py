@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 import dspy
@@ -30,7 +31,12 @@ from faith_dspy.errors import (
 )
 from faith_dspy.lm.make import preflight
 from faith_dspy.lm.metered import MeteredLM
-from faith_dspy.optimize.compile.examples import balanced, classes_in_turn, short
+from faith_dspy.optimize.compile.examples import (
+    balanced,
+    classes_in_turn,
+    drawn,
+    short,
+)
 from faith_dspy.optimize.compile.metric import failed, fault, judged_statements
 from faith_dspy.optimize.compile.proposals import Guidelines, Proposer, with_rules
 from faith_dspy.program.windows import context_bytes, utf8_size
@@ -43,8 +49,8 @@ MIN_LABELS = 2
 """Supported and unsupported examples that are needed each, to learn from and to compare candidates on."""
 HELD_BACK = 1 / 3
 """Share of the sources on which an optimizer compares its candidates."""
-COMPARE_ON = 40
-"""Examples that candidates are compared on, at most."""
+COMPARE_ON = 20
+"""Examples of each class that candidates are compared on, at most."""
 MAX_FAILED = 0.5
 """Share of the LM's answers that may fail; beyond it, the comparison would be luck."""
 MIN_PROPOSER_TOKENS = 1024
@@ -96,10 +102,9 @@ def _evaluate(task: Task, student: Any, rows: Sequence[Any]) -> list[_Asked]:
 
 def labelled_few_shot(task: Task) -> dspy.Module:
     """Show demos with people's own labels, drawn at random, those first that people gave a reason for: no LM calls."""
-    rows = short(task.train)
-    drawn = balanced(rows, len(rows), task.seed)
-    drawn.sort(key=lambda row: not row.get("reason"))
-    return _with_demos(task, classes_in_turn(drawn))
+    rows = drawn(short(task.train), task.seed)
+    rows.sort(key=lambda row: not row.get("reason"))
+    return _with_demos(task, classes_in_turn(rows))
 
 
 def mistakes(task: Task) -> dspy.Module:
@@ -222,13 +227,13 @@ def guidelines(task: Task) -> dspy.Module:
         predictor.signature = predictor.signature.with_instructions(text)
     compared = balanced(task.train, COMPARE_ON, task.seed)
     before, after = (
-        sum(one.score for one in _evaluate(task, judging, compared))
+        fmean(one.score for one in _evaluate(task, judging, compared))
         for judging in (task.student, student)
     )
     if after < before:
         raise ConfigError(
-            f"by the rules that {task.proposer.model} wrote the LM is right about {after:.0f} of {len(compared)} "
-            f"statements, without them about {before:.0f}. Name another one with --reflection-lm"
+            f"by the rules that {task.proposer.model} wrote the LM agrees with people at {after:.2f}, without them at "
+            f"{before:.2f} (1 is always). Name another one with --reflection-lm"
         )
     return student
 

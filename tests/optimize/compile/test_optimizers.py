@@ -17,7 +17,7 @@ from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
-from faith_dspy.optimize.compile.examples import balanced, statement_examples
+from faith_dspy.optimize.compile.examples import balanced, drawn, statement_examples
 from faith_dspy.optimize.compile.judge import compile_judge
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
@@ -296,7 +296,7 @@ def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server
 
 
 def test_a_balanced_sample_has_both_classes_alike():
-    """Nine supported statements and three unsupported: of four drawn two are of each, of all the unsupported decide."""
+    """Of nine supported statements and three unsupported: two of each, or all, the unsupported three times over."""
     unlabelled = [
         e.model_copy(update={"statements": e.statements[:1]})
         for e in labelled("DEFGHI")
@@ -304,11 +304,18 @@ def test_a_balanced_sample_has_both_classes_alike():
     rows = statement_examples(
         [*labelled("ABC"), *unlabelled], Granularity.STATEMENT, "binary"
     )
-    for n, each in ((4, 2), (12, 3)):
-        drawn = balanced(rows, n, 0)
-        assert [r.supported for r in drawn] == [False, True] * each
-        assert len({r.source for r in drawn if r.supported}) == each
-    assert len(balanced([r for r in rows if r.supported], 12, 0)) == 9
+    for n, each in ((2, 2), (20, 9)):
+        sample = balanced(rows, n, 0)
+        assert [r.supported for r in sample] == [False] * each + [True] * each
+        assert len({r.statement for r in sample if r.supported}) == each
+    assert len(balanced([r for r in rows if r.supported], 20, 0)) == 9
+
+
+def test_what_is_drawn_of_all_is_what_is_drawn_of_a_half():
+    """The order of two examples is the same whatever others there are."""
+    rows = statement_examples(TRAIN, Granularity.STATEMENT, "binary")
+    half = drawn(rows[:10], 0)
+    assert [r for r in drawn(rows, 0) if r in half] == half
 
 
 def test_gepa_reflects_on_what_people_said(compiling):
