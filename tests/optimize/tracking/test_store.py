@@ -90,6 +90,15 @@ def test_studies_are_listed(store):
     assert "1970-01-01 00:00" in listed.output
 
 
+def test_a_store_that_cannot_be_written_is_one_sentence(store, capfd):
+    """MLflow logs the statement with its traceback; nothing of it is printed."""
+    path = store.removeprefix("sqlite:///")
+    read_only = f"sqlite:///file:{path}?mode=ro&uri=true"
+    with pytest.raises(FaithDspyError, match="attempt to write a readonly database"):
+        connect(read_only, "other")
+    assert "INSERT" not in capfd.readouterr().err
+
+
 def test_a_server_that_is_down_is_named(monkeypatch):
     """One message, no traceback, and no password in it."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
