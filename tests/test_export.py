@@ -1,6 +1,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 
 import dspy
 import pytest
@@ -416,3 +417,10 @@ def test_saving_never_goes_through_a_link(tmp_path):
     (tmp_path / "latest").symlink_to(other)
     Judge("none", verdict_scores={"no_evidence": -1}).save(tmp_path / "latest")
     assert load_judge(other).config.verdict_scores["no_evidence"] == -1
+
+
+def test_an_option_that_there_no_longer_is(caplog):
+    """An export that has it loads, its stored judgments are reproduced, and what it goes on without is said."""
+    folder = Path(__file__).parent / "benchmarks" / "champions" / "wice_oracle"
+    assert load_judge(folder).escalate_to is not None
+    assert "tuned with ask_about='weakest'" in caplog.text
