@@ -224,7 +224,7 @@ def run(
         if taught is not None:
             notes.append(_SEEN_BY_DEFAULTS.format(taught))
         result = result.model_copy(update={"notes": tuple(notes)})
-        _export(choice.champion, result, study, out)
+        _export(choice.champion, asked.lexical, result, study, out)
         update = {"registered": track.finish(result), "page": track.page}
         return result.model_copy(update=update)
 
@@ -367,6 +367,7 @@ _IN_MANIFEST = {
 
 def _export(
     champion: Candidate,
+    lexical: Replies,
     result: StudyResult,
     study: Study,
     out: Path,
@@ -398,7 +399,7 @@ def _export(
         judge,
         out,
         card=card(result),
-        reference=_references(champion),
+        reference=_references(champion, lexical),
         study={
             "study.json": result.model_dump_json(indent=1),
             "report.html": write_report(result),
@@ -406,10 +407,11 @@ def _export(
     )
 
 
-def _references(champion: Candidate) -> list[tuple[Any, ...]]:
+def _references(champion: Candidate, lexical: Replies) -> list[tuple[Any, ...]]:
     """Three answers of the pool, one of them escalated where the judge is a cascade."""
     answers = usable(champion.replies.answers)
-    judged = [as_asked(champion.judge, a) for a in answers]
+    words = {a.id: a for a in lexical.answers}
+    judged = [as_asked(champion.judge, a, words[a.id]) for a in answers]
     escalated = [a for a in judged if a.raw.escalated_to]
     settled = [a for a in judged if not a.raw.escalated_to]
     references = []

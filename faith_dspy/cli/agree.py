@@ -83,6 +83,7 @@ def agree(
     from faith_dspy.optimize.pass_rate import estimate_share, traffic_table
     from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.optimize.results import Row
+    from faith_dspy.optimize.select.candidates import cost_of
     from faith_dspy.optimize.select.validation import compare_with_words
     from faith_dspy.report.judgment import judge_summary, write_html
     from faith_dspy.report.tables import (
@@ -149,6 +150,7 @@ def agree(
         judge,
         chosen.source,
         agreement.answers,
+        cost_of([j.usage + j.replayed for j in judged], judge),
         seen=seen,
         against_words=against_words,
     )

@@ -81,6 +81,7 @@ def of_judge(
     judge: Judge,
     source: str | None,
     agreement: Agreement,
+    cost: Cost,
     *,
     seen: int = 0,
     against_words: Comparison | None = None,
@@ -91,6 +92,7 @@ def of_judge(
         judge: an exported judge, or one that was not tuned.
         source: where it was loaded from.
         agreement: on labelled answers.
+        cost: what judging them took.
         seen: how many of these had a part in its study.
         against_words: the judge against its study's lexical baseline on the same answers.
     """
@@ -108,7 +110,7 @@ def of_judge(
             comparisons,
             source or "",
             on_others=True,
-            price="" if asks_lm else "free",
+            price=price_of(cost),
             seen=seen,
             asks_lm=asks_lm,
         )

@@ -33,10 +33,7 @@ from faith_dspy.scoring.classifier import (
     to_logit,
     to_probability,
 )
-from faith_dspy.scoring.measure import measure_features
-from faith_dspy.scoring.score import raw_judgment_without_lm
 from faith_dspy.text.features import CLASSIFIER_FEATURES
-from faith_dspy.text.sentences import split_answer
 
 Method = Literal["lm", "features", "default"]
 """How replies become verdicts. ``lm``: slope, offset and threshold of the LM's log-odds, of its verdict where it tells
@@ -299,32 +296,31 @@ def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, fl
     return to_probability(low), to_probability(high)
 
 
-def as_asked(judge: Judge, answer: JudgedAnswer) -> JudgedAnswer:
-    """Return what ``judge`` would have made of an answer that its LM was asked about in full. No LM call."""
+def as_asked(judge: Judge, answer: JudgedAnswer, words: JudgedAnswer) -> JudgedAnswer:
+    """Return what ``judge`` would have made of an answer that its LM was asked about in full, and of which ``words`` is
+    what was said without an LM. No LM call."""
     if judge.escalate_to is None or not answer.raw.raw_verdicts:
         return answer.by(judge)
-    example = answer.example
-    raw = raw_judgment_without_lm(split_answer(example.answer))
-    features = measure_features(raw, example.context, example.question)
-    judgment = judge.score_answer(raw, features)
-    if judge.should_escalate(judgment):
-        update = {"escalated_to": answer.raw, "usage": answer.raw.usage}
-        raw = raw.model_copy(update=update)
-        features = replace(features, escalated_to=answer.measured)
-        judgment = judge.score_answer(raw, features)
-    return JudgedAnswer.judged(example, raw, judgment)
+    first = words.by(judge)
+    if not judge.should_escalate(first.judgment):
+        return first
+    following = {"escalated_to": answer.raw, "usage": answer.raw.usage}
+    raw = words.raw.model_copy(update=following)
+    measured = replace(words.measured, escalated_to=answer.measured)
+    both = answer.model_copy(update={"raw": raw, "measured": measured})
+    return both.with_judgment(judge.score_answer(raw, measured))
 
 
-def cost_of(answers: Sequence[JudgedAnswer], judge: Judge) -> Cost:
-    """Return what judging these answers took."""
-    usage = sum((a.raw.usage for a in answers), Usage())
+def cost_of(usages: Sequence[Usage], judge: Judge) -> Cost:
+    """Return what judging took, from what each answer did."""
+    usage = sum(usages, Usage())
     dollars = price(judge.cascade[-1], usage)
-    asked = [a for a in answers if a.raw.usage.calls]
+    asked = [one for one in usages if one.calls]
     return Cost(
         usage=usage,
-        judged=len(answers),
-        lm_share=len(asked) / len(answers),
-        price=None if dollars is None else dollars / len(answers),
+        judged=len(usages),
+        lm_share=len(asked) / len(usages),
+        price=None if dollars is None else dollars / len(usages),
     )
 
 
@@ -335,7 +331,7 @@ def measure_judge(
     examples = [a.example for a in answers]
     judgments = [a.judgment for a in answers]
     return JudgeResult(
-        **dict(cost_of(answers, judge)),
+        **dict(cost_of([a.raw.usage for a in answers], judge)),
         name=name,
         levels=measure_agreement(examples, judgments),
         rows=tuple(answers),

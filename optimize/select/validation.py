@@ -81,6 +81,7 @@ def cross_validate(
     Of a champion that has learned from a part of the sources itself, only the answers of the others.
     """
     judged: defaultdict[str, list[JudgedAnswer]] = defaultdict(list)
+    words = {a.id: a for a in asked.lexical.answers}
     for k in sorted(set(fold_of.values())):
         rest = {source: fold for source, fold in fold_of.items() if fold != k}
         try:
@@ -92,10 +93,9 @@ def cross_validate(
         for name, judge in rivals.judges.items():
             replies = _replies_of(name, rivals)
             held = [a for a in replies.answers if fold_of[a.source] == k]
-            judged[name] += [as_asked(judge, a) for a in held]
-        words = asked.lexical.answers
-        fitted_on = [a for a in words if a.source in rest]
-        held = [a for a in words if fold_of[a.source] == k]
+            judged[name] += [as_asked(judge, a, words[a.id]) for a in held]
+        fitted_on = [a for a in words.values() if a.source in rest]
+        held = [a for a in words.values() if fold_of[a.source] == k]
         judged[LENGTH] += by_length(fitted_on, held)
     return judged
 
@@ -166,7 +166,7 @@ def by_length(
     evidence."""
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(class_weight="balanced")
+    model = LogisticRegression(class_weight="balanced", solver="newton-cholesky")
     model.fit(_sizes(labelled), [a.label for a in labelled])
     probabilities = model.predict_proba(_sizes(held))[:, 1].tolist()
     judged = []

@@ -56,10 +56,11 @@ def study(
     validated = cross_validate(everything, fold_of, BALANCED)
     exported = choice.champion
     whose = {replies.name: replies for replies in (lexical, *asked)}
+    unasked = {a.id: a for a in lexical.answers}
     tested = {}
     for name, candidate in ((CHAMPION, exported), (LEXICAL, rivals.lexical)):
         others = _only(whose[candidate.replies.name], test).answers
-        tested[name] = [as_asked(candidate.judge, a) for a in others]
+        tested[name] = [as_asked(candidate.judge, a, unasked[a.id]) for a in others]
     return Studied(choice, measure(validated, rivals, BALANCED), tested)
 
 

@@ -43,8 +43,8 @@ def studies(lm, towns, unasked, labels):
     for seed in range(10):
         with closing(lm.serve(towns, seed)) as server:
             replies = replies_of(server, lm.model, towns, unasked)
-        drawn = draw(towns, labels, seed)
-        rows.append(one(replies, unasked.lexical, *drawn))
+        asked = [shape for shape in replies if shape.name in ("answer", "sentence")]
+        rows.append(one(asked, unasked.lexical, *draw(towns, labels, seed)))
     return rows
 
 

@@ -22,6 +22,7 @@ from faith_dspy.optimize.results import (
     Difference,
     Prompts,
 )
+from faith_dspy.optimize.select.candidates import cost_of
 from faith_dspy.schema import Usage
 from tests.support.results import agreement, candidate, judge, measured, rows, study
 
@@ -186,11 +187,13 @@ def test_an_exported_cascade_is_not_free():
     """Its first judge asks no LM, the one it escalates to does; a judge by words alone is free."""
     words = Judge(NO_LM)
     cascade = words.copy(escalate_to=Judge("openai/tiny", classifier=None))
+    half = [Usage(calls=1, prompt_tokens=300), Usage()]
     steps = [
-        of_judge(judge, "mine", agreement(right(18))).notes[2]
-        for judge in (cascade, words)
+        of_judge(judge, "mine", agreement(right(18)), cost_of(usages, judge)).notes[2]
+        for judge, usages in ((cascade, half), (words, [Usage()]))
     ]
-    assert ["free" in step for step in steps] == [False, True]
+    assert steps[0].startswith("Next: use it (150 tokens an answer): ")
+    assert steps[1].startswith("Next: use it (free): ")
 
 
 def test_notes_say_why_and_on_what():

@@ -39,7 +39,9 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
     # A million prompt tokens cost $0.15; the cascade asks about half of the answers, and those that are as unsure.
     asked = sum(a.raw.usage.calls for a in tried[-1].answers)
     assert 20 <= asked <= 28
-    prices = [cost_of(c.answers, c.judge).price for c in tried]
+    prices = []
+    for c in tried:
+        prices.append(cost_of([a.raw.usage for a in c.answers], c.judge).price)
     assert prices[:2] == [None, None]
     assert prices[2:] == pytest.approx([0.0003, 0.0003, 0.0003 * asked / 40])
     for c in tried:
@@ -124,7 +126,8 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     weights = {"novel_words": -6.0, "contradictions": 0.0}
     classifier = by_weakest(linear(weights, intercept=3.0))
     words = Judge(NO_LM, classifier=classifier)
-    lexical = FittedJudge(words, [a.by(words) for a in without_lm(labelled).answers])
+    unasked = {a.id: a for a in without_lm(labelled).answers}
+    lexical = FittedJudge(words, [a.by(words) for a in unasked.values()])
     fitted = cascade(lexical, FittedJudge(judge.copy(classifier=WORDS), seen))
     by_lm = {CLEAR: 0, OPEN: 1, DENIED: 1}
     assert {a.id: a.raw.usage.calls for a in fitted.answers} == by_lm
@@ -133,7 +136,7 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     low, high = first.classifier.review_range
     assert low < 0.5 < high < 0.9
     asked = len(server.requests)
-    expected = {a.id: as_asked(first, a) for a in seen}
+    expected = {a.id: as_asked(first, a, unasked[a.id]) for a in seen}
     assert len(server.requests) == asked
     assert {i: a.raw.usage.calls for i, a in expected.items()} == by_lm
     for again in verify(first, labelled):
