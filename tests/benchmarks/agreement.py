@@ -21,7 +21,8 @@ import typer
 
 from faith_dspy import Judge
 from faith_dspy.judge import NO_LM
-from faith_dspy.optimize.classifier.fitting import assign_folds, fit_classifier
+from faith_dspy.optimize.classifier.fitting import fit_classifier
+from faith_dspy.optimize.data.pool import assign_folds
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
 from faith_dspy.report.tables import number, points, with_interval
@@ -139,7 +140,7 @@ def systems(family: Family) -> Judged:
         )
         fold_of |= {a.id: k for a in held}
         unasked, unasked_held = (
-            without_lm(a.example for a in side) for side in (known, held)
+            without_lm(a.example for a in side).answers for side in (known, held)
         )
         alone = fitted(known, ["lm"])
         champion = fitted(known, ["lm", *CLASSIFIER_FEATURES], family.priors["both"])
@@ -409,7 +410,7 @@ def main(labels: Paths = None, replies: Path = REPLIES, ask: str = "") -> None:
     if ask:
         ask_lm(examples, ask, replies)
         return
-    unasked = {f: without_lm(rows) for f, rows in examples.items()}
+    unasked = {f: without_lm(rows).answers for f, rows in examples.items()}
     lexical = Default(unasked, CLASSIFIER_FEATURES)
     asked = families(examples, replies, {f: lexical.fit(f) for f in examples})
     judges = {}

@@ -1,4 +1,4 @@
-"""Which answers are judged: of the part that `tune` with the same seed tests on, so that no tuned judge saw one."""
+"""Which answers are judged: of a third of the sources, which no judge is tuned on."""
 
 import random
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.optimize.data.splits import split
+from faith_dspy.optimize.data.pool import assign_folds, with_sources
 from faith_dspy.schema import LabelledExample
 
 SETS = ("ragtruth_qa", "wice_oracle")
@@ -14,7 +14,7 @@ SEED = 0
 
 
 class AnswerSet(NamedTuple):
-    """A labelled set and the part of it that is judged."""
+    """A labelled set and those of its answers that are judged."""
 
     name: str
     label_hash: str
@@ -23,10 +23,11 @@ class AnswerSet(NamedTuple):
 
 
 def read_set(path: Path, n: int) -> AnswerSet:
-    """The set at ``path`` with ``n`` answers of its test part."""
-    splits = split(read_labels(path), seed=SEED)
-    everything = [*splits.pool, *splits.test]
-    return AnswerSet(path.stem, label_set_hash(everything), choose(splits.test, n))
+    """The set at ``path`` with ``n`` answers of a third of its sources."""
+    everything = with_sources(read_labels(path))
+    fold_of = assign_folds(everything, SEED, folds=3)
+    apart = [e for e in everything if fold_of[e.group_key] == 0]
+    return AnswerSet(path.stem, label_set_hash(everything), choose(apart, n))
 
 
 def choose(part: Sequence[LabelledExample], n: int) -> list[LabelledExample]:

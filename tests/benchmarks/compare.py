@@ -38,7 +38,7 @@ def main(
     out: Path = HERE / "results",
     report: bool = False,
 ) -> None:
-    """Judge so many answers of each set's test part, then report what is there; with ``--report`` only that.
+    """Judge so many answers of each set, then report what is there; with ``--report`` only that.
 
     ``timeout``: seconds that a call may take.
     """

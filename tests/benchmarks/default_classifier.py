@@ -354,7 +354,9 @@ def with_lm(
     name: str, judged: dict[str, list[JudgedAnswer]], lexical: Default
 ) -> tuple[dict[str, Classifier], list[str]]:
     """The classifier of an embedded model, and its tables: the model alone, words alone, both."""
-    unasked = {f: without_lm(a.example for a in rows) for f, rows in judged.items()}
+    unasked = {
+        f: without_lm(a.example for a in rows).answers for f, rows in judged.items()
+    }
     both = Default(judged, ["lm", *CLASSIFIER_FEATURES])
     words = {f: lexical.fit(f) for f in judged}
     fitted = {f: both.fit(f, lexical=words[f]) for f in judged}
@@ -392,9 +394,10 @@ def main(
             for family, rows in examples.items()
         }
     )
-    judged = {f: without_lm(rows) for f, rows in examples.items()}
+    judged = {f: without_lm(rows).answers for f, rows in examples.items()}
     changed = {
-        f"{f}{PERTURBED}": without_lm(perturbed(rows)) for f, rows in examples.items()
+        f"{f}{PERTURBED}": without_lm(perturbed(rows)).answers
+        for f, rows in examples.items()
     }
     everything = judged | changed
     lexical = Default(everything, CLASSIFIER_FEATURES)

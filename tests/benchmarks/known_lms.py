@@ -58,7 +58,7 @@ MAX_TEST = 300
 MIN_TEST = 200
 MAX_ANSWERS = 700
 """Of a public set."""
-COMMAND_LABELS, COMMAND_TEST = 60, 60
+COMMAND_LABELS, COMMAND_TEST = 60, 120
 """Of a study by the command line."""
 METRICS = ("balanced_accuracy", "auroc")
 CLAIMS = ("expertqa_claims", "factcheck_gpt", "wice_oracle")
@@ -371,16 +371,9 @@ def run(
 def by_command_line(
     lm: Strength, examples: Sequence[LabelledExample], unasked: Unasked, seed: int
 ) -> dict[str, Any]:
-    """Tune and measure one draw by ``faith-dspy tune`` and ``agree`` over HTTP, beside the same draw by `one`.
-
-    The study has a testset of its own, so that `agree` measures on answers that it has not seen.
-    """
+    """Tune and measure one draw by ``faith-dspy tune`` and ``agree`` over HTTP, beside the same draw by `one`."""
     pool, test = draw(examples, COMMAND_LABELS, seed)
-    parts = {
-        "pool": pool,
-        "testset": test[:COMMAND_TEST],
-        "others": test[COMMAND_TEST : 3 * COMMAND_TEST],
-    }
+    parts = {"pool": pool, "others": test[:COMMAND_TEST]}
     by_id = {e.id: e for e in examples}
     with closing(lm.serve(examples)) as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -389,8 +382,8 @@ def by_command_line(
         endpoint = ["--api-base", server.base]
         tuned_on = [
             "pool.jsonl",
-            "--test",
-            "testset.jsonl",
+            "--variants",
+            ",".join(SHAPES),
             "--lm",
             lm.model,
             "--out",
