@@ -16,6 +16,7 @@ import numpy as np
 from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.fitting import OperatingPoint
+from faith_dspy.optimize.classifier.logistic import fit_logistic, probabilities_of
 from faith_dspy.optimize.plan import Study
 from faith_dspy.optimize.results import (
     BASELINES,
@@ -164,11 +165,9 @@ def by_length(
 ) -> list[JudgedAnswer]:
     """Return the length baseline, fitted on ``labelled``: by an answer's words and sentences, which are not
     evidence."""
-    from sklearn.linear_model import LogisticRegression
-
-    model = LogisticRegression(class_weight="balanced", solver="newton-cholesky")
-    model.fit(_sizes(labelled), [a.label for a in labelled])
-    probabilities = model.predict_proba(_sizes(held))[:, 1].tolist()
+    labels = np.array([a.label for a in labelled], dtype=np.float64)
+    model = fit_logistic(_sizes(labelled), labels, [0, 0], width=1.0)
+    probabilities = probabilities_of(model.logits(_sizes(held))).tolist()
     judged = []
     for answer, p in zip(held, probabilities, strict=True):
         update = {"probability": p, "faithful": p >= 0.5, "score": p, "unscored": None}
