@@ -224,8 +224,8 @@ def _identity(judge: Any) -> LMIdentity:
     """Return which LM the judge asks: by the LM itself, else by the export that it was loaded from."""
     stored = dict(judge.manifest.get("lm") or {})
     model = without_path(judge.lm_name)
-    if "lm" in vars(judge):
-        stored = identity(judge.lm).model_dump()
+    if judge.function is not None or "lm" in vars(judge):
+        stored = identity(judge.function or judge.lm).model_dump()
     elif stored.get("model") != model:
         stored = {}
     stored["model"] = model

@@ -26,6 +26,7 @@ from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
 from faith_dspy.lm.addresses import provider_of, require_endpoint
+from faith_dspy.lm.function import PREFIX, FunctionLM, is_function
 from faith_dspy.lm.make import is_local
 from faith_dspy.schema import (
     Chunk,
@@ -74,6 +75,7 @@ class Judge:
     Args:
         lm: ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
             It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
+            Or a function of claims, or its name ``"python:package.module:function"`` (`faith_dspy.lm.function`).
         api_base: The address of an endpoint of your own.
         api_key: Its key.
         config: All options at once, in place of ``options``.
@@ -111,11 +113,15 @@ class Judge:
             raise ConfigError(
                 f"give either config= or single options, got both (options: {', '.join(options)})"
             )
+        if isinstance(lm, str):
+            lm = lm.strip()
+        if is_function(lm):
+            lm = FunctionLM.of(lm)
         if not lm or not (isinstance(lm, str) or hasattr(lm, "model")):
             raise ConfigError(
-                f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM."
+                f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, a dspy.LM, or a function."
             )
-        self._lm = lm.strip() if isinstance(lm, str) else lm
+        self._lm = lm
         self.config = config or JudgeConfig.make(**options)
         self._uses_default = classifier == "default"
         if classifier == "default":
@@ -154,13 +160,21 @@ class Judge:
 
     def _check_options(self) -> None:
         """Refuse options that mean nothing without an LM."""
-        if self.asks_lm:
+        if self.asks_lm and self.function is None:
             return
         usual = JudgeConfig().program_options
         unused = []
         for name, value in self.config.program_options.items():
             if value != usual[name]:
                 unused.append(f"{name}={value!r}")
+        if self.function is not None:
+            unused = [one for one in unused if one != "granularity='answer'"]
+            if unused:
+                raise ConfigError(
+                    f"{self.lm_name} is a function, which takes no prompt; {unused[0]} needs an LM. Leave it out, or "
+                    "name an LM."
+                )
+            return
         if self._uses_default and self.config.threshold is not None:
             unused.append(f"threshold={self.config.threshold}")
         if self._classifier is None or "lm" in self._classifier.statement.names:
@@ -173,11 +187,17 @@ class Judge:
 
     def _shared_address(self, second: Any) -> dict[str, Any]:
         """Return address and key for the second LM of a cascade: the first one's, where one provider serves both."""
-        settings = self._endpoint if isinstance(self._lm, str) else self._lm.kwargs
+        has_own = not isinstance(self._lm, str | FunctionLM)
+        settings = self._lm.kwargs if has_own else self._endpoint
         address = {name: settings.get(name) for name in ("api_base", "api_key")}
-        if not isinstance(second, str) or is_local(second) or not any(address.values()):
+        is_here = not isinstance(second, str) or is_local(second) or is_function(second)
+        if is_here or not any(address.values()):
             return {}
-        if self.asks_lm and provider_of(second) != provider_of(self.lm_name):
+        if (
+            self.asks_lm
+            and self.function is None
+            and provider_of(second) != provider_of(self.lm_name)
+        ):
             raise ConfigError(
                 f"escalate_to={second!r} is another provider's than {self.lm_name}, whose address and key are not its "
                 "own: give a Judge with its own, escalate_to=Judge(…, api_base=…, api_key=…)."
@@ -219,17 +239,21 @@ class Judge:
     @cached_property
     def program(self) -> FaithfulnessProgram:
         """The `dspy.Module` inside. It can be called, compiled by any optimizer of DSPy, and replaced by the result."""
+        from faith_dspy.program.function import FunctionProgram
         from faith_dspy.program.program import FaithfulnessProgram
 
-        return FaithfulnessProgram(self.config)
+        make = FaithfulnessProgram if self.function is None else FunctionProgram
+        return make(self.config)
 
     @cached_property
-    def lm(self) -> MeteredLM:
-        """The LM, made on first use. `ConfigError` if the judge asks none."""
+    def lm(self) -> MeteredLM | FunctionLM:
+        """The LM, made on first use, or the function. `ConfigError` if it asks none, or was loaded without it."""
         if not self.asks_lm:
             raise ConfigError(
                 "this judge asks no LM (lm='none'); `prepare()` returns those of its cascade."
             )
+        if self.function is not None:
+            return self.function.require()
         from faith_dspy.lm.make import make_lm, to_metered_lm
 
         if isinstance(self._lm, str):
@@ -262,15 +286,21 @@ class Judge:
         return not (isinstance(self._lm, str) and self._lm == NO_LM)
 
     @property
+    def function(self) -> FunctionLM | None:
+        """The function that it asks in the place of an LM."""
+        return self._lm if isinstance(self._lm, FunctionLM) else None
+
+    @property
     def cascade(self) -> tuple[Judge, ...]:
         """This judge and the one it escalates to."""
         return (self,) if self.escalate_to is None else (self, self.escalate_to)
 
     @property
     def default_threads(self) -> int:
-        """`THREADS`; 1 without an LM, or with an embedded one, whose prefix cache holds one context."""
+        """`THREADS`; 1 without an LM, with an embedded one, whose prefix cache holds one context, or with a function,
+        which need not be safe in several threads."""
         names = [judge.lm_name for judge in self.cascade if judge.asks_lm]
-        is_embedded = any(name.startswith("local") for name in names)
+        is_embedded = any(name.startswith(("local", PREFIX)) for name in names)
         return THREADS if names and not is_embedded else 1
 
     @property
@@ -282,11 +312,13 @@ class Judge:
             self.program.shown_prompts if self.asks_lm else [],
             self.classifier and self.classifier.model_dump(mode="json"),
         ]
+        if self.function is not None:
+            parts.append(self.function.sha256)
         if self.escalate_to:
             parts.append(self.escalate_to.fingerprint)
         return digest(parts)
 
-    def prepare(self) -> list[MeteredLM]:
+    def prepare(self) -> list[MeteredLM | FunctionLM]:
         """Build the programs and LMs of the cascade before threads start, and return the LMs, each once. The embedded
         model is fetched where its file is missing."""
         asking = [judge for judge in self.cascade if judge.asks_lm and judge.program]

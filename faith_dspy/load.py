@@ -33,7 +33,8 @@ from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import LOCAL_SHA256
 from faith_dspy.lm.addresses import is_provider
-from faith_dspy.lm.make import without_path
+from faith_dspy.lm.function import FunctionLM, is_function
+from faith_dspy.lm.make import LMIdentity, without_path
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,10 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
         source: A `Judge`, which is returned as it is; the folder of an exported judge, or its address in MLflow
             (``models:/faithfulness@champion``, ``runs:/…``), which `load_judge` loads; ``none`` (lexical features
             alone), ``local`` or ``default`` (the embedded model with the default classifier), ``local:FILE.gguf``, any
-            DSPy model string (``openai/gpt-4o-mini``), or a `dspy.LM`: a new judge that asks it.
+            DSPy model string (``openai/gpt-4o-mini``), a `dspy.LM`, or a function: a new judge that asks it.
         lm: The LM that a loaded judge asks in place of its own.
         options: Keywords of `Judge`: ``api_base``, ``api_key``, ``timeout`` and ``context_window`` for any, the others
-            for a new judge alone. An exported one has its own options.
+            for a new judge alone. An exported one has its own options; it takes ``function``, too.
 
     Returns:
         The judge. No LM has been asked.
@@ -87,7 +88,7 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
 
 
 _IN_MLFLOW = ("models:/", "runs:/")
-_ENDPOINT = ("api_base", "api_key", "timeout", "context_window")
+_ENDPOINT = ("api_base", "api_key", "timeout", "context_window", "function")
 _BARE_MODELS = re.compile(
     r"(?:gpt|o\d|chatgpt|claude|gemini|mistral|command|deepseek|llama|qwen)[\w.:-]*"
 )
@@ -97,6 +98,8 @@ _BARE_MODELS = re.compile(
 def names_lm(name: str) -> bool:
     """Return whether a string names an LM or a judge of ours, and not a place."""
     if name in (NO_LM, "local", "default") or name.startswith("local:"):
+        return True
+    if is_function(name):
         return True
     if (
         name.startswith(_IN_MLFLOW)
@@ -118,6 +121,7 @@ def load_judge(
     api_key: str | None = None,
     timeout: float | None = None,
     context_window: int | None = None,
+    function: Any = None,
     escalate_to: Any = None,
 ) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
@@ -138,6 +142,9 @@ def load_judge(
         api_key: Its key.
         timeout: Seconds to wait for a reply of any LM to begin or go on.
         context_window: Tokens of any LM's prompt and reply together.
+        function: What a judge asks that was tuned on a function (`faith_dspy.lm.function`), itself or as
+            ``"package.module:function"``: the name in the export is never imported. Without it, the judge can be read,
+            and its first judgment raises `ConfigError`.
         escalate_to: The LM that the second judge of a cascade asks in place of its own, such as a `dspy.LM` with an
             address of its own.
 
@@ -168,9 +175,14 @@ def load_judge(
     second = first.following
     exports = [first] if second is None else [second, first]
     asking = [one.manifest.lm for one in exports if one.manifest.lm.model != NO_LM]
-    tuned = asking[-1] if asking else None
+    of_lms = [stored for stored in asking if not is_function(stored.model)]
+    if function is not None and asking == of_lms:
+        raise ConfigError(
+            f"{folder}: asks no function, got function={function!r}. Leave it out."
+        )
+    tuned = of_lms[-1] if of_lms else None
     if lm is not None and (lm == NO_LM) != (tuned is None):
-        made_for = "judges by lexical features only"
+        made_for = "asks no LM"
         if tuned:
             made_for = f"was tuned on replies of {tuned.model}"
         raise ConfigError(f"{folder}: {made_for}, got lm={lm!r}. Leave out lm= (--lm).")
@@ -181,7 +193,7 @@ def load_judge(
     judge = None
     for export in exports:
         stored = export.manifest.lm
-        settings: dict[str, Any] = {"lm": stored.model}
+        settings: dict[str, Any] = {"lm": _asked(stored, function)}
         settings["context_window"] = context_window or stored.context_window
         settings["thinking_tokens"] = stored.thinking_tokens
         is_tuned = tuned is not None and stored.model == tuned.model
@@ -195,6 +207,15 @@ def load_judge(
         judge = _build(export, escalate_to=judge, timeout=timeout, **settings)
     assert judge is not None
     return judge
+
+
+def _asked(stored: LMIdentity, function: Any) -> Any:
+    """Return what a stored judge asks; a function is only ever the caller's."""
+    if not is_function(stored.model):
+        return stored.model
+    if function is not None:
+        return FunctionLM.of(function)
+    return FunctionLM(stored.model, stored.sha256, stored.version)
 
 
 def _build(export: _Export, **settings: Any) -> Judge:
@@ -217,6 +238,8 @@ def _build(export: _Export, **settings: Any) -> Judge:
         raise _altered(export.folder, exc) from exc
     stored, model = manifest.lm, without_path(judge.lm_name)
     sha256 = LOCAL_SHA256.get(judge.lm_name, stored.sha256)
+    if judge.function is not None:
+        sha256 = judge.function.sha256
     is_same = model == stored.model and stored.sha256 in (None, sha256)
     fitted = judge.classifier and judge.classifier.statement
     if fitted and "lm" in fitted.names and not is_same:

@@ -33,6 +33,7 @@ from pydantic import (
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError, describe_invalid
 from faith_dspy.judge import NO_LM
+from faith_dspy.lm.function import is_function
 from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
@@ -226,6 +227,8 @@ HOSTED = ("sentence", "answer", "sentence-few-shot", "sentence-guidelines")
 _MORE = ("joint", "answer-reasoning", "statement", "statement-gepa")
 EMBEDDED = ("sentence", "sentence-few-shot")
 """The same with the embedded LM, which writes slowly. What more time buys there: tests/benchmarks/README.md."""
+FUNCTION = ("sentence", "answer")
+"""The same with a function, which has no prompt."""
 _WRITTEN = ("answer-reasoning", "joint", "sentence-graded")
 
 BUDGETS: dict[str, Budget] = {
@@ -251,6 +254,8 @@ def budget_variants(budget: BudgetName, lm: str) -> tuple[str, ...]:
     """Names of the variants that a budget tries with that LM."""
     if lm == NO_LM:
         return ()
+    if is_function(lm):
+        return FUNCTION
     if budget == "thorough":
         return tuple(
             name for name in VARIANTS if not (is_local(lm) and name in _WRITTEN)
@@ -313,6 +318,11 @@ def _check_variants(variants: Sequence[Variant], lm: str) -> None:
         if names.count(v.name) > 1:
             raise ConfigError(
                 f"two variants are called {v.name!r}; give each a name of its own."
+            )
+        if v.optimizer and is_function(v.lm or lm):
+            raise ConfigError(
+                f"the variant {v.name!r} compiles a prompt, and {v.lm or lm} is a function, which has none: choose of "
+                f"{', '.join(FUNCTION)}."
             )
         if lm == NO_LM and v.lm is None:
             raise ConfigError(

@@ -303,7 +303,7 @@ def test_what_is_no_judge_or_no_lm(exported):
         encoding="utf-8"
     )
     with pytest.raises(
-        ConfigError, match="judges by lexical features only, got lm='openai/tiny'"
+        ConfigError, match="asks no LM, got lm='openai/tiny'"
     ):
         load_judge(exported, lm="openai/tiny")
 

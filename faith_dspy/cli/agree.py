@@ -114,6 +114,7 @@ def agree(
     seen = count_tuned_on(answer_keys, examples)
     run = None
     if track or tracking_uri or experiment:
+        from faith_dspy.lm.metered import MeteredLM
         from faith_dspy.optimize.tracking.monitor import MonitorRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
@@ -122,7 +123,8 @@ def agree(
         run = MonitorRun(store, name, labels.name, label_set_hash(examples))
         for lm in judge.prepare():
             # Another model may answer to a hosted one's name by now.
-            lm.cache = lm.cache and bool(lm.endpoint.sha256)
+            if isinstance(lm, MeteredLM):
+                lm.cache = lm.cache and bool(lm.endpoint.sha256)
     judged, outage = _judged(judge, examples, "judging")
     share = None
     if traffic and not outage:

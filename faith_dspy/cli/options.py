@@ -49,8 +49,11 @@ Labels = Annotated[
     Path, typer.Argument(metavar="LABELS", help=LABELS, callback=_labels_file)
 ]
 _MODELS = (
-    "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' to judge "
-    "by lexical features alone (tune needs an LM)."
+    "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, a function "
+    "'python:module:name', or 'none' to judge by lexical features alone."
+)
+_FUNCTION = (
+    "What a loaded judge asks that was tuned on a function: package.module:function."
 )
 LM = Annotated[str | None, _judge_option("--lm", _MODELS, "MODEL")]
 APIBase = Annotated[
@@ -116,6 +119,9 @@ class ChosenJudge:
     api_base: APIBase = None
     timeout: Timeout = None
     context_window: ContextWindow = None
+    function: Annotated[
+        str | None, _judge_option("--function", _FUNCTION, "MODULE:NAME")
+    ] = None
     settings: Annotated[
         list[str] | None, _judge_option("--set", _SET, "OPTION=VALUE")
     ] = None
@@ -137,6 +143,8 @@ class ChosenJudge:
             "timeout": self.timeout,
             "context_window": self.context_window,
         }
+        if self.function is not None:
+            endpoint["function"] = self.function
         if self.source is None:
             return Judge("local" if self.lm is None else self.lm, **endpoint, **new)
         if names_lm(self.source):

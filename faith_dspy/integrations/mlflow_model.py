@@ -2,9 +2,10 @@
 
 MLflow copies this file into the model ("models from code") beside the exported folder and runs it to load the model, so
 it depends on nothing but the packages it imports: JSON and this file instead of a pickle. The LM's key and address come
-from the environment; FAITH_DSPY_LM replaces the LM the judge was tuned on. Requests and replies: `README.md` beside it.
+from the environment; FAITH_DSPY_LM replaces the LM the judge was tuned on, and FAITH_DSPY_FUNCTION
+(``package.module:function``) is the function that it asks. Requests and replies: `README.md` beside it.
 
-``model_config`` may hold ``api_base`` (the LM's address), ``timeout`` (see `Judge`), and
+``model_config`` may hold ``api_base`` (the LM's address), ``timeout`` (see `Judge`), ``function``, and
 ``replies_in_memory`` (see `limit_replies_in_memory`).
 """
 
@@ -100,7 +101,10 @@ class FaithfulnessModel(PythonModel):
         if not (folder.parents[1] / "MLmodel").exists():
             self.judge = Judge(NO_LM)
             return
-        config = dict(context.model_config or {})
+        config: dict[str, Any] = {
+            "function": os.environ.get("FAITH_DSPY_FUNCTION") or None
+        }
+        config |= context.model_config or {}
         if kept := config.pop("replies_in_memory", None):
             limit_replies_in_memory(kept)
         self.judge = load_judge(

@@ -20,6 +20,7 @@ from faith_dspy.lm.addresses import (
     route_base,
     unavailable,
 )
+from faith_dspy.lm.function import FunctionLM, is_function
 
 if TYPE_CHECKING:
     from faith_dspy.lm.metered import MeteredLM
@@ -37,7 +38,9 @@ class LMIdentity(BaseModel, frozen=True):
     model: str
     """The model string."""
     sha256: str | None = None
-    """Of the model file, if the model runs in this process."""
+    """Of the model file, if the model runs in this process; of a function's source."""
+    version: str | None = None
+    """Of a function's package."""
     api_base_hash: str | None = None
     """Twelve hex digits for the endpoint's address, if one was given: equal means same endpoint."""
     context_window: int | None = None
@@ -53,11 +56,12 @@ class LMIdentity(BaseModel, frozen=True):
         return model
 
 
-def identity(lm: MeteredLM) -> LMIdentity:
+def identity(lm: MeteredLM | FunctionLM) -> LMIdentity:
     """Return which LM answers."""
     return LMIdentity(
         model=lm.model,
         sha256=lm.endpoint.sha256,
+        version=lm.version if isinstance(lm, FunctionLM) else None,
         api_base_hash=lm.endpoint.salt,
     )
 
@@ -184,6 +188,10 @@ def make_lm(
         raise ConfigError(
             "'none' is not an LM, and here one is needed: name one, such as 'local'."
         )
+    if is_function(model):
+        raise ConfigError(
+            f"{model} is a function, and here an LM is needed, which writes: name one, such as 'local'."
+        )
     if not model or model.endswith("/"):
         raise ConfigError(
             f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'."
@@ -246,12 +254,14 @@ def _hosted(
     return lm
 
 
-def preflight(lm: MeteredLM) -> None:
-    """Find out before any work whether the LM answers, at the cost of one token.
+def preflight(lm: MeteredLM | FunctionLM) -> None:
+    """Find out before any work whether the LM answers, at the cost of one token. A function is there.
 
     Raises:
         LMUnavailableError: It does not, with DSPy's own reason: no connection, a refused key, an unknown model.
     """
+    if isinstance(lm, FunctionLM):
+        return
     try:
         lm.copy(num_retries=1)("Say yes.", cache=False, max_tokens=1)
     except LMUnavailableError:

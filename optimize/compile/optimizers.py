@@ -8,13 +8,10 @@ A function of the user's own, ``module:function``, takes student, trainset and m
 
 from __future__ import annotations
 
-import importlib
 import io
 import random
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +26,7 @@ from faith_dspy.errors import (
     LMUnavailableError,
     short_message,
 )
+from faith_dspy.lm.function import import_function
 from faith_dspy.lm.make import preflight
 from faith_dspy.lm.metered import MeteredLM
 from faith_dspy.optimize.compile.examples import (
@@ -278,32 +276,14 @@ def optimizer_of(name: str) -> Optimizer:
         raise ConfigError(
             f"there is no optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}, or module:function"
         )
-    function = own_optimizer(name)
+    function = import_function(
+        name, "an optimizer: a function of student, trainset and metric"
+    )
 
     def compile_own(task: Task) -> Any:
         return function(task.student, list(task.train), task.metric)
 
     return Optimizer(compile_own, extraction="together")
-
-
-def own_optimizer(name: str) -> Callable[..., Any]:
-    """Return the user's function that ``module:function`` names, found from the working folder, too; `ConfigError` if
-    there is none."""
-    module, _, attribute = name.partition(":")
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as exc:
-        raise ConfigError(
-            f"the optimizer {name!r} cannot be imported ({short_message(exc)}); expected module:function, a "
-            "function of student, trainset and metric."
-        ) from exc
-    finally:
-        sys.path.remove(folder)
-    if not callable(function):
-        raise ConfigError(f"the optimizer {name!r} is {function!r}, no function.")
-    return function  # type: ignore[no-any-return]
 
 
 class Compiled(NamedTuple):

@@ -1,0 +1,157 @@
+"""A function that judges claims, in the place of an LM: an encoder on a GPU, a rule, another library's judge.
+
+    def judge(claims):
+        pairs = [("\\n".join(claim.context), claim.statement) for claim in claims]
+        return encoder.predict(pairs)  # a probability of support for each
+
+It returns as many values as there are claims: the probability that the context supports the statement, True or False,
+or None where it cannot judge. A coroutine is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from faith_dspy.errors import ConfigError, short_message
+from faith_dspy.schema import Usage
+
+if TYPE_CHECKING:  # it loads DSPy
+    from faith_dspy.lm.metered import Endpoint
+
+PREFIX = "python:"
+"""Of a function's name where a model string is expected: ``python:package.module:function``."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement, and what it is judged by."""
+
+    statement: str
+    context: list[str]
+    question: str | None = None
+
+
+@dataclass(frozen=True)
+class FunctionLM:
+    """A function under the name that exports hold, and which version of it."""
+
+    model: str
+    """``python:package.module:function``."""
+    sha256: str | None = None
+    """Of its source."""
+    version: str | None = None
+    """Its package's ``__version__``."""
+    function: Callable[[list[Claim]], Any] | None = None
+    """None in a judge that was loaded without it: the name in an export is never imported."""
+
+    @classmethod
+    def of(cls, function: Any) -> Self:
+        """Return a function, or the one that a name of the caller's stands for.
+
+        Raises:
+            ConfigError: It cannot be imported.
+        """
+        if isinstance(function, cls):
+            return function
+        if isinstance(function, str):
+            function = import_function(
+                function.removeprefix(PREFIX), "a function of claims"
+            )
+        named = function if inspect.isroutine(function) else type(function)
+        package = sys.modules.get(named.__module__.partition(".")[0])
+        return cls(
+            f"{PREFIX}{named.__module__}:{named.__qualname__}",
+            _source_hash(named),
+            getattr(package, "__version__", None),
+            function,
+        )
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What tells its replies from another's."""
+        from faith_dspy.lm.metered import Endpoint
+
+        return Endpoint(sha256=self.sha256)
+
+    def require(self) -> Self:
+        """Return itself; `ConfigError` without a function."""
+        if self.function is None:
+            name = self.model.removeprefix(PREFIX)
+            raise ConfigError(
+                f"the judge asks the function {name}, which loading never imports: give it with function=, on the "
+                f"command line --function {name}."
+            )
+        return self
+
+    def __call__(self, claims: Sequence[Claim]) -> list[Any]:
+        """Return what the function says about each claim; one call, counted in all open meters."""
+        from faith_dspy.lm.metered import Call, open_meters
+
+        function = self.require().function
+        assert function is not None
+        call = Call(self, settings=None, from_cache=False)
+        with ExitStack() as stack:
+            for meter in open_meters():
+                stack.enter_context(meter.counting(call))
+            replies = function(list(claims))
+            if inspect.iscoroutine(replies):
+                # In a thread of its own, as an event loop may run in this one.
+                with ThreadPoolExecutor(1) as pool:
+                    replies = pool.submit(asyncio.run, replies).result()
+            seconds = time.perf_counter() - call.started
+            call.usage = Usage(calls=1, seconds=seconds, dollars=None)
+        return list(replies)
+
+
+def is_function(lm: Any) -> bool:
+    """Return whether something given as an LM is a function, or the name of one."""
+    if isinstance(lm, str):
+        return lm.startswith(PREFIX)
+    return callable(lm) and not hasattr(lm, "kwargs")
+
+
+def import_function(name: str, what: str) -> Callable[..., Any]:
+    """Return the function of the user's own that ``module:function`` names, found from the working folder, too.
+
+    Args:
+        name: The name, in the user's own words: importing runs code.
+        what: What it is to be, for the error.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    module, _, attribute = name.partition(":")
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        function = attrgetter(attribute)(import_module(module))
+    except (Exception, SystemExit) as exc:
+        raise ConfigError(
+            f"{name!r} cannot be imported ({short_message(exc)}); expected module:function, {what}."
+        ) from exc
+    finally:
+        sys.path.remove(folder)
+    if not callable(function):
+        raise ConfigError(f"{name!r} is {function!r}; expected {what}.")
+    return function  # type: ignore[no-any-return]
+
+
+def _source_hash(function: Any) -> str:
+    try:
+        source = inspect.getsource(function).encode()
+    except (OSError, TypeError):  # typed in at a prompt, or written in C
+        code = getattr(function, "__code__", None)
+        source = code.co_code if code else function.__qualname__.encode()
+    return hashlib.sha256(source).hexdigest()
