@@ -248,7 +248,7 @@ def _build(export: _Export, **settings: Any) -> Judge:
             "faith-dspy agree.",
             export.folder,
             stored.model,
-            "another file of it" if model == stored.model else model,
+            "another version of it" if model == stored.model else model,
         )
     return judge
 

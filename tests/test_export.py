@@ -276,7 +276,7 @@ def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
     )
     edit(exported, lambda d: d["lm"].update(model="local", sha256="0" * 64))
     load_judge(exported)
-    assert "of local, and another file of it is asked" in caplog.messages[-1]
+    assert "of local, and another version of it is asked" in caplog.messages[-1]
     lexical = HEAD.statement.model_copy(
         update={"names": ("novel_words", "novel_number_count"), "weights": (-1, -1)}
     )
@@ -302,9 +302,7 @@ def test_what_is_no_judge_or_no_lm(exported):
     assert "not fitted to your labels" in (exported / "CARD.md").read_text(
         encoding="utf-8"
     )
-    with pytest.raises(
-        ConfigError, match="asks no LM, got lm='openai/tiny'"
-    ):
+    with pytest.raises(ConfigError, match="asks no LM, got lm='openai/tiny'"):
         load_judge(exported, lm="openai/tiny")
 
 

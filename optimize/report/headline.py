@@ -123,6 +123,8 @@ def price_of(cost: Cost) -> str:
         return "free"
     if cost.price is not None:
         return f"${1000 * cost.price:,.2f} for 1,000 answers"
+    if not cost.tokens:  # a function counts none
+        return f"{cost.usage.seconds / cost.judged:.2g} s an answer"
     return f"{cost.tokens:,.0f} tokens an answer"
 
 
