@@ -194,10 +194,10 @@ def tables(log: Log) -> str:
         )
         return [f"{mean:,.0f}" for mean in means]
 
-    titles = ["prompt", "96: reasons", "96: none"]
-    titles += [f"{size}: {people}" for people in PEOPLE for size in SIZES]
-    titles += ["nonsense costs: mean, most", "reflections", "verdicts", "tokens"]
-    lines = [titles, ["---"] + ["--:"] * (len(titles) - 1)]
+    reached = [["prompt", "96, reasons", "96, no reasons"]]
+    reached[0] += [f"{size}, {people}" for people in PEOPLE for size in SIZES]
+    costs = [["prompt", "nonsense costs in the mean, at most"]]
+    costs[0] += ["reflections", "verdicts", "tokens"]
     for name in ROWS:
         line = [name]
         for people in ("reasons", "no reasons"):
@@ -206,7 +206,13 @@ def tables(log: Log) -> str:
             for size in SIZES:
                 where = {"labels": size, "people": people, "nonsense": False}
                 line.append(shown(name, **where))
-        lines.append([*line, losses(name), *spent(name)])
+        reached.append(line)
+        costs.append([name, losses(name), *spent(name)])
+    return f"{_table(reached)}\n\n{_table(costs)}"
+
+
+def _table(lines: list[list[str]]) -> str:
+    lines.insert(1, ["---"] + ["--:"] * (len(lines[0]) - 1))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
