@@ -363,6 +363,9 @@ class LabelledExample(_Frozen):
     """``train``, ``dev`` or ``test`` when the set fixes its parts."""
     tags: dict[str, str] = Field(default_factory=dict)
     """Source, language, domain and the like, for results per group."""
+    columns: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
+    """What else stands in its row, such as a topic or another judge's score: neither label nor text, and never
+    written."""
 
     @property
     def label(self) -> bool | None:
@@ -372,6 +375,11 @@ class LabelledExample(_Frozen):
         if verdicts := [s.verdict for s in self.statements if s.verdict is not None]:
             return all(v.is_supported for v in verdicts)
         return None if self.score is None else self.score >= 1.0
+
+    @property
+    def labelled_by(self) -> str | None:
+        """Who gave the label: ``person``, ``model`` or a name; None where the file does not say."""
+        return self.tags.get("labelled_by")
 
     @property
     def group_key(self) -> str:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from faith_dspy.cli import options as cli
-from faith_dspy.errors import LMUnavailableError, counted, import_optional
-
-if TYPE_CHECKING:
-    from faith_dspy.judge import Judge
-    from faith_dspy.schema import Judgment, LabelledExample
+from faith_dspy.errors import counted, import_optional
 
 
 @cli.with_options
@@ -22,6 +18,20 @@ def agree(
     labels: cli.Labels,
     *,
     chosen: cli.ChosenJudge,
+    scores: Annotated[
+        str | None,
+        cli.option(
+            "--scores",
+            "Columns of LABELS with what other judges said, with commas between: verdicts, or numbers.",
+            "COLUMNS",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        cli.option(
+            "--by", "A column of groups, such as a topic, to compare.", "COLUMN"
+        ),
+    ] = None,
     unlabelled: Annotated[
         Path | None,
         cli.option("--unlabelled", "The same traffic without labels.", "FILE"),
@@ -71,6 +81,11 @@ def agree(
 
     Both refuse labels that the judge was tuned on.
 
+    --scores measures judges without asking them: --scores ragas_faithfulness,judge_verdict reads two columns. A number
+    passes from a threshold that is cross-validated over the sources; !COLUMN reads a higher value, or a yes, the other
+    way round. Context and answer may be missing. With several judges – --judge may be repeated, and goes with
+    --scores – each is compared with the first, which --min and --unlabelled are for.
+
     With --track (implied by --tracking-uri and --experiment), monitor a judge in use: run it on a schedule with the
     same LABELS. Each time is a step of the metrics of one MLflow run; --min is the bar. A hosted LM is asked again each
     time; its cached replies are not used.
@@ -80,114 +95,151 @@ def agree(
     import_optional("numpy", "Measuring agreement")  # before anything is asked
     from faith_dspy.io.files import check_page, check_writable
     from faith_dspy.io.labels import label_set_hash, read_labels
+    from faith_dspy.optimize.agree import ask_judge, read_judges
+    from faith_dspy.optimize.groups import (
+        agreement_by_group,
+        group_columns,
+        groups_of,
+        groups_table,
+    )
     from faith_dspy.optimize.pass_rate import estimate_share, traffic_table
-    from faith_dspy.optimize.report.headline import of_judge
-    from faith_dspy.optimize.results import Row
-    from faith_dspy.optimize.select.candidates import cost_of
-    from faith_dspy.optimize.select.validation import compare_with_words
-    from faith_dspy.report.judgment import judge_summary, write_html
+    from faith_dspy.optimize.recorded import own_sources, with_own_sources
+    from faith_dspy.optimize.report.side_by_side import (
+        differences,
+        side_by_side,
+        where_they_differ,
+    )
+    from faith_dspy.report.judgment import write_html
     from faith_dspy.report.tables import (
         Table,
         agreement_tables,
         disagreements,
         disagreements_table,
     )
-    from faith_dspy.schema import Usage
-    from faith_dspy.scoring.agreement import measure_agreement
     from faith_dspy.scoring.gate import count_tuned_on, gate_checks, refuse_tuned_on
 
     for path in filter(None, (html, junit)):
         check_writable(path, Path(labels))
     if html is not None:
         check_page(html)
-    examples = sorted(
-        read_labels(labels), key=lambda e: (e.context_key, e.id)
-    )  # so that the prefix cache stays warm
-    traffic = (
-        read_labels(unlabelled, require_label=False) if unlabelled is not None else []
+    columns = [name.strip() for name in (scores or "").split(",") if name.strip()]
+    asked = chosen.each
+    if not asked and (chosen.lm or not columns):
+        asked = [chosen]
+    names = [name.removeprefix("!") for name in columns]
+    read = partial(
+        read_labels,
+        recorded=names,
+        further=[by or ""],
+        texts=bool(asked),
     )
-    judge = chosen.load()
-    answer_keys = judge.manifest.get("answer_keys", ())
+    examples = sorted(
+        read(labels), key=lambda e: (e.context_key, e.id)
+    )  # so that the prefix cache stays warm
+    examples, alone = with_own_sources(examples)
+    group_of = groups_of(group_columns(examples), by) if by else {}
+    traffic = read(unlabelled, require_label=False) if unlabelled is not None else []
+    judges = [one.load() for one in asked]
     if minimum is not None or traffic:
         use = "--unlabelled" if traffic else "--min"
-        refuse_tuned_on(answer_keys, examples, labels.name, use)
-    seen = count_tuned_on(answer_keys, examples)
-    run = None
-    if track or tracking_uri or experiment:
+        for judge in judges[:1]:
+            keys = judge.manifest.get("answer_keys", ())
+            refuse_tuned_on(keys, examples, labels.name, use)
+    track = track or bool(tracking_uri or experiment)
+    runs = []
+    if track:
         from faith_dspy.lm.metered import MeteredLM
         from faith_dspy.optimize.tracking.monitor import MonitorRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
-        name = chosen.source or judge.lm_name
-        run = MonitorRun(store, name, labels.name, label_set_hash(examples))
-        for lm in judge.prepare():
+        both = zip(asked, judges, strict=True)
+        key = label_set_hash(examples)
+        for name in (*(one.source or judge.lm_name for one, judge in both), *names):
+            runs.append(MonitorRun(store, name, labels.name, key))
+        for lm in (lm for judge in judges for lm in judge.prepare()):
             # Another model may answer to a hosted one's name by now.
             if isinstance(lm, MeteredLM):
                 lm.cache = lm.cache and bool(lm.endpoint.sha256)
-    judged, outage = _judged(judge, examples, "judging")
+    recorded = read_judges(columns, examples, traffic, labels.name)
+    judged = [
+        ask_judge(
+            judge,
+            one.source,
+            examples,
+            traffic if one is asked[0] else (),
+            count_tuned_on(judge.manifest.get("answer_keys", ()), examples),
+        )
+        for one, judge in zip(asked, judges, strict=True)
+    ]
+    judged += recorded
+    first = judged[0]
+    agreement = first.result.levels
     share = None
-    if traffic and not outage:
-        rows = list(map(Row.of, examples, judged))
-        traffic_judged, outage = _judged(judge, traffic, "judging the unlabelled")
-        scores = [judgment.ranking for judgment in traffic_judged]
-        share = estimate_share(rows, scores, [e.group_key for e in traffic])
-    agreement = measure_agreement(examples, judged)
-    assert agreement.answers is not None  # as every answer has a label
-    usage = sum((j.usage for j in judged), Usage())
-    replayed = sum((j.replayed for j in judged), Usage())
+    if first.traffic:
+        sources = [e.group_key for e in with_own_sources(traffic)[0]]
+        share = estimate_share(first.result.rows, first.traffic, sources)
     checks = {
-        "the LM answers": outage,
-        **gate_checks(examples, judged, minimum, min_coverage),
+        "the LM answers": next((j.outage for j in judged if j.outage), None),
+        **gate_checks(examples, first.judgments, minimum, min_coverage),
     }
     unscored = dict(
         Counter(
-            j.unscored.value for j in judged if j.unscored is not None
+            j.unscored.value for j in first.judgments if j.unscored is not None
         ).most_common()
     )
-    wrong = disagreements(examples, judged)
-    judge_name = judge_summary(judge)
-    against_words = None if seen else compare_with_words(judge, examples, judged)
-    three_lines = of_judge(
-        judge,
-        chosen.source,
-        agreement.answers,
-        cost_of([j.usage + j.replayed for j in judged], judge),
-        seen=seen,
-        against_words=against_words,
-    )
+    wrong = disagreements(examples, first.judgments)
     document = agreement.to_json() | {
-        "in_three_lines": three_lines.notes,
+        "in_three_lines": first.three_lines.notes,
         "disagreements": [
             {"id": e.id, "faithful": e.label, "probability": j.ranking}
             for e, j in wrong
         ],
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "label_set_hash": label_set_hash(examples),
-        "usage": usage.model_dump(mode="json"),
-        "replayed": replayed.model_dump(mode="json"),
+        "usage": first.usage.model_dump(mode="json"),
+        "replayed": first.replayed.model_dump(mode="json"),
         "alarms": list(filter(None, checks.values())),
-        "judge": judge_name,
+        "judge": first.summary,
         "version": metadata.version("faith_dspy"),
         "unscored": unscored,
-        "tuned_on_these_labels": seen > 0,
-        "answers_of_its_study": seen,
-        "against_lexical_baseline": against_words
-        and against_words.model_dump(mode="json"),
+        "tuned_on_these_labels": first.seen > 0,
+        "answers_of_its_study": first.seen,
+        "against_lexical_baseline": first.against_words
+        and first.against_words.model_dump(mode="json"),
     }
-    tables = [three_lines, disagreements_table(wrong)]
+    tables = [first.three_lines]
+    pairs = differences([one.result for one in judged])
+    if pairs:
+        results = [one.result for one in judged]
+        tables += [
+            side_by_side(results, pairs, [one.caveat for one in judged if one.seen]),
+            where_they_differ(examples, results),
+        ]
+        document["judges"] = [
+            result.model_dump(mode="json", exclude={"rows"}) for result in results
+        ]
+        document["comparisons"] = [pair.model_dump(mode="json") for pair in pairs]
+    if by is not None:
+        groups = agreement_by_group(first.result.rows, group_of, by)
+        document["by"] = groups.model_dump(mode="json")
+        tables.append(groups_table(groups))
+    if alone:
+        tables.append(own_sources(alone))
+    above = [*tables]  # on the page, which shows the disagreements themselves
+    tables.append(disagreements_table(wrong))
     if unscored:
         reasons = (f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.items())
         tables.append(Table("Unscored", notes=tuple(reasons)))
     if details:
         tables += agreement_tables(
-            agreement, usage, replayed, len(examples), judge_name
+            agreement, first.usage, first.replayed, len(examples), first.summary
         )
     if share is not None:
         document["traffic"] = share.model_dump(mode="json")
         tables.append(traffic_table(share))
-    if run is not None:
-        document["tracked"] = {"run_id": run.run_id, "step": run.step}
+    if runs:
+        document["tracked"] = {"run_id": runs[0].run_id, "step": runs[0].step}
     cli.print_result(as_json, document, tables)
     if html is not None:
         title = f"{counted(len(wrong), 'disagreement')} with {labels.name}, worst first"
@@ -195,10 +247,14 @@ def agree(
             (({**dict(e), "faithful": e.label}, j) for e, j in wrong),
             html,
             title=title,
-            judge=judge_name,
+            judge=first.summary,
+            tables=above,
         )
-    if run is not None and not outage:  # which says nothing about the judge
-        run.log(agreement, usage + replayed, len(examples), share)
+    for run, one, pair in zip(runs, judged, [None, *pairs], strict=False):
+        if not one.outage:  # which says nothing about the judge
+            of_traffic = share if one is first else None
+            usage = one.result.usage
+            run.log(one.result.levels, usage, len(examples), of_traffic, pair)
     if junit is not None:
         cli.write_junit(junit, f"faith-dspy agree {labels.name}", checks)
     cli.fail(filter(None, checks.values()))
@@ -239,25 +295,3 @@ def stress(
         report = stress(judge, examples, answers=answers, seed=seed, advance=advance)
     cli.print_result(as_json, report.model_dump(mode="json"), stress_tables(report))
     cli.fail(report.flipped(max_flips))
-
-
-def _judged(
-    judge: Judge, examples: Sequence[LabelledExample], what: str
-) -> tuple[list[Judgment], str | None]:
-    """Judgments of the examples, with a progress bar; where the LM stops answering, the rest is unscored and the
-    reason is said."""
-    from faith_dspy.lm.metered import metered
-    from faith_dspy.report.progress import TerminalView
-    from faith_dspy.schema import Judgment, Unscored
-
-    judged: list[Judgment] = []
-    try:
-        judge.preflight()
-        with TerminalView().task(what, len(examples)) as advance, metered():
-            for judgment in judge.stream(examples):
-                judged.append(judgment)
-                advance(1)
-    except LMUnavailableError as exc:
-        lost = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
-        return judged + [lost] * (len(examples) - len(judged)), str(exc)
-    return judged, None

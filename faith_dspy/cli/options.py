@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,7 +114,9 @@ _UNTUNED = "Report the LM's own verdicts; skip the default classifier."
 class ChosenJudge:
     """The judge that a command's options describe; each field is an option."""
 
-    source: Annotated[str | None, _judge_option("--judge", _SOURCE, "JUDGE")] = None
+    sources: Annotated[list[str] | None, _judge_option("--judge", _SOURCE, "JUDGE")] = (
+        None
+    )
     lm: LM = None
     api_base: APIBase = None
     timeout: Timeout = None
@@ -126,6 +128,20 @@ class ChosenJudge:
         list[str] | None, _judge_option("--set", _SET, "OPTION=VALUE")
     ] = None
     untuned: Annotated[bool, _judge_option("--untuned", _UNTUNED)] = False
+
+    @property
+    def source(self) -> str | None:
+        """The judge that a command takes; `InputError` where there are several."""
+        if self.sources and len(self.sources) > 1:
+            raise InputError(
+                f"got --judge {len(self.sources)} times, expected it once: only faith-dspy agree takes several judges."
+            )
+        return self.sources[0] if self.sources else None
+
+    @property
+    def each(self) -> list[ChosenJudge]:
+        """Return several judges one by one; the other options are each one's."""
+        return [replace(self, sources=[source]) for source in self.sources or ()]
 
     def load(self) -> Judge:
         """Return a tuned judge, or one with these options and, unless it is to be untuned, the default classifier."""

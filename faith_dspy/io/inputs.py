@@ -49,6 +49,8 @@ class Record:
     key: str = ""
     """First 16 hex digits of the SHA-256 of the line, or of the row as JSON; empty for what is in memory."""
     kind: str = "line"
+    aside: Fields | None = None
+    """Columns that were taken out of the row: what recorded judges said."""
 
     @property
     def place(self) -> str:

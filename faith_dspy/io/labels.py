@@ -56,6 +56,7 @@ _TAGS = (
     "form",
     "model",
     "drawn",
+    "labelled_by",
 )
 _READ = ("score", "statements", "meta", "reasons", "reviewed")
 _MOST = 10
@@ -277,6 +278,9 @@ def read_labels(
     columns: Mapping[str, str] | None = None,
     values: Mapping[str, bool] | None = None,
     unreadable: list[str] | None = None,
+    recorded: Sequence[str] = (),
+    further: Sequence[str] = (),
+    texts: bool = True,
 ) -> list[LabelledExample]:
     """Read all examples of labels, and log what was understood of other names than ours.
 
@@ -287,6 +291,10 @@ def read_labels(
         columns: field → column, where names do not tell; ``"faithful": "!column"`` negates it.
         values: what a value of the label means: ``{"1": False}``.
         unreadable: leave wrong rows out, and add here what is wrong with each.
+        recorded: columns with what other judges said: they are no labels, whatever they are called, and stand in
+            `LabelledExample.columns`.
+        further: columns that are read from there, too, and are not named as unused.
+        texts: demand context and answer; else a row without an id has its place.
 
     Raises:
         LabelsError: rows are wrong (each kind of fault is named once), or no example has a label, or a column that
@@ -295,9 +303,9 @@ def read_labels(
     name = name_of(source)
     columns = columns or {}
     with open_records(source) as opened:
-        records = [_with_columns(record, columns) for record in opened]
+        records = [_with_columns(record, columns, recorded) for record in opened]
     rows = [record.row for record in records if isinstance(record.row, Mapping)]
-    _check_columns(rows, name, columns)
+    _check_columns(rows, name, columns, texts)
     column = columns.get("faithful", "")
     label = find_label(rows, column, values)
     _check_values(rows, name, label, column, values or {})
@@ -308,10 +316,10 @@ def read_labels(
         summary = "" if doubt else label.summary(labels)
         if doubt and (require_label or values or columns or unreadable is not None):
             raise LabelsError(f"{name}: {doubt}.")
-    read = {*NAMES, *LABELS, *_READ, *_TAGS, *columns.values()}
+    read = {*NAMES, *LABELS, *_READ, *_TAGS, *columns.values(), *further}
     read.add(label.name if label else "")
     log_columns(rows[:FIRST], name, {**COLUMNS, **_FURTHER_COLUMNS}, read, summary)
-    examples = _examples(records, name, label, not require_label, unreadable)
+    examples = _examples(records, name, label, not require_label, unreadable, texts)
     if require_label:
         examples = [example for example in examples if example.label is not None]
     if not examples:
@@ -326,18 +334,25 @@ def read_labels(
     return examples
 
 
-def _with_columns(record: Record, columns: Mapping[str, str]) -> Record:
-    """Return the record with the fields that the user reads from other columns; the label is found by itself."""
+def _with_columns(
+    record: Record, columns: Mapping[str, str], recorded: Sequence[str]
+) -> Record:
+    """Return the record with the fields that the user reads from other columns, and recorded verdicts aside; the label
+    is found by itself."""
     if not isinstance(record.row, Mapping):
         return record
     row = dict(record.row)
     for name in columns.keys() - {"faithful"}:
         row[name] = at(record.row, columns[name])
-    return replace(record, row=row)
+    aside = {name: row.pop(name, None) for name in recorded}
+    return replace(record, row=row, aside=aside)
 
 
 def _check_columns(
-    rows: Sequence[Fields], name: str, columns_by_field: Mapping[str, str]
+    rows: Sequence[Fields],
+    name: str,
+    columns_by_field: Mapping[str, str],
+    texts: bool,
 ) -> None:
     """Raise `LabelsError` where a column that the user names, or one that every row needs, is in none."""
     if not rows:
@@ -349,7 +364,7 @@ def _check_columns(
             raise LabelsError(
                 f"{name}: got {got}, but no {column!r} for --map {needed}={column}{nearest([column], [*rows[0]])}."
             )
-    for needed in ("context", "answer"):
+    for needed in ("context", "answer") if texts else ():
         if not any({needed, "conversation"} & fields_of(row).keys() for row in rows):
             raise LabelsError(f"{name}: {missing(rows[0], needed)}. {_FORMAT}")
 
@@ -390,6 +405,7 @@ def _examples(
     label: LabelColumn | None,
     lenient: bool,
     unreadable: list[str] | None,
+    texts: bool,
 ) -> list[LabelledExample]:
     examples: list[LabelledExample] = []
     place_of: dict[str, str] = {}
@@ -402,8 +418,13 @@ def _examples(
                 form = _FORMAT
                 raise LabelsError(f"{name}, {record.problem}.")
             example = parse_example(
-                record.row, where=where, lenient=lenient, label=label
+                record.row if texts else _with_id(record),
+                where=where,
+                lenient=lenient,
+                label=label,
+                texts=texts,
             )
+            example.columns.update(record.aside or {})
             if example.id in place_of:
                 raise LabelsError(
                     f"{where}: is the answer at {place_of[example.id]} again, or has its id {example.id!r}. Keep one "
@@ -439,6 +460,7 @@ def parse_example(
     where: str = "record",
     lenient: bool = False,
     label: LabelColumn | None = None,
+    texts: bool = True,
 ) -> LabelledExample:
     """Parse one labels object; an example is returned as it is.
 
@@ -447,6 +469,7 @@ def parse_example(
         where: where it stands, for the message.
         lenient: let a label that does not tell be none, unless it stands in ``faithful``.
         label: what is known of the label's column; None: it is found in the row.
+        texts: demand context and answer.
 
     Raises:
         LabelsError: it says what is wrong.
@@ -456,15 +479,22 @@ def parse_example(
     try:
         if not isinstance(row, Mapping):
             raise InputError(f"got {type(row).__name__}, expected a mapping")
-        return _example(row, label or find_label([row]), lenient)
+        return _example(row, label or find_label([row]), lenient, texts)
     except InputError as exc:
         raise LabelsError(f"{where}: {str(exc).rstrip('.')}.") from exc
     except ValidationError as exc:
         raise LabelsError(f"{where}: {describe_invalid(exc)}.") from exc
 
 
+def _with_id(record: Record) -> Any:
+    """Return a row with its place as its id where it has no other."""
+    if isinstance(record.row, Mapping) and "id" not in columns(record.row):
+        return {**record.row, "id": record.place}
+    return record.row
+
+
 def _example(
-    source: Fields, label: LabelColumn | None, lenient: bool
+    source: Fields, label: LabelColumn | None, lenient: bool, texts: bool
 ) -> LabelledExample:
     row = {name: value for name, value in source.items() if is_filled(value)}
     row |= fields_of(source)
@@ -476,7 +506,7 @@ def _example(
         row |= _label(row, label, lenient)
         if label.name == "score" and "faithful" in row:
             row.pop("score", None)
-    read = _input(source, row)
+    read = _input(source, row) if texts else AnswerInput.of(source)
     fields = {name: row[name] for name in LabelledExample.model_fields if name in row}
     key = answer_key(read.question, read.chunks, read.answer)
     fields["id"] = str(row.get("id", key))
@@ -484,6 +514,7 @@ def _example(
     fields["context"] = read.chunks
     fields["answer"] = read.answer
     fields["tags"] = _tags(row)
+    fields["columns"] = _further(source, label)
     fields["statements"] = _statements(row.get("statements", []))
     example = LabelledExample(**fields)
     for i, statement in enumerate(example.statements):
@@ -494,6 +525,20 @@ def _example(
                     f"statements[{i}] names chunk {chunk_id}, but the context has {chunks}, counted from 0"
                 )
     return example
+
+
+def _further(source: Fields, label: LabelColumn | None) -> dict[str, Any]:
+    """Return the short values that are read as nothing else."""
+    read = {*_READ, *columns(source, {**COLUMNS, **_FURTHER_COLUMNS}).values()}
+    if label is not None:
+        read.add(label.name)
+    return {
+        name: value
+        for name, value in source.items()
+        if name not in read
+        and is_filled(value)
+        and isinstance(value, str | int | float)
+    }
 
 
 def _input(source: Fields, row: Fields) -> AnswerInput:

@@ -33,7 +33,8 @@ from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import vote
 from faith_dspy.io.terminal import PLAIN_SIGNS
 from faith_dspy.judge import Judge
-from faith_dspy.report.tables import report_footer, shown
+from faith_dspy.report.tables import Table as ShownTable
+from faith_dspy.report.tables import html_tables, report_footer, shown
 from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
 from faith_dspy.scoring.classifier import describe_fit
 from faith_dspy.text.words import visible
@@ -330,12 +331,13 @@ def write_html(
     title: str = "Faithfulness",
     total: int | None = None,
     judge: str | None = None,
+    tables: Iterable[ShownTable] = (),
 ) -> None:
     """Write judgments as one HTML page that needs no network.
 
     A judgment alone shows the sentences of its answer. To show question and context, give it with its record, as
     `Judge.stream` takes it; ``faithful`` is people's label. ``total``: number of all judgments, where the items are
-    only the first of them. ``judge``: who judged, for the last line.
+    only the first of them. ``judge``: who judged, for the last line. ``tables``: what stands above them.
     """
     rows = []
     for item in items:
@@ -360,6 +362,7 @@ def write_html(
     script = (here / "page.js").read_text(encoding="utf-8")
     slots = {
         "title": html.escape(visible(title)),
+        "tables": html_tables(tables),
         "style": style,
         "style_hash": csp_hash(style),
         "script": script,

@@ -25,6 +25,8 @@ SIGNIFICANT_FROM = 10
 (`optimize/LOG.md`)."""
 NO_ERROR = 1e-12
 """A standard error below it is none."""
+_GROUPS = 1_000
+"""Into which sources are drawn, where there are more."""
 _BLOCK = 2_000_000
 """Weights that are held at once: 16 MB."""
 _FROM_MINUS_ONE = ("cohen_kappa", "mcc", "kappa")
@@ -129,7 +131,8 @@ def by_source(
     The error is the jackknife's, each source left out once (Efron & Tibshirani 1993, ch. 11): ``√((G-1)/G Σ (m₋g - mean
     m₋)²)``. It goes with t of (sources of the rarer of the ``labels`` - 1) degrees of freedom, of (G - 1) without
     labels: where a label is in few sources, it is those that vary. It is undefined with fewer than three sources, and
-    where a class is in one alone.
+    where a class is in one alone. More than `_GROUPS` sources are left out group by group (Kott 2001, J. Official
+    Statistics 17).
     """
     import numpy as np
 
@@ -140,6 +143,9 @@ def by_source(
     if labels is not None:
         by_label = label_sources(labels, source_of_item.tolist())
         least = min(by_label.values())
+    if count > _GROUPS:
+        source_of_item %= _GROUPS
+        count = _GROUPS
     step = max(1, _BLOCK // n)
     blocks = []
     for start in range(0, count, step):
@@ -154,7 +160,7 @@ def by_source(
             values = np.concatenate([block[name] for block in blocks])
             squares = (values - values.mean()) ** 2
             error = float(np.sqrt((count - 1) / count * squares.sum()))
-        measured[name] = BySource(float(value[0]), error, least - 1)
+        measured[name] = BySource(float(value[0]), error, min(least, count) - 1)
     return measured
 
 

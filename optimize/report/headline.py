@@ -50,6 +50,8 @@ class Headline(NamedTuple):
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
     asks_lm: bool = True
+    recorded: str = ""
+    """How the column of a recorded judge was read; empty for any other."""
 
 
 def three_lines(headline: Headline) -> Table:
@@ -115,6 +117,11 @@ def of_judge(
             asks_lm=asks_lm,
         )
     )
+
+
+def of_recorded(agreement: Agreement, reading: str) -> Table:
+    """Return the three lines of a recorded judge; ``reading``: how its column was read."""
+    return three_lines(Headline(agreement, {}, "", recorded=reading))
 
 
 def price_of(cost: Cost) -> str:
@@ -213,6 +220,8 @@ def agreement_line(a: Agreement, measured_by: str) -> str:
 
 
 def _gain_line(headline: Headline) -> str:
+    if headline.recorded:
+        return f"none; this judge is recorded: {headline.recorded}."
     gains: dict[bool, list[str]] = {False: [], True: []}
     for name in CHEAPER:
         c = headline.comparisons.get(name)
@@ -252,6 +261,9 @@ def _next_step(headline: Headline) -> str:
         return (
             "label more answers like these and tune on them; until then do not use it."
         )
+    if headline.recorded:
+        step = "measure another judge beside it (--judge), or tune one: faith-dspy tune LABELS."
+        return " ".join(filter(None, (step, _doubt(headline))))
     if not headline.comparisons and not headline.judge:
         return "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"
     cost = f" ({headline.price})" if headline.price else ""

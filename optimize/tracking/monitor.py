@@ -14,6 +14,7 @@ from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.pass_rate import FaithfulShare
+    from faith_dspy.optimize.results import Comparison
     from faith_dspy.schema import Usage
     from faith_dspy.scoring.agreement import JudgeAgreement
 
@@ -57,13 +58,17 @@ class MonitorRun:
         usage: Usage,
         answers: int,
         share: FaithfulShare | None,
+        pair: Comparison | None = None,
     ) -> None:
-        """Log agreement, what judging the labelled ``answers`` took, and the share of faithful answers in the traffic,
-        as the next step; `FaithDspyError` when the store does not take them."""
+        """Log agreement, what judging the labelled ``answers`` took, the share of faithful answers in the traffic, and
+        the difference to the first of several judges, as the next step; `FaithDspyError` when the store does not take
+        them."""
         metrics = agreement_metrics("labelled", agreement)
         metrics |= cost_metrics(usage, answers)
         if share is not None:
             metrics |= with_ends("unlabelled/faithful_share", share.powered)
+        if pair is not None:
+            metrics |= with_ends("difference/balanced_accuracy", pair.balanced_accuracy)
         with mlflow_errors(self._store.uri, "take these figures"):
             log_batch(self._store.client, self.run_id, metrics, step=self.step)
             self._store.client.set_terminated(self.run_id, "FINISHED")

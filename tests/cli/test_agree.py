@@ -1,0 +1,76 @@
+"""Several judges on the same labels: recorded ones, and one that is asked."""
+
+import json
+from pathlib import Path
+
+from tests.support.files import blue_kettles, write_lines
+
+
+def recorded_kettles(n):
+    """Labelled answers with a good score, an inverted one and a verdict that is always yes."""
+    rows = blue_kettles(n)
+    for i, row in enumerate(rows):
+        good = row["faithful"]
+        row |= {"good": 0.8 if good else 0.3 + i / 1000, "ok": "yes"}
+        row |= {"hallucination_score": "10 %" if good else "70%", "topic": "ab"[i % 2]}
+    return rows
+
+
+def test_recorded_judges_side_by_side(monkeypatch, tmp_path, cli):
+    """The first judge's report is any judge's, with the differences to it, groups and a page; nothing is asked."""
+    monkeypatch.chdir(tmp_path)
+    rows = recorded_kettles(20)
+    for row in rows:
+        del row["context"], row["answer"]
+    write_lines("labels.jsonl", rows)
+    scores = ("--scores", "good,hallucination_score,ok", "--by", "topic")
+    code, out, err = cli(
+        "agree", "labels.jsonl", *scores, "--html", "p.html", "--min", 0.9
+    )
+    assert (code, "failed" in err) == (0, False)
+    assert "3  ok" in out
+    assert "ok is worse than good: balanced accuracy -50.0 points" in out
+    assert (
+        "40 answers without a group and a context: each counts as a source"
+        in " ".join(out.split())
+    )
+    assert "Agreement by topic" in out
+    page = Path("p.html").read_text()
+    assert '<h2 dir="auto">Judges side by side</h2>' in page
+    code, out, _ = cli("agree", "labels.jsonl", *scores, "--json")
+    found = json.loads(out)
+    assert found["balanced_accuracy"]["value"] == 1
+    assert [judge["name"] for judge in found["judges"]] == [
+        "good",
+        "hallucination_score",
+        "ok",
+    ]
+    assert found["comparisons"][1]["verdict"] == "worse"
+
+
+def test_a_judge_beside_a_column(monkeypatch, tmp_path, judge_at, cli):
+    """A judge that is asked comes first, with what it takes; in MLflow each has a run, with its difference."""
+    monkeypatch.chdir(tmp_path)
+    write_lines("labels.jsonl", recorded_kettles(10))
+    judge, server = judge_at(
+        says=lambda asked: "Yes" if "blue" in server.statement(asked) else "No"
+    )
+    judge.save("judge")
+    at = ("--judge", "judge", "--api-base", server.base, "--scores", "!good", "--json")
+    code, out, err = cli(
+        "agree", "labels.jsonl", *at, "--tracking-uri", "sqlite:///m.db"
+    )
+    assert code == 0, err
+    asked, column = json.loads(out)["judges"]
+    assert (asked["name"], asked["lm_share"], column["lm_share"]) == ("judge", 1, 0)
+    assert server.requests
+    from mlflow import MlflowClient
+
+    client = MlflowClient("sqlite:///m.db")
+    (experiment,) = client.search_experiments(filter_string="name = 'faithfulness'")
+    runs = {
+        r.data.tags["judge"]: r.data.metrics
+        for r in client.search_runs([experiment.experiment_id])
+    }
+    assert runs["good"]["difference/balanced_accuracy"] == -1
+    assert "difference/balanced_accuracy" not in runs["judge"]

@@ -1,0 +1,62 @@
+"""Agreement per group."""
+
+import pytest
+
+from faith_dspy.errors import InputError
+from faith_dspy.optimize.groups import agreement_by_group, groups_of, groups_table
+from faith_dspy.optimize.results import Row
+
+
+def row(i, right, source=None):
+    label = i % 2 == 0
+    return Row(
+        id=str(i),
+        source=source or f"s{i}",
+        label=label,
+        predicted=label if right else not label,
+        probability=None,
+    )
+
+
+def test_the_worst_group_is_named_with_its_chance():
+    """A judge that is right about 28 of 30 answers on tea and 12 of 30 on milk is worse on milk; one that is right
+    about 20 and 19 of them may be so by chance."""
+    group_of = {str(i): "tea" if i < 30 else "milk" for i in range(60)}
+    rows = [row(i, i < 28 or 30 <= i < 42) for i in range(60)]
+    groups = agreement_by_group(rows, group_of, "topic")
+    assert [(g.name, g.right) for g in groups.groups] == [("milk", 12), ("tea", 28)]
+    assert groups.p < 0.001
+    (note,) = groups_table(groups).notes
+    assert note.startswith(
+        "The worst is milk: judge and people agree on 12 of 30 answers. Significant"
+    )
+    even = [row(i, i < 20 or 30 <= i < 49) for i in range(60)]
+    assert agreement_by_group(even, group_of, "topic").p > 0.3
+
+
+def test_groups_inside_sources_are_shuffled_inside():
+    """Two models answer each question: the one that is judged worse throughout is significant, though sources
+    differ."""
+    rows = [row(i, i % 2 == 0 or i % 8 == 1, f"q{i // 2}") for i in range(60)]
+    group_of = {str(i): "ab"[i % 2] for i in range(60)}
+    groups = agreement_by_group(rows, group_of, "model")
+    assert groups.groups[0].name == "b"
+    assert groups.p < 0.01
+
+
+def test_groups_of_few_sources_count_together():
+    """Groups below ten sources are one; answers without a value are a group, too."""
+    group_of = {str(i): "large" if i < 20 else f"small {i // 5}" for i in range(30)}
+    rows = [row(i, True) for i in range(42)]
+    names = {
+        g.name: g.agreement.n for g in agreement_by_group(rows, group_of, "t").groups
+    }
+    assert names == {"large": 20, "2 small groups together": 10, "no t": 12}
+
+
+def test_a_column_that_is_not_there():
+    """The columns that may be groups are named."""
+    with pytest.raises(
+        InputError, match=r"got --by colour, .* these answers have: topic"
+    ):
+        groups_of({"topic": {}}, "colour")
