@@ -123,7 +123,7 @@ def _chance(rows: Sequence[Row], names: Sequence[str]) -> float:
     pairs = np.unique(np.column_stack([source, group]), axis=0)
     if len(pairs) == len(np.unique(source)):  # whole sources change places
         group = pairs[:, 1]
-        right = np.bincount(source, right)
+        right = np.bincount(source, right).astype(np.float64)
         size = np.bincount(source).astype(np.float64)
         stratum = np.zeros_like(group)
     rng = np.random.default_rng(0)
