@@ -1,0 +1,205 @@
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from faith_dspy import Judge, load_judge
+from faith_dspy.errors import ConfigError
+from faith_dspy.export import save_judge
+from faith_dspy.lm.function import Claim, FunctionLM
+from faith_dspy.lm.make import make_lm
+from faith_dspy.load import open_judge
+from faith_dspy.optimize.plan import Options, plan
+from tests.support import judges
+from tests.support.classifiers import by_weakest, linear
+from tests.support.exports import edit, read, reference_of
+from tests.support.files import MAIN
+
+CONTEXT = ["The kettle is blue.", "It holds 2 litres."]
+ANSWER = "The kettle is blue. It has a whistle."
+NAME = "tests.support.judges:blue"
+
+
+def test_a_function_is_asked_about_all_statements_of_an_answer_at_once():
+    """It has each statement with the context's texts and the question; one call is counted, without tokens or price."""
+    asked = []
+
+    def judge(claims):
+        asked.append(claims)
+        return judges.blue(claims)
+
+    judgment = Judge(judge)("Which colour?", CONTEXT, ANSWER)
+    assert asked == [
+        [
+            Claim("The kettle is blue.", CONTEXT, "Which colour?"),
+            Claim("It has a whistle.", CONTEXT, "Which colour?"),
+        ]
+    ]
+    assert [s.confidence for s in judgment.statements] == pytest.approx([0.9, 0.2])
+    assert not judgment.faithful
+    usage = judgment.usage
+    assert (usage.calls, usage.prompt_tokens, usage.dollars) == (1, 0, None)
+    assert usage.seconds > 0
+
+
+@pytest.mark.parametrize("name", ["blue", "blue_later", "verdicts"])
+def test_probabilities_verdicts_and_coroutines(name):
+    """A coroutine is awaited, where an event loop runs, too; True and False are verdicts without a probability."""
+    judge = Judge(f"python:tests.support.judges:{name}")
+
+    async def within_a_loop():
+        return judge(context=CONTEXT, answer=ANSWER)
+
+    for judgment in (
+        judge(context=CONTEXT, answer=ANSWER),
+        asyncio.run(within_a_loop()),
+    ):
+        assert [s.is_supported for s in judgment.statements] == [True, False]
+        has_none = [s.confidence is None for s in judgment.statements]
+        assert has_none == [name == "verdicts"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("one_too_many", "the function returned 3 values for 2 claims"),
+        ("percent", "the function returned 101, expected a probability from 0 to 1"),
+        ("words", "the function returned 'yes', expected a probability from 0 to 1"),
+        ("nothing", "the function could not judge it"),
+        ("broken", "RuntimeError: no GPU"),
+    ],
+)
+def test_a_function_that_fails_leaves_the_answer_unscored(name, why):
+    judgment = Judge(getattr(judges, name))(context=CONTEXT, answer=ANSWER)
+    assert judgment.unscored == "lm_failed"
+    assert judgment.detail == f"2 of 2 statements could not be judged; the first: {why}"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nowhere:blue", "cannot be imported .ModuleNotFoundError"),
+        ("tests.support.judges:red", "cannot be imported .AttributeError"),
+        ("tests.support.judges:NUMBER", "is 7; expected a function of claims"),
+    ],
+)
+def test_a_name_that_stands_for_no_function(name, why):
+    with pytest.raises(ConfigError, match=why):
+        Judge(f"python:{name}")
+
+
+def test_what_takes_an_lm_that_writes_is_refused():
+    with pytest.raises(ConfigError, match="a function, which takes no prompt; quote"):
+        Judge(judges.blue, quote=True)
+    with pytest.raises(ConfigError, match="an LM is needed, which writes"):
+        make_lm(f"python:{NAME}")
+    with pytest.raises(ConfigError, match="compiles a prompt"):
+        plan(Options(lm=f"python:{NAME}", variants="sentence-few-shot"))
+    planned = plan(Options(lm=f"python:{NAME}"))
+    assert [v.name for v in planned.variants] == ["sentence", "answer"]
+
+
+def test_a_cascade_holds_a_function_on_either_side(chat_server):
+    """What the first is unsure of goes to the second, with the usage of both."""
+    server = chat_server(yes={"The kettle is blue.": 0.9, "It has a whistle.": 0.5})
+    address = {"api_base": server.base, "api_key": "none"}
+    one = Judge("openai/tiny", escalate_to=judges.blue, **address)
+    other = Judge(judges.unsure, escalate_to="openai/tiny", **address)
+    for judge in (one, other):
+        judgment = judge(context=CONTEXT, answer=ANSWER)
+        assert judgment.escalated == 1
+        assert (judgment.usage + judgment.replayed).calls == 3
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """A tuned judge of `judges.blue`."""
+    head = by_weakest(linear({"lm": 1}, 0.3, (0.1,), (1.5,)), threshold=0.4)
+    judge = Judge(judges.blue, classifier=head)
+    references = reference_of(judge, CONTEXT, ANSWER)
+    save_judge(judge, tmp_path / "judge", reference=references)
+    return tmp_path / "judge"
+
+
+def test_an_export_names_its_function_and_needs_it_given(exported, tmp_path, caplog):
+    """Without it a judge is loaded, saved and read; its first judgment says what is missing. With it, given as a
+    function or by name, it judges as before."""
+    before = Judge(judges.blue, classifier=load_judge(exported).classifier)
+    expected = before(context=CONTEXT, answer=ANSWER).probability
+    lm = read(exported)["lm"]
+    assert (lm["model"], lm["version"]) == (f"python:{NAME}", None)
+    assert lm["sha256"] == FunctionLM.of(judges.blue).sha256
+    without = load_judge(exported)
+    records = [{"context": CONTEXT, "answer": ANSWER}]
+    for ask in (lambda: without(**records[0]), lambda: without.batch(records)):
+        with pytest.raises(ConfigError, match=f"give it with function=.*{NAME}"):
+            ask()
+    without.save(tmp_path / "again")
+    for folder in (exported, tmp_path / "again"):
+        for function in (judges.blue, NAME):
+            judge = open_judge(folder, function=function)
+            assert judge.fingerprint == without.fingerprint
+            judgment = judge(context=CONTEXT, answer=ANSWER)
+            assert judgment.probability == expected
+    assert not caplog.messages
+
+
+def test_a_changed_function_is_said(exported, caplog):
+    edit(exported, lambda document: document["lm"].update(sha256="0" * 64))
+    load_judge(exported, function=NAME)
+    assert "another version of it is asked" in caplog.messages[-1]
+    load_judge(exported, function=judges.unsure)
+    assert "judges:unsure is asked" in caplog.messages[-1]
+
+
+def test_a_function_for_a_judge_that_asks_none(tmp_path):
+    Judge("none").save(tmp_path / "words")
+    with pytest.raises(ConfigError, match="asks no function"):
+        load_judge(tmp_path / "words", function=judges.blue)
+
+
+def test_an_export_loads_no_code(exported, tmp_path):
+    """Whatever it names, first or second in a cascade: neither loading nor judging imports it."""
+    (tmp_path / "hostile.py").write_text("open('was-here', 'w')")
+    code = (
+        "import sys; from faith_dspy import load_judge; judge = load_judge('judge')\n"
+        "try: judge(context=['A kettle.'], answer='A lamp.')\n"
+        "except Exception as exc: print(type(exc).__name__)\n"
+        "print('hostile' in sys.modules)"
+    )
+    for name in ("hostile:function", "os:system"):
+        edit(
+            exported,
+            lambda document, name=name: document["lm"].update(model=f"python:{name}"),
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        )  # fmt: skip
+        assert done.stdout.split() == ["ConfigError", "False"], done.stderr
+    assert not (tmp_path / "was-here").exists()
+
+
+def test_the_commands_take_a_function(exported, tmp_path):
+    """In place of an LM by its name, and for a judge that was tuned on one; `judge` says which is missing."""
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text(json.dumps({"context": CONTEXT, "answer": ANSWER}))
+    (tmp_path / "mine.py").write_text(
+        "def blue(claims):\n    return ['blue' in claim.statement for claim in claims]\n"
+    )
+
+    def judge(*options):
+        command = [*MAIN, "judge", str(answers), *options]
+        return subprocess.run(
+            command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False
+        )  # fmt: skip
+
+    done = judge("--lm", "python:mine:blue")
+    assert json.loads(done.stdout)["verdict_counts"]["fully_supported"] == 1
+    missing = judge("--judge", str(exported))
+    assert missing.returncode == 2
+    assert f"--function {NAME}" in missing.stderr
+    done = judge("--judge", str(exported), "--function", "mine:blue")
+    assert json.loads(done.stdout)["usage"]["calls"] == 1
