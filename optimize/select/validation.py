@@ -67,9 +67,16 @@ class Rivals(NamedTuple):
 def rivals_of(
     champion: Candidate, tried: Sequence[Candidate], untuned: Replies | None
 ) -> Rivals:
-    """Return what a champion is compared with."""
-    calibrated = [c for c in tried if c.method == "lm"]
-    best = max(calibrated, key=lambda c: score(c.answers) or 0.0, default=None)
+    """Return what a champion is compared with; of the LMs calibrated, the best on all of the champion's answers."""
+    own = {a.id for a in champion.answers}
+    shared = {}
+    for c in tried:
+        if c.method == "lm":
+            shared[c.name] = [a for a in c.answers if a.id in own]
+    # One that learned from some of these answers itself would leave fewer to read figures of.
+    most = max(map(len, shared.values()), default=0)
+    whole = [c for c in tried if c.name in shared and len(shared[c.name]) == most]
+    best = max(whole, key=lambda c: score(shared[c.name]) or 0.0, default=None)
     lexical = next(c for c in tried if c.name == LEXICAL)
     return Rivals(champion, best, lexical, untuned)
 

@@ -25,7 +25,7 @@ from faith_dspy.optimize.study import run, study_id
 from faith_dspy.optimize.tracking.store import connect, read_study
 from faith_dspy.report.tables import number
 from faith_dspy.scoring.statistics import wilson
-from tests.support.files import MAIN, write_lines
+from tests.support.files import MAIN, blue_kettles, write_lines
 from tests.support.studies import (
     CITIES,
     Quiet,
@@ -152,17 +152,13 @@ def test_few_labels_give_a_judge_and_decide_nothing(tmp_path, monkeypatch, chat_
     A labels file whose name is dots gives the judge a folder of its own, never the one that holds it.
     """
     monkeypatch.chdir(tmp_path)
-    rows = labels(tmp_path / "all.jsonl", parts=False).read_text().splitlines()
-    few = [row for row in map(json.loads, rows) if row["id"].endswith("-0")]
-    unfaithful = [row for row in few if int(row["id"][:-2]) % 2 == 0][:3]
-    faithful = [json.loads(row) for row in rows if '-1"' in row]
-    faithful = [row for row in faithful if int(row["id"][:-2]) % 2 == 0]
-    others = [row for row in few if int(row["id"][:-2]) % 2]
-    write_lines(tmp_path / "...jsonl", [*unfaithful, *others, faithful[-1]])
-    server = chat_server(says=knowing)
+    rows = blue_kettles(7)
+    path = write_lines(tmp_path / "...jsonl", [*rows[::2], *rows[1:6:2]])
+    server = chat_server()
+    server.says = lambda asked: "Yes" if "blue" in server.statement(asked) else "No"
     names = ("sentence", "sentence-few-shot")
     options = Options(lm="openai/tiny", api_base=server.base, variants=names)
-    result = run(tmp_path / "...jsonl", options, Quiet(), tracker=Record)
+    result = run(path, options, Quiet(), tracker=Record)
     for judge in result.cv.judges:
         assert len({r.id for r in judge.rows}) == len(judge.rows) == 10
     assert {c.verdict for c in result.cv.comparisons.values()} == {"inconclusive"}
@@ -244,39 +240,36 @@ def test_a_champion_that_injections_flip_is_held_back(
 
     What its threshold, which is not for balanced accuracy, reaches is said, and judges are compared there.
     """
-    asked = []
     orders = {"kind": "orders", "n": 4, "flipped": 2, "flips": []}
     orders["share"] = wilson(2, 4)
     report = {"judge": "", "answers": 4, "seed": 0, "injections": [orders]}
 
     def stress(judge, examples, **_):
-        asked.append({e.split for e in examples})
+        assert {e.split for e in examples} == {"train", "dev"}
         return StressReport(**report, usage={})
 
-    monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
+    def cut_short(*_, **__):
+        raise LimitReachedError("the limit of 60 calls is reached")
+
     server = chat_server(says=knowing)
     options = {"max_flips": 0.25, "operating_point": "cost=3"}
+    monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
     result = quick_study(tmp_path, server, "answer", **options)
-    assert asked == [{"train", "dev"}]
     (why,) = result.held_back
-    flips = "flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
-    assert why == f"injection, orders: {flips}"
+    assert "flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed." in why
     assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
     recall = result.test.champion.agreement.recall_unfaithful
     (note,) = (note for note in result.notes if "cost=3" in note)
     assert f"catches {number(recall.value)}" in note
     assert all("cost=3" in c.sentence for c in result.cv.comparisons.values())
     assert (tmp_path / "judge" / "judge.json").is_file()
-
-    def cut_short(*_, **__):
-        raise LimitReachedError("the limit of 60 calls is reached")
-
     monkeypatch.setattr("faith_dspy.optimize.study.stress", cut_short)
     result = quick_study(tmp_path, server, "answer", max_flips=1.0)
-    (why,) = result.held_back
-    unfinished = "the stress run on the pool was not finished"
-    assert why == f"{unfinished}: the limit of 60 calls is reached."
-    assert result.flip_rate is None
+    unfinished = "the stress run on the pool was not finished: the limit of 60 calls"
+    assert (result.held_back, result.flip_rate) == (
+        (f"{unfinished} is reached.",),
+        None,
+    )
 
 
 def test_a_recall_is_caught_by_every_candidate(tmp_path, chat_server):
@@ -303,49 +296,37 @@ def test_variants_of_a_file_may_have_their_own_lm(tmp_path, chat_server):
 
 
 def test_whatever_changes_the_outcome_changes_the_id():
-    """A label, the parts, the LM's name, file or endpoint, budget, variants, an option, an optimizer, the seed.
+    """A label, the parts, the LM, budget, variants with their options and order, seed, operating point.
 
     The order of the lines and what may be spent do not: the study goes on in its run.
     """
-    rows = [
-        {"id": f"{i}", "context": [f"c{i}"], "answer": "a", "faithful": i % 2 == 0}
-        for i in range(14)
-    ]
-    examples = [parse_example(row) for row in rows]
-    pool, test = examples[:10], examples[10:]
+    made = {"context": ["c"], "answer": "a", "faithful": True}
+    pool = [parse_example(made | {"id": f"{i}", "faithful": i > 4}) for i in range(10)]
     lm = {"model": "openai/tiny", "sha256": "ab", "api_base_hash": "cd"}
-    quick, answer, sentence = (
-        BUDGETS["quick"],
-        *map(VARIANTS.get, ("answer", "sentence")),
-    )
+    quick, answer = BUDGETS["quick"], VARIANTS["answer"]
+    strict = answer.config.model_copy(update={"criteria": "Dates count."})
 
-    def identity(
-        parts=(pool, test), lm=lm, budget=quick, variants=(answer, sentence), **options
-    ):
-        partition = Partition(parts[0], {}, parts[1], [], [])
-        asked = Options(**options)
-        return study_id(partition, lm, Plan(budget, [*variants]), asked)
+    def identity(pool=pool, test=(), lm=lm, budget=quick, variants=(answer,), **more):
+        partition = Partition(pool, {}, test, [], [])
+        return study_id(partition, lm, Plan(budget, [*variants]), Options(**more))
 
-    relabelled = [parse_example(rows[0] | {"faithful": False}), *pool[1:]]
-    config = sentence.config.model_copy(update={"criteria": "Dates count."})
+    turned = pool[0].model_copy(update={"faithful": True})
     ids = {
         identity(),
-        identity(parts=(relabelled, test)),
-        identity(parts=(pool[:9], [*test, pool[9]])),
+        identity([turned, *pool[1:]]),
+        identity(pool[:9], pool[9:]),
         *(identity(lm=lm | {name: "other"}) for name in lm),
         identity(budget=BUDGETS["standard"]),
-        identity(variants=[answer]),
-        identity(variants=[sentence, answer]),
-        identity(variants=[answer, sentence.model_copy(update={"config": config})]),
-        identity(
-            variants=[answer, sentence.model_copy(update={"optimizer": "mistakes"})]
-        ),
+        identity(variants=[answer, VARIANTS["sentence"]]),
+        identity(variants=[VARIANTS["sentence"], answer]),
+        identity(variants=[answer.model_copy(update={"config": strict})]),
+        identity(variants=[answer.model_copy(update={"optimizer": "mistakes"})]),
         identity(seed=1),
         identity(operating_point="cost=2"),
     }
     assert len(ids) == 13
     longer = quick.model_copy(update={"minutes": 99})
-    assert identity(parts=(pool[::-1], test[::-1]), budget=longer, calls=9) in ids
+    assert identity(pool[::-1], budget=longer, calls=9) in ids
 
 
 def test_an_lm_that_can_be_taught_is_taught(own_store, monkeypatch, cli):

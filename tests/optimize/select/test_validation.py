@@ -95,6 +95,19 @@ def test_the_lm_calibrated_is_the_best_of_them_not_the_first():
     assert rivals.untuned.name == "weak"
 
 
+def test_what_is_compared_with_the_champion_covers_its_answers():
+    """An LM that was calibrated on half of the answers, however well, leaves the other half in the figures."""
+    tried = candidates(ASKED.lexical, ASKED.replies, FOLD_OF, BALANCED)
+    weak, champion = (
+        next(c for c in tried if c.name == name)
+        for name in ("weak, LM calibrated", "strong")
+    )
+    right = [a for a in weak.answers if a.predicted is a.label][:30]
+    half = weak._replace(name="half, LM calibrated", answers=right)
+    rivals = rivals_of(champion, [*tried, half], None)
+    assert rivals.calibrated.name == "strong, LM calibrated"
+
+
 def test_without_an_lm_there_is_nothing_to_calibrate():
     """The untuned judge is then the default one; a champion that is the lexical baseline is not compared with it."""
     asked = ASKED._replace(replies=[])
