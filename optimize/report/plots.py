@@ -22,35 +22,37 @@ _PAIRS = list[tuple[int, float]]
 
 
 def agreement_by_cost(result: StudyResult) -> Any:
-    """Draw agreement against cost: each candidate on the pool with its 95 % interval, and the Pareto front."""
+    """Draw agreement against cost: each candidate on the pool with its 95 % interval, and the Pareto front, whose
+    candidates are named."""
     measured = result.candidates
     unit, scale = "tokens an answer", 1
     if have_prices(measured):
         unit, scale = "dollars for 1,000 answers", 1000
-    figure, ax = _axes(5.6, 3.4, "Agreement against cost, on the pool")
+    figure, ax = _axes(4.8, 4.6, "Agreement against cost, on the pool")
     front: list[tuple[float, float]] = []
     markers = cycle("osD^vpXP<>h")
     priced = zip(costs(measured), measured, strict=True)
     for price, judge in sorted(priced, key=itemgetter(0)):
         cost = scale * price
-        marker = next(markers)
         accuracy = judge.agreement.balanced_accuracy
         if accuracy.value is None:
             continue
+        look = {"marker": "o", "markersize": 5, "color": GREY, "zorder": 2}
         if not front or accuracy.value > front[-1][1]:
             front.append((cost, accuracy.value))
+            look = {
+                "marker": next(markers),
+                "markersize": 7,
+                "color": BLUE,
+                "zorder": 3,
+            }
+            look["label"] = judge.name
         if accuracy.low is not None and accuracy.high is not None:
             ax.vlines(cost, accuracy.low, accuracy.high, color=GREY, linewidth=1)
-        look = {"marker": marker, "markersize": 7, "color": BLUE, "zorder": 3}
         if judge.name == result.champion:
             look = {"marker": "*", "markersize": 14, "color": ORANGE, "zorder": 4}
-        ax.plot(
-            cost,
-            accuracy.value,
-            linestyle="",
-            label=judge.name,
-            **look,
-        )
+            look["label"] = judge.name
+        ax.plot(cost, accuracy.value, linestyle="", **look)
     if front:
         ax.step(
             *zip(*front, strict=True),
@@ -66,12 +68,7 @@ def agreement_by_cost(result: StudyResult) -> Any:
     )
     ax.set_xlabel(f"{unit} (star: champion; dashed: Pareto front)")
     ax.set_ylabel("balanced accuracy (dotted: chance)")
-    ax.legend(
-        loc="center left",
-        bbox_to_anchor=(1, 0.5),
-        frameon=False,
-        fontsize=7,
-    )
+    ax.legend(loc="lower right", frameon=False, fontsize=7)
     return figure
 
 
