@@ -76,7 +76,7 @@ def test_agree_while_the_lm_dies(monkeypatch, tmp_path, judge_at, cli):
 
     def says(asked):
         if len(server.requests) > 40:
-            return {"status": 503, "text": "gone"}
+            return {"status": 503, "text": "gone", "headers": {"retry-after": "0"}}
         return "Yes" if "blue" in server.statement(asked) else "No"
 
     judge, server = judge_at(says=says)

@@ -57,7 +57,7 @@ def gain(rows, other):
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"offset": BADLY_PLACED}, {"probabilities": False}], ids=str
+    "told", [{"offset": BADLY_PLACED}, {"probabilities": False}], ids=str
 )
 def test_a_strong_lm_is_never_tuned_down(told, towns, unasked):
     """By 24 labels: neither where it is badly placed at .5, nor where it tells labels only."""

@@ -116,7 +116,7 @@ def test_an_lm_that_dies_halfway_ends_the_study_in_one_sentence(tmp_path, chat_s
         says=lambda asked: (
             knowing(asked)
             if len(server.requests) < 20
-            else {"status": 500, "text": "x"}
+            else {"status": 500, "text": "x", "headers": {"retry-after": "0"}}
         )
     )
     with pytest.raises(
