@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from faith_dspy.errors import LMUnavailableError, counted
+from faith_dspy.io.labels import labellers
 from faith_dspy.judge import Judge
 from faith_dspy.optimize.recorded import judge_columns
 from faith_dspy.optimize.report.headline import of_judge, of_recorded
@@ -79,7 +80,13 @@ def ask_judge(
     result = _result(source or judge.lm_name, examples, judged, cost)
     against_words = None if seen else compare_with_words(judge, examples, judged)
     lines = of_judge(
-        judge, source, result.agreement, cost, seen=seen, against_words=against_words
+        judge,
+        source,
+        result.agreement,
+        cost,
+        seen=seen,
+        against_words=against_words,
+        labelled_by=labellers(examples),
     )
     return JudgedLabels(
         judgments=judged,
@@ -112,7 +119,9 @@ def read_judges(
                 judgments=judged,
                 traffic=list(column.values[len(examples) :]),
                 result=result,
-                three_lines=of_recorded(result.agreement, column.reading),
+                three_lines=of_recorded(
+                    result.agreement, column.reading, labellers(examples)
+                ),
                 summary=f"column {column.name!r} of {file}",
             )
         )

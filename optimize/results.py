@@ -318,6 +318,10 @@ class StudyResult(StudySetup):
     procedure; the exported judge is fitted on all labels."""
     test: Measured | None = None
     """The exported judge on a test of the user's own; None without one."""
+    labelled_by: dict[str, int] = Field(default_factory=dict)
+    """Labels by who gave them (`faith_dspy.io.labels.labellers`); empty where the file does not say."""
+    columns: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Columns that may hold groups, such as a topic, each with its value by answer: what ``--by`` takes."""
     ceiling: Agreement | None = None
     """One annotator against the majority of the others, where the labels hold several."""
     classifier: Classifier | None = None

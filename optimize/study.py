@@ -15,7 +15,7 @@ from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.eval_sets.public import taught_defaults
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
-from faith_dspy.io.labels import label_set_hash
+from faith_dspy.io.labels import label_set_hash, labellers
 from faith_dspy.io.readers import name_of
 from faith_dspy.judge import NO_LM
 from faith_dspy.lm.make import identity, make_lm, preflight
@@ -23,6 +23,7 @@ from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.fitting import check_recall
 from faith_dspy.optimize.data.labels import annotator_agreement
 from faith_dspy.optimize.data.pool import Partition, read_partition
+from faith_dspy.optimize.groups import group_columns
 from faith_dspy.optimize.plan import (
     BudgetName,
     Options,
@@ -208,6 +209,8 @@ def run(
             champion=choice.champion.name,
             cv=measure(validated, rivals, point),
             test=tested,
+            labelled_by=labellers([*partition.pool, *partition.test]),
+            columns=group_columns([*partition.pool, *partition.test]),
             ceiling=annotator_agreement(partition.answers),
             classifier=choice.champion.judge.cascade[-1].classifier,
             lexical=rivals.lexical.judge.classifier,

@@ -26,12 +26,7 @@ def agree(
             "COLUMNS",
         ),
     ] = None,
-    by: Annotated[
-        str | None,
-        cli.option(
-            "--by", "A column of groups, such as a topic, to compare.", "COLUMN"
-        ),
-    ] = None,
+    by: cli.By = None,
     unlabelled: Annotated[
         Path | None,
         cli.option("--unlabelled", "The same traffic without labels.", "FILE"),

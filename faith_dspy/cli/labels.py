@@ -181,7 +181,9 @@ def get(
 
 @app.command()
 def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
-    """Check a labels file: are there enough, of which kind, how far do annotators agree."""
+    """Check a labels file: are there enough, of which kind, who gave them, how far do annotators agree."""
+    from faith_dspy.io.labels import read_labels
+    from faith_dspy.optimize.data.annotators import annotators_table, between_annotators
     from faith_dspy.optimize.data.labels import audit_labels
     from faith_dspy.report.tables import Table
 
@@ -207,6 +209,10 @@ def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
         Table("In three lines", notes=notes),
         Table(f"Labels in {labels.name}", ("", ""), rows),
     ]
+    between = between_annotators(read_labels(labels, require_label=False))
+    if between is not None:
+        report["between_annotators"] = between.model_dump(mode="json")
+        tables.append(annotators_table(between))
     cli.print_result(as_json, report, tables)
 
 

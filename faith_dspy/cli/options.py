@@ -96,6 +96,10 @@ Details = Annotated[
     bool,
     option("--details", "Also print everything else that was measured."),
 ]
+By = Annotated[
+    str | None,
+    option("--by", "Also compare groups: a column such as a topic.", "COLUMN"),
+]
 TrackingURI = Annotated[
     str | None,
     option(

@@ -234,16 +234,20 @@ def _study_entry(run: Any) -> dict[str, Any]:
 def show(
     source: Annotated[str, typer.Argument(metavar="STUDY", help=_STUDY)],
     tracking_uri: cli.TrackingURI = None,
+    by: cli.By = None,
     details: cli.Details = False,
     as_json: cli.Json = False,
 ) -> None:
-    """Show what a study found, in three lines; with --details, all its tables. Of a judge without a study, its card."""
+    """Show what a study found, in three lines; with --details, all its tables. Of a judge without a study, its card.
+
+    --by shows the champion's agreement per group: any column of the labels with 2 to 50 values.
+    """
     from faith_dspy.load import load_judge
     from faith_dspy.optimize.tracking.store import STUDY_FILE, read_study
 
     folder = Path(source)
     if not folder.is_dir() or ((folder / STUDY_FILE).is_file() and not as_json):
-        print_study(read_study(source, tracking_uri), details, as_json)
+        print_study(read_study(source, tracking_uri), details, as_json, by)
         return
     exported = load_judge(folder).manifest
     if as_json:
@@ -276,16 +280,23 @@ def compare(
     cli.print_result(as_json, document, [studies_table(studies, pairs)])
 
 
-def print_study(result: Any, details: bool, as_json: bool) -> None:
-    """Print a study as JSON, or in three lines, and with ``details`` its tables below them."""
+def print_study(
+    result: Any, details: bool, as_json: bool, by: str | None = None
+) -> None:
+    """Print a study as JSON, or in three lines, and with ``details`` its tables below them; ``by``: a column of groups
+    to show."""
+    from faith_dspy.optimize.groups import agreement_by_group, groups_of, groups_table
     from faith_dspy.optimize.report.headline import of_study
     from faith_dspy.optimize.report.tables import study_tables
 
-    cli.print_result(
-        as_json,
-        study_json(result),
-        [of_study(result), *(study_tables(result) if details else ())],
-    )
+    document = study_json(result)
+    tables = [of_study(result), *(study_tables(result) if details else ())]
+    if by is not None:
+        rows = result.measured.champion.rows
+        groups = agreement_by_group(rows, groups_of(result.columns, by), by)
+        document["by"] = groups.model_dump(mode="json")
+        tables.append(groups_table(groups))
+    cli.print_result(as_json, document, tables)
 
 
 def study_json(result: Any) -> Any:

@@ -42,7 +42,7 @@ _FORMAT = (
 LABELS: Names = TABLES["label_columns"]
 """Names of the columns with what people said."""
 _FURTHER_COLUMNS: Names = {
-    name: LABELS[name] for name in ("group", "split", "annotators")
+    name: LABELS[name] for name in ("group", "split", "annotators", "labelled_by")
 }
 _AMBIGUOUS = TABLES["ambiguous_label_columns"]
 """Names of columns that may hold the label, and do not tell what a yes means."""
@@ -71,6 +71,11 @@ _TELLING_NAME = re.compile(
     r"(?P<free>_free)?(?:_(?:labels?|flag|binary|bool|detected|present|found|gold|human|spans?|annotations?|yn))*"
 )
 """Names of a column that tell what a yes in it means, in snake case."""
+_MODEL = re.compile(
+    r"(?i)(?:an? )?(?:model|llm|lm|ai)\b|.*\b(?:gpt\b"
+    r"|(?:gpt|claude|gemini|gemma|llama|mistral|qwen|deepseek|grok|phi|o)[-_ :.]?\d)"
+)
+"""In the name of who gave a label: it was a model."""
 _YES_OR_NO: dict[str, bool] = TABLES["yes_or_no"]
 _WORDS: dict[str, bool] = TABLES["label_words"]
 """Words that tell by themselves whether an answer is faithful, whatever the column is called."""
@@ -603,6 +608,19 @@ def answer_key(question: str | None, context: Iterable[Chunk], answer: str) -> s
     """Hash an answer with its question and context as written, whatever its id and labels."""
     texts = [chunk.text for chunk in context]
     return digest([question, texts, answer])
+
+
+def is_model(labelled_by: str) -> bool:
+    """Return whether a model gave the label: ``model``, ``model: NAME``, or a name like ``openai/gpt-4o``."""
+    return _MODEL.match(labelled_by) is not None
+
+
+def labellers(examples: Iterable[LabelledExample]) -> dict[str, int]:
+    """Count labels by who gave them, the most first; nothing where no answer says."""
+    counts = Counter(e.labelled_by for e in examples)
+    if counts.keys() <= {None}:
+        return {}
+    return {who or "not said": n for who, n in counts.most_common()}
 
 
 def label_set_hash(examples: Sequence[LabelledExample]) -> str:

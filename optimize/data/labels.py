@@ -19,6 +19,7 @@ from faith_dspy.io.labels import (
     LabelColumn,
     label_set_hash,
     label_word,
+    labellers,
     meanings_of,
     parse_example,
     rating,
@@ -276,6 +277,7 @@ def audit_labels(path: Any) -> dict[str, Any]:
         "words_of_context_most": words[-1],
         "labels_at_odds": len(at_odds),
         "first_at_odds": ", ".join(at_odds[:5]),
+        "labelled_by": labellers(examples),
         "label_set_hash": label_set_hash(examples),
     }
     report["enough"] = _enough(examples)

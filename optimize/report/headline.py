@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import counted
+from faith_dspy.io.labels import is_model
 from faith_dspy.optimize.results import (
     BASELINES,
     CHEAPER,
@@ -50,6 +52,8 @@ class Headline(NamedTuple):
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
     asks_lm: bool = True
+    labelled_by: Mapping[str, int] = MappingProxyType({})
+    """Labels by who gave them."""
     recorded: str = ""
     """How the column of a recorded judge was read; empty for any other."""
 
@@ -57,7 +61,7 @@ class Headline(NamedTuple):
 def three_lines(headline: Headline) -> Table:
     """Say agreement in plain counts, gain, and next step, a sentence each."""
     lines = (
-        f"Agreement: {agreement_line(headline.agreement, headline.measured_by)}",
+        _agreement(headline),
         f"Gain: {_gain_line(headline)}",
         f"Next: {_next_step(headline)}",
     )
@@ -75,6 +79,7 @@ def of_study(result: StudyResult) -> Table:
             measured_by=_MEASURED_BY[result.measured_by],
             price=price_of(result.chosen),
             asks_lm=result.chosen.variant is not None,
+            labelled_by=result.labelled_by,
         )
     )
 
@@ -87,6 +92,7 @@ def of_judge(
     *,
     seen: int = 0,
     against_words: Comparison | None = None,
+    labelled_by: Mapping[str, int] = MappingProxyType({}),
 ) -> Table:
     """Return the three lines of a judge, whose export says what it gained in its study.
 
@@ -97,6 +103,7 @@ def of_judge(
         cost: what judging them took.
         seen: how many of these had a part in its study.
         against_words: the judge against its study's lexical baseline on the same answers.
+        labelled_by: the labels by who gave them.
     """
     comparisons = {}
     for name, fields in judge.manifest.get("comparison", {}).items():
@@ -119,9 +126,13 @@ def of_judge(
     )
 
 
-def of_recorded(agreement: Agreement, reading: str) -> Table:
+def of_recorded(
+    agreement: Agreement, reading: str, labelled_by: Mapping[str, int]
+) -> Table:
     """Return the three lines of a recorded judge; ``reading``: how its column was read."""
-    return three_lines(Headline(agreement, {}, "", recorded=reading))
+    return three_lines(
+        Headline(agreement, {}, "", recorded=reading, labelled_by=labelled_by)
+    )
 
 
 def price_of(cost: Cost) -> str:
@@ -201,6 +212,24 @@ def shortfalls(result: StudyResult) -> list[str]:
         if comparison is not None and comparison.verdict != "better":
             sentences.append(comparison.sentence)
     return sentences
+
+
+def labels_of_models(labelled_by: Mapping[str, int]) -> int:
+    """Return how many labels a model gave."""
+    return sum(n for who, n in labelled_by.items() if is_model(who))
+
+
+def _agreement(headline: Headline) -> str:
+    """Say what the judge agrees with, which may be a model, and how far."""
+    line = agreement_line(headline.agreement, headline.measured_by)
+    by_models = labels_of_models(headline.labelled_by)
+    total = sum(headline.labelled_by.values())
+    if not by_models:
+        return f"Agreement: {line}"
+    if by_models < total:
+        return f"Agreement, partly with a model ({by_models:,} of {total:,} labels): {line}"
+    line = line.replace("people", "the model").replace("they", "the model")
+    return f"Agreement with a model, not with people: {line}"
 
 
 def agreement_line(a: Agreement, measured_by: str) -> str:

@@ -64,6 +64,9 @@ def _details(result: StudyResult) -> str:
         f"{tables.capitalised(champion.description)}; {asks}. Tuned on `{file}` (label set "
         f"{result.label_set_hash}). Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
     )
+    if result.labelled_by:
+        counts = ", ".join(f"{who} {n:,}" for who, n in result.labelled_by.items())
+        about += f" Labels by: {counts}."
     lacks = headline.not_shown(result)
     if lacks:
         about += f" It is {lacks}."

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.optimize.report.headline import PROCEDURE
+from faith_dspy.optimize.report.headline import PROCEDURE, labels_of_models
 from faith_dspy.optimize.results import (
     CALIBRATED,
     CHAMPION,
@@ -184,8 +184,13 @@ def _agreement_table(
         "s": lambda row: _by_lm(row[2], "seconds"),
     }
     champion = measured.champion
+    by_models = labels_of_models(result.labelled_by)
+    who = "people"
+    if by_models:
+        is_all = by_models == sum(result.labelled_by.values())
+        who = "a model" if is_all else "people and a model"
     return table_of(
-        f"Agreement with people on {counted(champion.agreement.n, 'answer')}, {how}",
+        f"Agreement with {who} on {counted(champion.agreement.n, 'answer')}, {how}",
         columns,
         rows,
         caption=f"champion: {result.champion}; LM calibrated: slope, offset and threshold, nothing else, the best of "

@@ -4,7 +4,13 @@ import pytest
 
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.inputs import _log_once
-from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
+from faith_dspy.io.labels import (
+    is_model,
+    label_set_hash,
+    labellers,
+    parse_example,
+    read_labels,
+)
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
 
@@ -504,3 +510,29 @@ def test_a_gap_in_a_frame_is_no_group():
     examples = read_labels(rows)
     assert len({example.group_key for example in examples}) == 3
     assert [example.question for example in examples] == [None] * 3
+
+
+def test_who_gave_a_label():
+    """It is kept as a tag; models are told by their names, people are not."""
+    row = {"context": ["Tea."], "answer": "Tea.", "faithful": True}
+    examples = read_labels(
+        [row | {"id": 1, "labeled_by": "openai/gpt-4o"}, row | {"id": 2, "labelled_by": "Claude"}, row | {"id": 3}]
+    )  # fmt: skip
+    assert labellers(examples) == {"openai/gpt-4o": 1, "Claude": 1, "not said": 1}
+    models = (
+        "model",
+        "model: ours",
+        "an LLM",
+        "gpt-4o-mini",
+        "claude-3-opus",
+        "Qwen2.5 7B",
+        "ollama/llama3",
+        "o3",
+    )
+    assert all(map(is_model, models))
+    assert not any(
+        map(
+            is_model,
+            ("person", "ann", "Claude", "annotator 2", "Mia Model-Meyer", "expert"),
+        )
+    )

@@ -3,8 +3,15 @@
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.groups import agreement_by_group, groups_of, groups_table
+from faith_dspy.io.labels import read_labels
+from faith_dspy.optimize.groups import (
+    agreement_by_group,
+    group_columns,
+    groups_of,
+    groups_table,
+)
 from faith_dspy.optimize.results import Row
+from tests.support.results import rows, study
 
 
 def row(i, right, source=None):
@@ -22,8 +29,8 @@ def test_the_worst_group_is_named_with_its_chance():
     """A judge that is right about 28 of 30 answers on tea and 12 of 30 on milk is worse on milk; one that is right
     about 20 and 19 of them may be so by chance."""
     group_of = {str(i): "tea" if i < 30 else "milk" for i in range(60)}
-    rows = [row(i, i < 28 or 30 <= i < 42) for i in range(60)]
-    groups = agreement_by_group(rows, group_of, "topic")
+    judged = [row(i, i < 28 or 30 <= i < 42) for i in range(60)]
+    groups = agreement_by_group(judged, group_of, "topic")
     assert [(g.name, g.right) for g in groups.groups] == [("milk", 12), ("tea", 28)]
     assert groups.p < 0.001
     (note,) = groups_table(groups).notes
@@ -37,9 +44,9 @@ def test_the_worst_group_is_named_with_its_chance():
 def test_groups_inside_sources_are_shuffled_inside():
     """Two models answer each question: the one that is judged worse throughout is significant, though sources
     differ."""
-    rows = [row(i, i % 2 == 0 or i % 8 == 1, f"q{i // 2}") for i in range(60)]
+    judged = [row(i, i % 2 == 0 or i % 8 == 1, f"q{i // 2}") for i in range(60)]
     group_of = {str(i): "ab"[i % 2] for i in range(60)}
-    groups = agreement_by_group(rows, group_of, "model")
+    groups = agreement_by_group(judged, group_of, "model")
     assert groups.groups[0].name == "b"
     assert groups.p < 0.01
 
@@ -47,11 +54,35 @@ def test_groups_inside_sources_are_shuffled_inside():
 def test_groups_of_few_sources_count_together():
     """Groups below ten sources are one; answers without a value are a group, too."""
     group_of = {str(i): "large" if i < 20 else f"small {i // 5}" for i in range(30)}
-    rows = [row(i, True) for i in range(42)]
+    judged = [row(i, True) for i in range(42)]
     names = {
-        g.name: g.agreement.n for g in agreement_by_group(rows, group_of, "t").groups
+        g.name: g.agreement.n for g in agreement_by_group(judged, group_of, "t").groups
     }
     assert names == {"large": 20, "2 small groups together": 10, "no t": 12}
+
+
+def test_a_study_shows_its_groups(cli, tmp_path, monkeypatch):
+    """`study show --by` groups the champion's answers by a column that the labels had."""
+    found = rows([0.9, 0.1] * 20)
+    topics = {r.id: "ab"[i % 2] for i, r in enumerate(found)}
+    result = study(found, columns={"topic": topics})
+    monkeypatch.setattr(
+        "faith_dspy.optimize.tracking.store.read_study", lambda *_: result
+    )
+    code, out, _ = cli("study", "show", "51d1", "--by", "topic")
+    assert (code, "20 of 20" in out) == (0, True)
+    code, _, err = cli("study", "show", "51d1", "--by", "colour")
+    assert (code, "these answers have: topic" in err) == (2, True)
+
+
+def test_columns_that_may_hold_groups():
+    """Those with at least two values, and two answers a value; ids and constants are none."""
+    table = [
+        {"id": i, "context": ["a"], "answer": f"b {i}", "faithful": True, "topic": i % 3, "mail": f"{i}@x", "one": 1}
+        for i in range(9)
+    ]  # fmt: skip
+    columns = group_columns(read_labels(table))
+    assert (list(columns), columns["topic"]["4"]) == (["topic"], "1")
 
 
 def test_a_column_that_is_not_there():

@@ -57,6 +57,18 @@ def lines(**changes):
     return three_lines(GOOD._replace(**changes)).notes
 
 
+def test_labels_of_a_model_are_no_people():
+    """Who gave the labels is said where it was a model, or one gave some."""
+    by_model = lines(labelled_by={"gpt-4o": 40})[0]
+    assert by_model.startswith(
+        "Agreement with a model, not with people: of 20 answers that the model rejected it catches 17; of 20 that the "
+        "model accepted"
+    )
+    some = lines(labelled_by={"ann": 30, "model: ours": 10})[0]
+    assert some.startswith("Agreement, partly with a model (10 of 40 labels): of 20")
+    assert lines(labelled_by={"ann": 40})[0].startswith("Agreement: of 20")
+
+
 def test_agreement_is_said_in_plain_counts():
     """17 of 20 caught and 18 of 20 passed: (.85 + .90) / 2. What is unscored is counted apart."""
     assert re.fullmatch(

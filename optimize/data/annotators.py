@@ -1,0 +1,141 @@
+"""How far annotators agree with each other: Cohen's κ of each pair, and Krippendorff's α of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from faith_dspy.errors import import_optional
+from faith_dspy.io.labels import rating, vote
+from faith_dspy.optimize.data.labels import by_annotator
+from faith_dspy.report.tables import Table, number, table_of
+from faith_dspy.schema import LabelledExample
+from faith_dspy.scoring.statistics import Floats
+
+ENOUGH_COMMON = 10
+"""Answers that a pair must have in common."""
+_MOST = 10
+"""Pairs in the table."""
+
+
+class Pair(BaseModel):
+    """Two annotators on the answers that both labelled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    annotators: tuple[str, str]
+    answers: int
+    cohen_kappa: float | None
+    """Of ratings with linear weights; None where both gave one and the same label throughout."""
+
+
+class Annotators(BaseModel):
+    """Agreement between annotators."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scale: Literal["binary", "ordinal"]
+    """``ordinal``: ratings of more than two levels."""
+    answers: int
+    """With labels of at least two annotators."""
+    krippendorff_alpha: float | None
+    """None where all labels are the same."""
+    pairs: tuple[Pair, ...]
+    """With at least `ENOUGH_COMMON` common answers, the lowest κ first; none where annotators have no names."""
+
+
+def between_annotators(examples: Sequence[LabelledExample]) -> Annotators | None:
+    """Measure the agreement between annotators; None where no answer has two of their labels.
+
+    Numbers of more than two values are ratings, an ordinal scale; else a label counts as `vote` reads it. Labels that
+    cannot be read are left out. α (Krippendorff 2011) takes any number of annotators and missing labels.
+    """
+    labels_of = [by_annotator(e.annotators) for e in examples]
+    values = [rating(x) for labels in labels_of for x in labels.values()]
+    is_ordinal = None not in values and len(set(values)) > 2
+    read = rating if is_ordinal else _binary
+    people = {
+        who: i for i, who in enumerate(dict.fromkeys(w for x in labels_of for w in x))
+    }
+    table = np.full((len(people), len(examples)), np.nan)
+    for j, labels in enumerate(labels_of):
+        for who, label in labels.items():
+            value = read(label)
+            table[people[who], j] = np.nan if value is None else value
+    table = table[:, (~np.isnan(table)).sum(axis=0) > 1]
+    if not table.size:
+        return None
+    has_names = any(isinstance(e.annotators, Mapping) for e in examples)
+    pairs = _pairs(table, list(people), is_ordinal) if has_names else []
+    return Annotators(
+        scale="ordinal" if is_ordinal else "binary",
+        answers=table.shape[1],
+        krippendorff_alpha=_alpha(table, is_ordinal),
+        pairs=tuple(pairs),
+    )
+
+
+def _binary(label: Any) -> float | None:
+    meaning = vote(label)
+    return None if meaning is None else float(meaning)
+
+
+def _alpha(table: Floats, is_ordinal: bool) -> float | None:
+    krippendorff = import_optional("krippendorff", "Agreement of annotators")
+    if len(np.unique(table[~np.isnan(table)])) < 2:
+        return None
+    level = "ordinal" if is_ordinal else "nominal"
+    return float(krippendorff.alpha(table, level_of_measurement=level))
+
+
+def _pairs(table: Floats, names: Sequence[str], is_ordinal: bool) -> list[Pair]:
+    metrics = import_optional("sklearn.metrics", "Agreement of annotators")
+    levels = np.unique(table[~np.isnan(table)])
+    pairs = []
+    for i, j in combinations(range(len(names)), 2):
+        both = ~np.isnan(table[i]) & ~np.isnan(table[j])
+        if both.sum() < ENOUGH_COMMON:
+            continue
+        a, b = (np.searchsorted(levels, table[k, both]) for k in (i, j))
+        kappa = None
+        if len({*a.tolist(), *b.tolist()}) > 1:
+            weights = "linear" if is_ordinal else None
+            kappa = float(metrics.cohen_kappa_score(a, b, weights=weights))
+        names_of_pair = names[i], names[j]
+        pairs.append(
+            Pair(annotators=names_of_pair, answers=int(both.sum()), cohen_kappa=kappa)
+        )
+    return sorted(
+        pairs, key=lambda pair: -1 if pair.cohen_kappa is None else pair.cohen_kappa
+    )
+
+
+def annotators_table(between: Annotators) -> Table:
+    """Show κ of each pair, and α."""
+    columns = {
+        "annotators": lambda pair: " and ".join(pair.annotators),
+        "answers": lambda pair: f"{pair.answers:,}",
+        "Cohen's κ": lambda pair: number(pair.cohen_kappa),
+    }
+    alpha = number(between.krippendorff_alpha)
+    notes = [
+        f"Krippendorff's α of all: {alpha} ({between.scale}, {between.answers:,} answers with two labels or more)."
+    ]
+    hidden = len(between.pairs) - _MOST
+    if hidden > 0:
+        notes.append(f"{hidden} more pairs agree more.")
+    if not between.pairs:
+        notes.append(f"No two named annotators have {ENOUGH_COMMON} answers in common.")
+    return table_of(
+        "Between annotators",
+        columns,
+        between.pairs[:_MOST],
+        caption="The lowest first. Chance is 0, perfect agreement 1; ratings have linear weights."
+        if between.pairs
+        else "",
+        notes=tuple(notes),
+    )
