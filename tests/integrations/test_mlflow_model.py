@@ -10,6 +10,7 @@ import pytest
 
 from faith_dspy import Judge, Judgment, load_judge
 from faith_dspy.errors import ConfigError
+from faith_dspy.integrations import mlflow_model
 from faith_dspy.integrations.mlflow_model import RESULT_TYPE, judge_rows
 from tests.support.cases import CITES, LONG
 from tests.support.studies import free_port, serving
@@ -112,6 +113,24 @@ def test_another_lm_can_be_named(registry, monkeypatch):
     monkeypatch.setenv("FAITH_DSPY_LM", "openai/other")
     model = mlflow.pyfunc.load_model("models:/faithfulness@champion")
     assert model.unwrap_python_model().judge.lm_name == "openai/other"
+
+
+def test_a_function_is_the_servers_own(tmp_path, monkeypatch):
+    """A judge of a function asks the one that the environment names; the name in the model is not imported."""
+    Judge("python:tests.support.judges:blue").save(tmp_path / "judge")
+    mlflow.pyfunc.save_model(
+        path=tmp_path / "model",
+        python_model=mlflow_model.__file__,
+        artifacts={"judge": str(tmp_path / "judge")},
+        pip_requirements=["faith_dspy"],
+    )
+    rows = [{**BLUE, "answer": "It is blue."}, {**BLUE, "answer": "It is red."}]
+    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    with pytest.raises(ConfigError, match="asks the function tests"):
+        model.predict(rows)
+    monkeypatch.setenv("FAITH_DSPY_FUNCTION", "tests.support.judges:blue")
+    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    assert [row["faithful"] for row in model.predict(rows)] == [True, False]
 
 
 def test_every_record_is_a_row(judge_at, tmp_path):

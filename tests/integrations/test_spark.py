@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.cases import CITES, LONG
+from tests.support.documents import ROOT
+from tests.support.judges import blue
 from tests.support.needs import JAVA
 from tests.support.studies import ENVIRONMENT
 
@@ -23,7 +25,7 @@ if JAVA is None:
 from pyspark.sql import SparkSession, functions
 
 from faith_dspy import Judge
-from faith_dspy.errors import InputError
+from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.integrations.mlflow_model import RESULT_TYPE
 from faith_dspy.integrations.spark import _inputs, judge_table
 
@@ -57,6 +59,7 @@ def spark(lasting_server, tmp_path_factory):
         "spark.ui.enabled": "false",
         "spark.executorEnv.OPENAI_API_BASE": lasting_server.base,
         "spark.executorEnv.OPENAI_API_KEY": KEY,
+        "spark.executorEnv.PYTHONPATH": str(ROOT),
         "spark.executorEnv.DSPY_CACHEDIR": str(tmp_path_factory.mktemp("cache")),
         "spark.executorEnv.LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "spark.executorEnv.MLFLOW_DISABLE_TELEMETRY": "true",
@@ -129,6 +132,21 @@ def test_parquet_in_parquet_out(spark, server, untuned, table, tmp_path):
     }  # 0 where another row with the same text paid
     assert json.loads(judged[1].statements)[0]["verdict"] == "not_supported"
     assert set(server.authorization) == {f"Bearer {KEY}"}
+
+
+def test_a_function(table, tmp_path):
+    """Workers import it by the caller's name, not by the judge's."""
+    Judge(blue).save(tmp_path / "judge")
+    with pytest.raises(ConfigError, match="import by a name of yours"):
+        judge_table(table, tmp_path / "judge")
+    judged = judge_table(
+        table.where("id < 3"),
+        tmp_path / "judge",
+        function="tests.support.judges:blue",
+    )
+    rows = judged.orderBy("id").collect()
+    assert [row.judgment.faithful for row in rows] == [True, False, None]
+    assert rows[2].judgment.unscored == "parse_failed"
 
 
 def test_a_registered_judge(server, table, registry, monkeypatch):
