@@ -86,6 +86,8 @@ def match_statements(
 ) -> list[tuple[int, ...]]:
     """Return for each labelled statement, the positions of the judged statements it matches, ascending; ``()`` if
     none."""
+    if not labelled:
+        return []
     texts = [statement.text for statement in judged]
     indices = [statement.sentence_index for statement in judged]
     places = locate(texts, answer, indices)
