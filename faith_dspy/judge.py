@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from faith_dspy.config import JudgeConfig
+from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import (
     ConfigError,
     FaithDspyError,
@@ -163,32 +163,32 @@ class Judge:
         if self.asks_lm and self.function is None:
             return
         usual = JudgeConfig().program_options
+        does = "judges by lexical features and the default classifier"
+        if self.function is not None:
+            does = "is a function, which takes no prompt"
+            if self.config.granularity is Granularity.ANSWER:
+                usual["granularity"] = Granularity.ANSWER
         unused = []
         for name, value in self.config.program_options.items():
             if value != usual[name]:
                 unused.append(f"{name}={value!r}")
-        if self.function is not None:
-            unused = [one for one in unused if one != "granularity='answer'"]
-            if unused:
-                raise ConfigError(
-                    f"{self.lm_name} is a function, which takes no prompt; {unused[0]} needs an LM. Leave it out, or "
-                    "name an LM."
-                )
-            return
-        if self._uses_default and self.config.threshold is not None:
+        fitted = self._classifier
+        if (
+            not self.asks_lm
+            and self._uses_default
+            and self.config.threshold is not None
+        ):
             unused.append(f"threshold={self.config.threshold}")
-        if self._classifier is None or "lm" in self._classifier.statement.names:
+        if not self.asks_lm and (fitted is None or "lm" in fitted.statement.names):
             unused.append("this classifier (--untuned: classifier=None)")
         if unused:
             raise ConfigError(
-                f"lm={NO_LM!r} judges by lexical features and the default classifier; {unused[0]} needs an LM. "
-                "Leave it out, or name an LM."
+                f"lm={self.lm_name!r} {does}; {unused[0]} needs an LM. Leave it out, or name an LM."
             )
 
     def _shared_address(self, second: Any) -> dict[str, Any]:
         """Return address and key for the second LM of a cascade: the first one's, where one provider serves both."""
-        has_own = not isinstance(self._lm, str | FunctionLM)
-        settings = self._lm.kwargs if has_own else self._endpoint
+        settings = getattr(self._lm, "kwargs", self._endpoint)
         address = {name: settings.get(name) for name in ("api_base", "api_key")}
         is_here = not isinstance(second, str) or is_local(second) or is_function(second)
         if is_here or not any(address.values()):

@@ -34,7 +34,7 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import LOCAL_SHA256
 from faith_dspy.lm.addresses import is_provider
 from faith_dspy.lm.function import FunctionLM, is_function
-from faith_dspy.lm.make import LMIdentity, without_path
+from faith_dspy.lm.make import without_path
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,8 @@ def load_judge(
         context_window: Tokens of any LM's prompt and reply together.
         function: What a judge asks that was tuned on a function (`faith_dspy.lm.function`), itself or as
             ``"package.module:function"``: the name in the export is never imported. Without it, the judge can be read,
-            and its first judgment raises `ConfigError`.
+            and its first judgment raises
+            `LMUnavailableError`.
         escalate_to: The LM that the second judge of a cascade asks in place of its own, such as a `dspy.LM` with an
             address of its own.
 
@@ -193,7 +194,11 @@ def load_judge(
     judge = None
     for export in exports:
         stored = export.manifest.lm
-        settings: dict[str, Any] = {"lm": _asked(stored, function)}
+        settings: dict[str, Any] = {"lm": stored.model}
+        if is_function(stored.model):  # it is only ever the caller's
+            settings["lm"] = FunctionLM(stored.model, stored.sha256, stored.version)
+            if function is not None:
+                settings["lm"] = FunctionLM.of(function)
         settings["context_window"] = context_window or stored.context_window
         settings["thinking_tokens"] = stored.thinking_tokens
         is_tuned = tuned is not None and stored.model == tuned.model
@@ -207,15 +212,6 @@ def load_judge(
         judge = _build(export, escalate_to=judge, timeout=timeout, **settings)
     assert judge is not None
     return judge
-
-
-def _asked(stored: LMIdentity, function: Any) -> Any:
-    """Return what a stored judge asks; a function is only ever the caller's."""
-    if not is_function(stored.model):
-        return stored.model
-    if function is not None:
-        return FunctionLM.of(function)
-    return FunctionLM(stored.model, stored.sha256, stored.version)
 
 
 def _build(export: _Export, **settings: Any) -> Judge:

@@ -143,7 +143,6 @@ def agree(
     track = track or bool(tracking_uri or experiment)
     runs = []
     if track:
-        from faith_dspy.lm.metered import MeteredLM
         from faith_dspy.optimize.tracking.monitor import MonitorRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
@@ -154,8 +153,7 @@ def agree(
             runs.append(MonitorRun(store, name, labels.name, key))
         for lm in (lm for judge in judges for lm in judge.prepare()):
             # Another model may answer to a hosted one's name by now.
-            if isinstance(lm, MeteredLM):
-                lm.cache = lm.cache and bool(lm.endpoint.sha256)
+            lm.cache = lm.cache and bool(lm.endpoint.sha256)
     recorded = read_judges(columns, examples, traffic, labels.name)
     judged = [
         ask_judge(

@@ -101,10 +101,8 @@ class FaithfulnessModel(PythonModel):
         if not (folder.parents[1] / "MLmodel").exists():
             self.judge = Judge(NO_LM)
             return
-        config: dict[str, Any] = {
-            "function": os.environ.get("FAITH_DSPY_FUNCTION") or None
-        }
-        config |= context.model_config or {}
+        config = dict(context.model_config or {})
+        config.setdefault("function", os.environ.get("FAITH_DSPY_FUNCTION") or None)
         if kept := config.pop("replies_in_memory", None):
             limit_replies_in_memory(kept)
         self.judge = load_judge(

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from faith_dspy.errors import ConfigError, InputError, optional_dependency
+from faith_dspy.errors import InputError, optional_dependency
 from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
 from faith_dspy.lm.make import is_local
@@ -38,7 +38,6 @@ def judge_table(
     *,
     lm: str | None = None,
     threads: int | None = None,
-    function: str | None = None,
     **endpoint: Any,
 ) -> DataFrame:
     """Return the table with a column ``judgment``; lazy, as Spark is. `InputError` for missing columns.
@@ -46,20 +45,13 @@ def judge_table(
     ``table``: columns ``answer`` (string), ``context`` (array of strings, or of structs with ``text``; or a string)
     and ``question`` (string, optional); all other columns stay. ``judge``, ``lm`` and ``endpoint`` (``api_base``,
     ``timeout``): as for `faith_dspy.open_judge`. ``threads``: answers in flight per worker (default 8).
-    ``function``: what a judge of a function asks, ``package.module:function``, which the workers import.
+    ``function``: what a judge of a function asks, ``package.module:function``; the workers import it.
 
     A row that cannot be judged, or whose LM fails, has the reason in ``judgment.unscored`` and never fails the job. A
     judge on the embedded model gets a single partition, as every worker would load a model of its own.
     """
     inputs = _inputs(table)
     opened = open_judge(judge, lm=lm)
-    if function is not None:
-        endpoint["function"] = function
-    elif asking := [one.function for one in opened.cascade if one.function]:
-        raise ConfigError(
-            f"the judge asks {asking[0].model}, which workers import by a name of yours: give "
-            "function='package.module:function'."
-        )
     if any(is_local(one.lm_name) for one in opened.cascade):
         table = table.coalesce(1)
     with TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ import hashlib
 import inspect
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from faith_dspy.errors import ConfigError, short_message
+from faith_dspy.errors import ConfigError, LMUnavailableError, counted, short_message
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:  # it loads DSPy
@@ -43,7 +43,7 @@ class Claim:
     question: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class FunctionLM:
     """A function under the name that exports hold, and which version of it."""
 
@@ -55,6 +55,8 @@ class FunctionLM:
     """Its package's ``__version__``."""
     function: Callable[[list[Claim]], Any] | None = None
     """None in a judge that was loaded without it: the name in an export is never imported."""
+    cache: bool = False
+    """DSPy's cache holds none of its replies."""
 
     @classmethod
     def of(cls, function: Any) -> Self:
@@ -86,17 +88,21 @@ class FunctionLM:
         return Endpoint(sha256=self.sha256)
 
     def require(self) -> Self:
-        """Return itself; `ConfigError` without a function."""
+        """Return itself; `LMUnavailableError` without a function."""
         if self.function is None:
             name = self.model.removeprefix(PREFIX)
-            raise ConfigError(
+            raise LMUnavailableError(
                 f"the judge asks the function {name}, which loading never imports: give it with function=, on the "
                 f"command line --function {name}."
             )
         return self
 
-    def __call__(self, claims: Sequence[Claim]) -> list[Any]:
-        """Return what the function says about each claim; one call, counted in all open meters."""
+    def __call__(self, claims: list[Claim]) -> list[float | None]:
+        """Return what the function says about each claim; one call, counted in all open meters.
+
+        Raises:
+            Exception: What the function raised, or its values are none that are expected.
+        """
         from faith_dspy.lm.metered import Call, open_meters
 
         function = self.require().function
@@ -105,14 +111,22 @@ class FunctionLM:
         with ExitStack() as stack:
             for meter in open_meters():
                 stack.enter_context(meter.counting(call))
-            replies = function(list(claims))
+            replies = function(claims)
             if inspect.iscoroutine(replies):
                 # In a thread of its own, as an event loop may run in this one.
                 with ThreadPoolExecutor(1) as pool:
                     replies = pool.submit(asyncio.run, replies).result()
             seconds = time.perf_counter() - call.started
             call.usage = Usage(calls=1, seconds=seconds, dollars=None)
-        return list(replies)
+        values = []
+        for reply in replies:
+            is_read = reply is None or isinstance(reply, bool)
+            values.append(reply if is_read else float(reply))
+        if len(values) != len(claims):
+            raise ValueError(
+                f"the function returned {counted(len(values), 'value')} for {counted(len(claims), 'claim')}"
+            )
+        return values
 
 
 def is_function(lm: Any) -> bool:
@@ -150,8 +164,7 @@ def import_function(name: str, what: str) -> Callable[..., Any]:
 
 def _source_hash(function: Any) -> str:
     try:
-        source = inspect.getsource(function).encode()
+        source = inspect.getsource(function)
     except (OSError, TypeError):  # typed in at a prompt, or written in C
-        code = getattr(function, "__code__", None)
-        source = code.co_code if code else function.__qualname__.encode()
-    return hashlib.sha256(source).hexdigest()
+        source = function.__qualname__
+    return hashlib.sha256(source.encode()).hexdigest()

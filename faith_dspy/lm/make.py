@@ -20,7 +20,7 @@ from faith_dspy.lm.addresses import (
     route_base,
     unavailable,
 )
-from faith_dspy.lm.function import FunctionLM, is_function
+from faith_dspy.lm.function import FunctionLM
 
 if TYPE_CHECKING:
     from faith_dspy.lm.metered import MeteredLM
@@ -187,10 +187,6 @@ def make_lm(
     if model == "none":
         raise ConfigError(
             "'none' is not an LM, and here one is needed: name one, such as 'local'."
-        )
-    if is_function(model):
-        raise ConfigError(
-            f"{model} is a function, and here an LM is needed, which writes: name one, such as 'local'."
         )
     if not model or model.endswith("/"):
         raise ConfigError(

@@ -305,9 +305,9 @@ def _forecast(study: Study) -> str:
         len(raw_judgment_without_lm(split_answer(e.answer)).raw_verdicts) for e in pool
     ]
     sentences = sum(counts) / len(pool)
-    each = [1.0 for _ in variants]
-    if judge.function is None:
-        each = [_calls(variant, sentences) for variant in variants]
+    if judge.function is not None:  # it is asked about all of them at once
+        sentences = 1
+    each = [_calls(variant, sentences) for variant in variants]
     calls = round(len(pool) * sum(each) + len(study.labels.test) * max(each))
     share = calls / max(1, usage.calls)
     tokens = share * (usage.computed_tokens + usage.output_tokens)
@@ -328,7 +328,7 @@ def _calls(variant: Variant, sentences: float) -> float:
 
 def price(judge: Judge, usage: Usage) -> float | None:
     """Dollars by LiteLLM's price list, whether or not the replies came from the cache; None where it has no price."""
-    if not judge.asks_lm or is_local(judge.lm_name) or judge.function is not None:
+    if not judge.asks_lm or is_local(judge.lm_name):
         return None
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm

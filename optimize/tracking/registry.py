@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.export import exported_files
-from faith_dspy.lm.function import is_function
 from faith_dspy.load import load_judge
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.results import BASELINES, CHEAPER, UNTUNED
@@ -220,8 +219,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
 
     from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS
 
-    is_embedded = result.lm.get("sha256") and not is_function(result.lm["model"])
-    extra = "[local]" if is_embedded else ""
+    extra = "[local]" if result.lm["model"].startswith("local/") else ""
     requirements = [
         f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
         f"mlflow=={mlflow.__version__}",

@@ -126,8 +126,9 @@ def test_a_function_is_the_servers_own(tmp_path, monkeypatch):
     )
     rows = [{**BLUE, "answer": "It is blue."}, {**BLUE, "answer": "It is red."}]
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
-    with pytest.raises(ConfigError, match="asks the function tests"):
-        model.predict(rows)
+    (row, _) = model.predict(rows)
+    assert row["unscored"] == "lm_failed"
+    assert "asks the function tests.support.judges:blue" in row["detail"]
     monkeypatch.setenv("FAITH_DSPY_FUNCTION", "tests.support.judges:blue")
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
     assert [row["faithful"] for row in model.predict(rows)] == [True, False]

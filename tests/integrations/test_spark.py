@@ -25,7 +25,7 @@ if JAVA is None:
 from pyspark.sql import SparkSession, functions
 
 from faith_dspy import Judge
-from faith_dspy.errors import ConfigError, InputError
+from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow_model import RESULT_TYPE
 from faith_dspy.integrations.spark import _inputs, judge_table
 
@@ -137,8 +137,6 @@ def test_parquet_in_parquet_out(spark, server, untuned, table, tmp_path):
 def test_a_function(table, tmp_path):
     """Workers import it by the caller's name, not by the judge's."""
     Judge(blue).save(tmp_path / "judge")
-    with pytest.raises(ConfigError, match="import by a name of yours"):
-        judge_table(table, tmp_path / "judge")
     judged = judge_table(
         table.where("id < 3"),
         tmp_path / "judge",
