@@ -90,10 +90,9 @@ class FunctionLM:
     def require(self) -> Self:
         """Return itself; `LMUnavailableError` without a function."""
         if self.function is None:
-            name = self.model.removeprefix(PREFIX)
             raise LMUnavailableError(
-                f"the judge asks the function {name}, which loading never imports: give it with function=, on the "
-                f"command line --function {name}."
+                f"the judge was tuned on the function {self.model.removeprefix(PREFIX)}, which loading never imports: "
+                "give your own with function=, on the command line --function package.module:function."
             )
         return self
 

@@ -128,7 +128,7 @@ def test_a_function_is_the_servers_own(tmp_path, monkeypatch):
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
     (row, _) = model.predict(rows)
     assert row["unscored"] == "lm_failed"
-    assert "asks the function tests.support.judges:blue" in row["detail"]
+    assert "the function tests.support.judges:blue" in row["detail"]
     monkeypatch.setenv("FAITH_DSPY_FUNCTION", "tests.support.judges:blue")
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
     assert [row["faithful"] for row in model.predict(rows)] == [True, False]
