@@ -9,7 +9,6 @@ from faith_dspy import Judge, load_judge
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
-from faith_dspy.optimize.data.splits import split
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import without_lm
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict
@@ -96,7 +95,7 @@ def test_families_weigh_alike():
             if faithful:
                 row["answer"] = f"Kettle {i} holds two litres."
             examples.append(parse_example(row))
-        return without_lm(examples)
+        return without_lm(examples).answers
 
     one = family("Captain Morris paid 900 dollars.")
     other = family("The kettle weighs 30 pounds")
@@ -203,12 +202,9 @@ def compared(chat_server, tmp_path):
     )
 
     def run(*systems, answers=3):
-        one, log = (
-            AnswerSet(
-                "hard_cases", "", choose(split(load("hard_cases")).test, answers)
-            ),
-            tmp_path / "rows.jsonl",
-        )
+        tested = [e for e in load("hard_cases") if e.split == "test"]
+        one = AnswerSet("hard_cases", "", choose(tested, answers))
+        log = tmp_path / "rows.jsonl"
         compare.run_set(one, None, served, proxy, Log(log), systems)
         return Log(log).rows, server
 
