@@ -98,7 +98,7 @@ def row_of(example: LabelledExample) -> dict[str, Any]:
         c.text if c.source is None else {"text": c.text, "source": c.source}
         for c in example.context
     ]
-    return example.tags | row
+    return example.columns | example.tags | row
 
 
 def parse_values(settings: Iterable[str]) -> dict[str, bool]:

@@ -285,3 +285,17 @@ def test_nothing_usable_gives_no_ceiling(annotators):
 def test_settings_that_contradict_each_other_are_refused(parse, settings, message):
     with pytest.raises(InputError, match=message):
         parse(settings)
+
+
+def test_an_import_keeps_further_columns(tmp_path):
+    """A topic and another judge's score stay beside the labels, for `agree --by` and `--scores`."""
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "ctx,answer,stars,topic,ragas\nTea.,Tea.,5,tea,0.9\nTea.,Milk.,1,milk,\n"
+    )
+    imported = import_labels(
+        table, {"context": "ctx", "faithful": "stars"}, {"5": True, "1": False}
+    )
+    tea, milk = imported.rows
+    assert (tea["topic"], tea["ragas"], tea["faithful"]) == ("tea", "0.9", True)
+    assert (milk["topic"], "ragas" in milk, "stars" in milk) == ("milk", False, False)
