@@ -5,6 +5,7 @@ import pytest
 
 from faith_dspy.scoring.statistics import (
     by_source,
+    ratios,
     weighted_auroc,
     weighted_kappa,
     wilson,
@@ -55,3 +56,10 @@ def test_a_share_of_nothing_is_undefined():
     """A Wilson interval of 2 in 4 by hand is tested with prediction-powered shares; of 0 in 0 there is none."""
     assert wilson(0, 0).value is None
     assert wilson(0, 3).low == pytest.approx(0.0)
+
+
+def test_many_sources_are_left_out_in_groups():
+    """Of 5,000 draws the error of the mean is their standard deviation by √5,000, a few percent off by the groups."""
+    values = np.random.default_rng(0).normal(size=5_000)
+    mean = by_source(ratios({"mean": (values, np.ones(5_000))}), 5_000, range(5_000))
+    assert mean["mean"].error == pytest.approx(values.std() / 5_000**0.5, rel=0.1)
