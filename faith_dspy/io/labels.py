@@ -11,11 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, counted, describe_invalid
+from faith_dspy.io.documents import first_present, mapping
 from faith_dspy.io.inputs import (
     COLUMNS,
     NAMES,
@@ -47,6 +49,8 @@ _FURTHER_COLUMNS: Names = {
 _AMBIGUOUS = TABLES["ambiguous_label_columns"]
 """Names of columns that may hold the label, and do not tell what a yes means."""
 _LABEL_NAMES: Names = {"faithful": [*LABELS["faithful"], *_AMBIGUOUS]}
+_SPANS = frozenset(TABLES["spans"])
+"""Names of an object that marks a part of the answer."""
 _TAGS = (
     "source",
     "domain",
@@ -109,22 +113,37 @@ class LabelColumn:
     """By word, whether it means faithful; words that do not tell are left out."""
     negated: Collection[str] = ()
     """Words that mean the opposite of what they say."""
+    is_voted: bool = False
+    """Whether its lists hold people's labels; else they hold spans."""
 
     def meaning(self, value: Any) -> bool | None:
-        """Return whether a value means faithful; None where it does not tell.
+        """Return whether a value means faithful, of several people's the majority's; None where it does not tell.
 
         A list of spans of unsupported text, or counts of them, means faithful where it is empty.
         """
         value = parsed(value)
-        if not isinstance(value, list | tuple | Mapping):
-            return self.meanings.get(label_word(value))
-        marks = value
-        if isinstance(value, Mapping):
-            marks = list(value.values())
-        are_spans = all(isinstance(mark, Mapping) for mark in marks)
-        if self.yes is False or (self.yes is None and are_spans):
-            return not any(marks)
+        meanings = [self.meanings.get(label_word(label)) for label in labels_in(value)]
+        if meanings and None not in meanings:
+            return majority(meanings)
+        if self.yes is True or self.is_voted:
+            return None
+        if isinstance(value, list):
+            return not value if all(map(self._is_span, value)) else None
+        if isinstance(value, Mapping) and self.yes is False:
+            counts = value.values()
+            are_counts = all(isinstance(count, int | float | list) for count in counts)
+            return not any(counts) if are_counts else None
         return None
+
+    def _is_span(self, mark: Any) -> bool:
+        is_text = isinstance(mark, str) and label_word(mark) not in self.meanings
+        return _is_span(mark) or (is_text and self.yes is False)
+
+    def with_votes(self, values: Iterable[Any]) -> LabelColumn:
+        """Return the column as it is where a list holds people's labels, not spans: then an empty one is no label."""
+        lists = [value for value in map(parsed, values) if isinstance(value, list)]
+        is_voted = any(not all(map(self._is_span, marks)) for marks in lists)
+        return replace(self, is_voted=is_voted)
 
     def summary(self, values: Iterable[Any]) -> str:
         """Say what was understood: ``faithful: 120 yes, 54 no, from 'hallucination', negated``."""
@@ -142,6 +161,8 @@ class LabelColumn:
     def doubt(self, values: Iterable[Any]) -> str | None:
         """Ask in one sentence what the values that do not tell mean; None where all do."""
         counts = _count_words(v for v in values if self.meaning(v) is None)
+        for word in self.meanings:  # of a tie each tells
+            counts.pop(word, None)
         if not counts:
             return None
         word = max(counts, key=lambda word: _YES_OR_NO.get(word, False))
@@ -155,13 +176,39 @@ class LabelColumn:
 
 
 def _count_words(values: Iterable[Any]) -> Counter[str]:
-    words = (label_word(value) for value in values if value is not None)
-    return Counter(words)
+    labels = (labels_in(value) for value in values if value is not None)
+    return Counter(map(label_word, chain.from_iterable(labels)))
 
 
 def _listed(counts: Counter[str]) -> str:
     words = [f"{word!r} ({count:,})" for word, count in counts.most_common(8)]
     return ", ".join(words)
+
+
+def labels_in(value: Any) -> list[Any]:
+    """Return the labels in a cell: itself, or what tools wrap labels in, a list and an object that has a value."""
+    value = parsed(value)
+    if isinstance(value, list | tuple):
+        return [label for item in value for label in labels_in(item)]
+    if isinstance(value, Mapping) and not _is_span(value):
+        label = first_present(value, TABLES["votes"])
+        if label is not None:
+            return labels_in(label)
+    return [value]
+
+
+def _is_span(mark: Any) -> bool:
+    """Return whether an object marks a part of the answer: it has offsets or a text."""
+    names = map(_snake_case, mapping(mark))
+    return not _SPANS.isdisjoint(names)
+
+
+def majority(votes: Iterable[bool | None]) -> bool | None:
+    """Return the label of more than half of the votes that are not None; None at a tie, or without votes."""
+    counts = Counter(votes)
+    if counts[True] == counts[False]:
+        return None
+    return counts[True] > counts[False]
 
 
 def label_word(value: Any) -> str:
@@ -229,12 +276,13 @@ def find_label(
             explained = pair | explained
     plain = _YES_OR_NO | _WORDS
     negated = {word for word in meanings if meanings[word] is not plain[word]}
-    return LabelColumn(
+    label = LabelColumn(
         name=name,
         yes=yes,
         meanings=meanings | explained,
         negated=negated - explained.keys(),
     )
+    return label.with_votes(at(row, name) for row in rows)
 
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
@@ -261,7 +309,7 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
 def _has_label_words(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
     """Return whether a column has nothing but words like “PASS” and “unsupported”."""
     words = _count_words(at(row, column) for row in rows)
-    return words.keys() <= _WORDS.keys()
+    return bool(words) and words.keys() <= _WORDS.keys()
 
 
 def at(row: Any, column: str) -> Any:
@@ -594,6 +642,8 @@ def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, bool]:
     faithful = label.meaning(value)
     if faithful is not None:
         return {"faithful": faithful}
+    if label.is_voted and label.doubt([value]) is None:  # a tie, or nobody voted
+        return {}
     if lenient and label.name != "faithful":
         return {}
     if label.yes is None or label_word(value) in _YES_OR_NO:  # a 1 beside a 2

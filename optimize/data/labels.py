@@ -20,6 +20,7 @@ from faith_dspy.io.labels import (
     label_set_hash,
     label_word,
     labellers,
+    majority,
     meanings_of,
     parse_example,
     rating,
@@ -160,14 +161,6 @@ def by_annotator(annotators: Any) -> dict[str, Any]:
     if not isinstance(labels, Mapping):
         return {}
     return {who: label for who, label in clean(labels).items() if label is not None}
-
-
-def majority(votes: Iterable[bool | None]) -> bool | None:
-    """Return the label of more than half of the votes that are not None; None at a tie, or without votes."""
-    counts = Counter(votes)
-    if counts[True] == counts[False]:
-        return None
-    return counts[True] > counts[False]
 
 
 def import_labels(

@@ -422,6 +422,23 @@ def test_spans_of_unsupported_text_are_a_label():
         read_labels(rows_of("labels", ["Supported"], ["Refuted"]))
 
 
+def test_objects_without_offsets_or_a_text_are_votes():
+    """They are read by their value, of several people's the majority's; an empty list of votes is no label."""
+
+    def votes(*words):
+        return [{"user": f"p{i}", "vote": word} for i, word in enumerate(words)]
+
+    rows = rows_of("labels", votes("up"), votes("up", "up", "down"), [])
+    with pytest.raises(LabelsError, match=r"other words: 'up' \(3\), 'down' \(1\)"):
+        read_labels(rows)
+    said = {"values": {"up": True, "down": False}, "require_label": False}
+    assert faithful(rows, **said) == [True, True, None]
+    tied = rows_of("labels", votes("PASS", "FAIL"), votes("FAIL"))
+    assert faithful(tied, require_label=False) == [None, False]
+    rows = rows_of("hallucination", [{"value": "no"}], [{"value": 1}], ["no"])
+    assert faithful(rows) == [True, False, True]
+
+
 def test_what_a_label_means_is_not_guessed():
     """“None” is no hallucination, and no label of faithfulness."""
     hallucinations = read_labels(rows_of("hallucination", "None", "yes"))
