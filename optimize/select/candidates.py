@@ -33,6 +33,7 @@ from faith_dspy.scoring.classifier import (
     to_logit,
     to_probability,
 )
+from faith_dspy.scoring.gate import words_key
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 Method = Literal["lm", "features", "default"]
@@ -209,7 +210,9 @@ def fit_on_labels(
     answers = verify(judge, labelled, num_threads=num_threads)
     point = OperatingPoint.parse(operating_point)
     fitted = fit_judge(judge, answers, method, fold_of, point)
-    return judge.copy(classifier=fitted.judge.classifier, manifest={})
+    keys = {words_key(e.context, e.answer) for e in labelled}
+    manifest = {"answer_keys": sorted(keys)}  # `agree` on any of them is refused
+    return judge.copy(classifier=fitted.judge.classifier, manifest=manifest)
 
 
 def cascade(

@@ -17,6 +17,7 @@ from faith_dspy.optimize.select.candidates import (
     fit_judge,
 )
 from faith_dspy.schema import Unscored, Usage
+from faith_dspy.scoring.gate import count_tuned_on
 from tests.support.classifiers import CLEAR, OPEN, WORDS, by_weakest, linear
 from tests.support.replies import examples, replies
 
@@ -154,6 +155,7 @@ def test_a_judge_is_fitted_on_labels():
     fitted = judge.fit(labelled)
     assert judge.classifier.fitted_to == "default"
     assert (fitted.classifier.fitted_to, fitted.classifier.threshold) == ("labels", 0.5)
+    assert count_tuned_on(fitted.manifest["answer_keys"], labelled) == 40
     assert (
         fitted.agreement(
             examples(20, known_words=1.0, prefix="t")
