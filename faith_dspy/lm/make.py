@@ -262,5 +262,5 @@ def preflight(lm: MeteredLM | FunctionLM) -> None:
         lm.copy(num_retries=1)("Say yes.", cache=False, max_tokens=1)
     except LMUnavailableError:
         raise
-    except Exception as exc:  # whatever fails here, no work should start
-        raise unavailable(lm, exc) from exc
+    except Exception as exc:  # noqa: BLE001 - whatever fails here, no work should start
+        raise unavailable(lm, exc) from None  # the server's words may hold a key

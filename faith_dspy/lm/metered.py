@@ -299,10 +299,10 @@ _FATAL = (
 """Errors after which, if the LM never answered, no other call will fare better."""
 _REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
 _UNKNOWN_MODEL = re.compile(
-    r"model_not_found|(?:unknown|invalid|no such) model\b"
+    r"model_not_found|(?:unknown|invalid|no such) model\b|llm provider not provided"
     r"|\bmodel\b[^.]{0,80}(?:does not exist|not found|is not available)"
 )
-"""What servers say of a model that they do not have where they answer 400, not 404."""
+"""What servers say of a model that they do not have where they answer 400, not 404, and LiteLLM of a provider."""
 _MAX_ATTEMPTS = 10
 """Calls that finding out what an LM takes may need: one for each parameter that it refuses."""
 
@@ -431,7 +431,7 @@ class MeteredLM(dspy.LM):
             is_missing = True
         is_fatal = is_missing or isinstance(exc, _FATAL)
         if is_fatal and not self.experience.has_answered:
-            raise unavailable(self, exc) from exc
+            raise unavailable(self, exc) from None  # the server's words may hold a key
         if is_missing or not is_refusal:
             return None
         if is_about_length(words):

@@ -160,7 +160,14 @@ def test_what_no_call_will_mend_is_said_at_the_first(serve, name):
     with pytest.raises(LMUnavailableError, match=advice) as raised:
         judge.batch(records, num_threads=8)
     assert server.url in str(raised.value)
+    assert raised.value.__suppress_context__  # the server's words may hold a key
     assert 1 <= len(server.requests) < len(records)
+
+
+def test_a_misspelt_provider_is_said_at_the_first():
+    judge = Judge("opneai/q")
+    with pytest.raises(LMUnavailableError, match="Check the model's name"):
+        judge.batch([{"context": CONTEXT, "answer": "The kettle is blue."}])
 
 
 def test_a_key_goes_only_where_it_was_given_for(serve, monkeypatch):
