@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from contextvars import copy_context
 from functools import cached_property, partial
 from logging import getLogger
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -131,7 +130,7 @@ class Judge:
         """Hash of the prompts that the classifier was fitted with; None: the seed's."""
         self._has_warned = False
         self.manifest = dict(manifest or {})
-        """What an export says of its making; empty for a judge that was not loaded from one."""
+        """What an export says of its making; empty for a judge that was neither loaded nor fitted."""
         self._endpoint: dict[str, Any] = {
             "api_base": api_base,
             "api_key": api_key,
@@ -445,15 +444,13 @@ class Judge:
             or the LM failed on it.
 
         Raises:
+            InputError: No records, or a file that cannot be read.
             LMUnavailableError: To 20 calls in a row the endpoint had no answer.
         """
-        if isinstance(records, str | PathLike | Mapping) or is_table(records):
-            with open_records(records) as opened:
-                yield from self.stream(opened, num_threads)
-            return
-        inputs = map(AnswerInput.of, records)
-        for _, judgment in self._judge_all(inputs, num_threads):
-            yield judgment
+        with open_records(records) as opened:
+            inputs = map(AnswerInput.of, opened)
+            for _, judgment in self._judge_all(inputs, num_threads):
+                yield judgment
 
     def agreement(
         self, labelled: Any, num_threads: int | None = None

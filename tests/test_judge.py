@@ -196,8 +196,9 @@ def test_a_mapping_is_one_record(capsys):
         (judgment,) = judge.batch([odd])
         assert judgment.unscored is Unscored.PARSE_FAILED
         assert said in judgment.detail
-    with pytest.raises(InputError, match="got NoneType, expected a file, a table, or"):
-        judge.batch(None)
+    for judge_all in (judge.batch, judge.stream):
+        with pytest.raises(InputError, match="got NoneType, expected a file, a table"):
+            list(judge_all(None))
     for threads in (0, 2.5, "4"):
         with pytest.raises(ConfigError, match="expected a whole number from 1"):
             judge.batch([record(0)], num_threads=threads)
