@@ -340,9 +340,9 @@ def log_columns(
         notes.append(f"not used: {', '.join(unused)}")
     summary = ", ".join(filter(None, dict.fromkeys(notes)))
     if summary:
-        _log_once(f"{where}: {summary}")
+        log_once(f"{where}: {summary}")
 
 
 @lru_cache(maxsize=256)
-def _log_once(sentence: str) -> None:
+def log_once(sentence: str) -> None:
     log.warning(sentence)

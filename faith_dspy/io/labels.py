@@ -28,11 +28,12 @@ from faith_dspy.io.inputs import (
     fields_of,
     is_filled,
     log_columns,
+    log_once,
     missing,
     nearest,
 )
 from faith_dspy.io.names import TABLES, Fields
-from faith_dspy.io.readers import FIRST, name_of, open_records, parsed
+from faith_dspy.io.readers import FIRST, clean, name_of, open_records, parsed
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
 _FORMAT = (
@@ -51,6 +52,7 @@ _AMBIGUOUS = TABLES["ambiguous_label_columns"]
 _LABEL_NAMES: Names = {"faithful": [*LABELS["faithful"], *_AMBIGUOUS]}
 _SPANS = frozenset(TABLES["spans"])
 """Names of an object that marks a part of the answer."""
+_ANNOTATOR: Names = {"annotator": LABELS["annotator"]}
 _TAGS = (
     "source",
     "domain",
@@ -211,6 +213,44 @@ def majority(votes: Iterable[bool | None]) -> bool | None:
     return counts[True] > counts[False]
 
 
+def by_annotator(annotators: Any) -> dict[str, Any]:
+    """Return the labels of an answer's annotators; those of a list, or of one inside a list of one, are numbered."""
+    labels = parsed(annotators)
+    if isinstance(labels, list | tuple):
+        if len(labels) == 1 and isinstance(labels[0], list | tuple):
+            labels = labels[0]
+        labels = {f"person {i}": label for i, label in enumerate(labels, 1)}
+    if not isinstance(labels, Mapping):
+        return {}
+    return {who: label for who, label in clean(labels).items() if label is not None}
+
+
+def label_meaning(label: Any, values: Mapping[str, bool] | None = None) -> bool | None:
+    """Return whether a person's label means faithful; None where neither it nor ``values`` tell."""
+    meanings = meanings_of()
+    for value, faithful in (values or {}).items():
+        meanings[label_word(value)] = faithful
+    return LabelColumn("faithful", meanings=meanings).meaning(label)
+
+
+def votes_of(
+    example: LabelledExample, values: Mapping[str, bool] | None = None
+) -> list[bool | None]:
+    """Return whether each annotator's label means faithful."""
+    labels = by_annotator(example.annotators).values()
+    return [label_meaning(label, values) for label in labels]
+
+
+def with_majority(
+    example: LabelledExample, values: Mapping[str, bool] | None = None
+) -> LabelledExample:
+    """Give an example that has no other label the majority of its annotators'."""
+    if example.label is not None:
+        return example
+    faithful = majority(votes_of(example, values))
+    return example.model_copy(update={"faithful": faithful})
+
+
 def label_word(value: Any) -> str:
     """Return a label as a word to look up: lower case, ``_`` for spaces and hyphens, ``1`` for 1.0."""
     number = rating(value)
@@ -369,10 +409,19 @@ def read_labels(
         summary = "" if doubt else label.summary(labels)
         if doubt and (require_label or values or columns or unreadable is not None):
             raise LabelsError(f"{name}: {doubt}.")
-    read = {*NAMES, *LABELS, *_READ, *_TAGS, *columns.values(), *further}
+    read = {
+        *NAMES,
+        *LABELS,
+        *LABELS["annotator"],
+        *_READ,
+        *_TAGS,
+        *columns.values(),
+        *further,
+    }
     read.add(label.name if label else "")
     log_columns(rows[:FIRST], name, {**COLUMNS, **_FURTHER_COLUMNS}, read, summary)
     examples = _examples(records, name, label, not require_label, unreadable, texts)
+    examples = [with_majority(example, values) for example in examples]
     if require_label:
         examples = [example for example in examples if example.label is not None]
     if not examples:
@@ -460,9 +509,10 @@ def _examples(
     unreadable: list[str] | None,
     texts: bool,
 ) -> list[LabelledExample]:
+    rows: list[_Row] = []
     examples: list[LabelledExample] = []
     place_of: dict[str, str] = {}
-    faults_by_kind: dict[str, list[str]] = {}
+    faults: list[str] = []
     form = ""
     for record in records:
         where = f"{name}, {record.place}"
@@ -478,28 +528,90 @@ def _examples(
                 texts=texts,
             )
             example.columns.update(record.aside or {})
-            if example.id in place_of:
-                raise LabelsError(
-                    f"{where}: is the answer at {place_of[example.id]} again, or has its id {example.id!r}. Keep one "
-                    "of the two (each person's own label can stand in 'annotators'), or give each its own id."
-                )
+            rows.append(_Row.of(example, record, where))
         except LabelsError as exc:
-            kind = re.sub(r"'[^']*'|\d+", "", str(exc))
-            faults_by_kind.setdefault(kind, []).append(str(exc))
-            if unreadable is not None:
-                unreadable.append(str(exc))
-        else:
-            place_of[example.id] = where
-            examples.append(example)
-    if faults_by_kind and unreadable is None:
-        raise LabelsError(_summary_of_faults([*faults_by_kind.values()], form))
+            faults.append(str(exc))
+    for row in _one_an_answer(rows, name):
+        example = row.example
+        if example.id in place_of:
+            faults.append(
+                f"{row.where}: is the answer at {place_of[example.id]} again, or has its id {example.id!r}. Keep one "
+                "of the two (each person's own label can stand in 'annotators', or each row name its 'annotator'), "
+                "or give each its own id."
+            )
+            continue
+        place_of[example.id] = row.where
+        examples.append(example)
+    if unreadable is not None:
+        unreadable += faults
+    elif faults:
+        raise LabelsError(_summary_of_faults(faults, form))
     return examples
 
 
-def _summary_of_faults(faults_alike: Sequence[Sequence[str]], form: str) -> str:
+@dataclass(frozen=True)
+class _Row:
+    """A row of a file with whoever labelled it."""
+
+    example: LabelledExample
+    line: int
+    where: str
+    key: Any
+    """Equal for rows about one answer."""
+    annotator: str | None
+
+    @classmethod
+    def of(cls, example: LabelledExample, record: Record, where: str) -> _Row:
+        row = mapping(record.row)
+        column = columns(row, _ANNOTATOR).get("annotator")
+        annotator = None if column is None else str(row[column])
+        key: Any = answer_key(example.question, example.context, example.answer)
+        if annotator is None or not example.answer:
+            key = key, example.id
+        return cls(example, record.line, where, key, annotator)
+
+
+def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
+    """Join the rows of several people about one answer into one with ``annotators``.
+
+    They name them, or their labels differ somewhere in the file; else a row is there twice.
+    """
+    rows_of: dict[Any, list[_Row]] = {}
+    for row in rows:
+        rows_of.setdefault(row.key, []).append(row)
+    differ = any(len({r.example.label for r in same}) > 1 for same in rows_of.values())
+    joined: list[_Row] = []
+    for same in rows_of.values():
+        labels = {
+            row.annotator or f"person {i}": row.example.label
+            for i, row in enumerate(same, 1)
+        }
+        is_by_several = differ or same[0].annotator is not None
+        if len(same) == 1 or len(labels) < len(same) or not is_by_several:
+            joined += same
+            continue
+        first = same[0].example
+        tags = first.tags.items()
+        tags = {k: v for k, v in tags if all(r.example.tags.get(k) == v for r in same)}
+        labelled = {who: label for who, label in labels.items() if label is not None}
+        fields = {"annotators": labelled, "tags": tags}
+        fields |= {"faithful": None, "score": None, "statements": ()}
+        joined.append(replace(same[0], example=first.model_copy(update=fields)))
+    if len(joined) < len(rows):
+        log_once(
+            f"{name}: {len(rows):,} rows of several people about {counted(len(joined), 'answer')}; the majority counts"
+        )
+    return sorted(joined, key=lambda row: row.line)
+
+
+def _summary_of_faults(faults: Iterable[str], form: str) -> str:
     """Name the first of each kind of fault, how many more there are of it, and last the form that is expected."""
     lines = []
-    for first, *others in faults_alike[:_MOST]:
+    by_kind: dict[str, list[str]] = {}
+    for fault in faults:
+        kind = re.sub(r"'[^']*'|\d+", "", fault)
+        by_kind.setdefault(kind, []).append(fault)
+    for first, *others in [*by_kind.values()][:_MOST]:
         more = f" ({counted(len(others), 'row')} more like it.)" if others else ""
         lines.append(first + more)
     separator = "\n" if len(lines) > 1 else " "

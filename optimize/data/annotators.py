@@ -10,8 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import import_optional
-from faith_dspy.io.labels import rating, vote
-from faith_dspy.optimize.data.labels import by_annotator
+from faith_dspy.io.labels import by_annotator, rating, vote
 from faith_dspy.report.tables import Table, number, table_of
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.statistics import Floats

@@ -16,18 +16,19 @@ from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import COLUMNS
 from faith_dspy.io.labels import (
     LABELS,
-    LabelColumn,
+    by_annotator,
+    label_meaning,
     label_set_hash,
     label_word,
     labellers,
     majority,
-    meanings_of,
     parse_example,
     rating,
     read_labels,
     vote,
+    votes_of,
+    with_majority,
 )
-from faith_dspy.io.readers import clean, parsed
 from faith_dspy.optimize.data.pool import (
     check_pool,
     count_sources,
@@ -143,26 +144,6 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def label_meaning(label: Any, values: Mapping[str, bool] | None = None) -> bool | None:
-    """Return whether a person's label means faithful; None where neither it nor ``values`` tell."""
-    meanings = meanings_of()
-    for value, faithful in (values or {}).items():
-        meanings[label_word(value)] = faithful
-    return LabelColumn("faithful", meanings=meanings).meaning(label)
-
-
-def by_annotator(annotators: Any) -> dict[str, Any]:
-    """Return the labels of an answer's annotators; those of a list, or of one inside a list of one, are numbered."""
-    labels = parsed(annotators)
-    if isinstance(labels, list | tuple):
-        if len(labels) == 1 and isinstance(labels[0], list | tuple):
-            labels = labels[0]
-        labels = {f"person {i}": label for i, label in enumerate(labels, 1)}
-    if not isinstance(labels, Mapping):
-        return {}
-    return {who: label for who, label in clean(labels).items() if label is not None}
-
-
 def import_labels(
     path: Path,
     columns: Mapping[str, str] | None = None,
@@ -218,25 +199,25 @@ def label_by_majority(
     for place, row in rows.items():
         try:
             example = parse_example(row, where=place)
+            example = with_majority(example, values)
         except LabelsError as exc:
             faults.append(str(exc))
             continue
-        people = by_annotator(row.get("annotators"))
-        votes = [label_meaning(label, values) for label in people.values()]
+        people = by_annotator(example.annotators)
+        if example.faithful is not None:
+            row = {**row, "faithful": example.faithful}
         if example.label is not None:
             labelled.append(row)
         elif not people:
             unlabelled += 1
-        elif set(votes) == {None}:
+        elif set(votes_of(example, values)) == {None}:
             word = next(iter(people.values()))
             faults.append(
                 f"{place}: the label is {word!r}. Say what it means: --value '{word}=true'"
             )
         else:
-            faithful = majority(votes)
-            labelled.append({**row, "faithful": faithful})
-            if faithful is None:
-                split_ids.append(example.id)
+            labelled.append({**row, "faithful": None})
+            split_ids.append(example.id)
     return ImportedLabels(
         rows=labelled,
         split=split_ids,

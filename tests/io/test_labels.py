@@ -3,7 +3,7 @@ import json
 import pytest
 
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.inputs import _log_once
+from faith_dspy.io.inputs import log_once
 from faith_dspy.io.labels import (
     is_model,
     label_set_hash,
@@ -439,6 +439,32 @@ def test_objects_without_offsets_or_a_text_are_votes():
     assert faithful(rows) == [True, False, True]
 
 
+def test_a_row_for_each_annotator_is_one_answer(caplog):
+    """The majority counts, a tie is no label, and it is said; without a column for people, labels that differ tell.
+    Another answer under the same id is still refused."""
+    labels = {"ann": (1, 0, 1), "bea": (1, 0, 0), "cem": (0, 0, None)}
+    rows = [
+        {"id": i, "context": ["a"], "answer": f"x {i}", "rater": who, "faithful": label}
+        for who, values in labels.items()
+        for i, label in enumerate(values)
+    ]
+    log_once.cache_clear()
+    examples = read_labels(rows, require_label=False)
+    assert [example.faithful for example in examples] == [True, False, None]
+    assert examples[0].annotators == {"ann": True, "bea": True, "cem": False}
+    assert "labels: 9 rows of several people about 3 answers" in caplog.text
+    for row in rows:
+        del row["rater"], row["id"]
+    assert faithful(rows, require_label=False) == [True, False, None]
+    with pytest.raises(LabelsError, match="has its id '1'"):
+        read_labels([{**row, "id": 1, "rater": "ann"} for row in rows])
+
+
+def test_annotators_alone_are_a_label():
+    rows = rows_of("annotators", {"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0])
+    assert faithful(rows) == [True, False]
+
+
 def test_what_a_label_means_is_not_guessed():
     """“None” is no hallucination, and no label of faithfulness."""
     hallucinations = read_labels(rows_of("hallucination", "None", "yes"))
@@ -494,7 +520,7 @@ def test_what_the_user_says_of_labels_without_effect_is_refused(rows, column, va
     ],
 )
 def test_negated_is_said_only_where_it_was_done(column, values, is_negated, caplog):
-    _log_once.cache_clear()
+    log_once.cache_clear()
     rows = rows_of(column.lstrip("!"), *values)
     columns = {"faithful": column}
     examples = read_labels(rows, columns=columns)

@@ -8,7 +8,7 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.inputs import _log_once, columns, fields_of, log_columns
+from faith_dspy.io.inputs import columns, fields_of, log_columns, log_once
 from faith_dspy.io.labels import read_labels, vote
 from faith_dspy.io.readers import check_records, open_records, read_inputs
 
@@ -116,7 +116,7 @@ def test_names_are_spelt_in_many_ways():
 )
 def test_which_columns_are_read_is_said(caplog, rows, said):
     """Once: which column each field is taken from, and which ones nothing is; nothing where the names are ours."""
-    _log_once.cache_clear()
+    log_once.cache_clear()
     for _ in range(2):
         log_columns(rows, "here")
     assert caplog.messages == said
