@@ -174,10 +174,16 @@ _DOUBT = re.compile(
     r"\b(?:but|except|however|although|though|whereas|no|not|nor|never|wrong|incorrect|inaccurate|false|untrue"
     r"|otherwise|differs?|contradicts?|contradicted|unsupported|partial(?:ly)?|partly|mostly|somewhat|almost"
     r"|nearly|kind of|sort of|in part|most part|extent|apart|aside|other than|exception|caveat|save for|probably"
-    r"|perhaps|maybe|possibly|likely|guess|unsure)\b|n['’]t\b|\?",
+    r"|perhaps|maybe|possibly|likely|guess|unsure|assuming)\b|n['’]t\b|\?",
     re.IGNORECASE,
 )
 """What takes a “Yes” back, or leaves it in doubt, where it stands in the same sentence."""
+_REVERSAL = re.compile(
+    r"\bcontext (?:contradicts|(?:does not|doesn['’]t) (?:say|state|mention|support)) (?:so|it|this|that)(?:[.!\n]|$)"
+    r"|\b(?:on reflection|i meant|i made a mistake|i am not sure|i['’]m not sure)\b",
+    re.IGNORECASE,
+)
+"""What takes it back in a sentence behind: the verdict itself, never what the context says about the world."""
 _SENTENCE = re.compile(r"[^.!?\n]*\??")
 """The rest of a sentence."""
 _CLAUSE = re.compile(
@@ -294,6 +300,8 @@ def _is_taken_back(reply: str, label: Label, labels: Sequence[str]) -> bool:
         if _HEDGE.match(reply, label.end):
             return True
         if is_full and _DOUBT.search(reply, label.end, end):
+            return True
+        if is_full and _REVERSAL.search(reply, end):
             return True
         for clause in _CLAUSE.finditer(reply, label.end, end):
             others.append(read_label(reply, labels, clause.end()))

@@ -120,6 +120,8 @@ TAKEN_BACK = [
     "Yes (but the date is wrong)", "Yes, mostly supported.", "Yes, for the most part.", "Yes, probably.",
     "Yes, perhaps.", "Yes, maybe.", "Yes, possibly.", "Yes, I guess.", "Yes, I think so, but I am not sure.",
     "Yes, likely.", "Yes (probably)", "**Yes**, but only in part", "Yes – with the caveat that the date is wrong.",
+    "Yes, assuming that it is blue.", "Yes. The context contradicts this.", "Yes. The context does not say so.",
+    "Yes. Sorry, I meant No.", "Yes. On reflection, no.", "Yes\nWhy: I am not sure.",
     "Yes, save for the date.", "Yes, the kettle is blue, but the date is wrong.",
     "Yes, the colour is right; the date is wrong.", "Yes, the colour fits, although the year does not.",
     "Yes, the colour is right, however the date is not.",
