@@ -19,7 +19,7 @@ from faith_dspy.io.conversation import (
     from_conversation,
     is_conversation,
 )
-from faith_dspy.io.documents import Document, document_of, value_of
+from faith_dspy.io.documents import Document, document_of, mapping, value_of
 from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.schema import Chunk
 
@@ -32,6 +32,10 @@ COLUMNS: Names = {
 }
 """Names of a table's columns. Only letters and digits count: ``Retrieved Contexts`` is ``retrieved_contexts``. A row
 with ``answer`` and ``context`` means those."""
+_ANSWERS: Names = {name: [name] for name in ("answer", *TABLES["model_answers"])}
+_LABEL_WORDS = {
+    word.replace("_", "") for word in (*TABLES["yes_or_no"], *TABLES["label_words"])
+}
 MAX_TEXT = 10_000_000
 """Characters of one answer with its question and context."""
 
@@ -89,6 +93,9 @@ class AnswerInput:
             return record
         fields = fields_of(record)
         key = _id_of(fields.pop("id", None))
+        problem = second_answer(mapping(record))
+        if problem is not None:
+            return cls(problem=problem, id=key)
         if not fields.keys() & {"answer", "conversation"}:
             return cls(problem=_problem_of(record, fields), id=key)
         try:
@@ -277,6 +284,24 @@ def columns_named(
 def _spelling(name: object) -> str:
     folded = str(name).casefold()
     return re.sub(r"[\W_]", "", folded)
+
+
+def second_answer(row: Fields) -> str | None:
+    """Ask which answer is to be judged where another one stands beside ``answer``, which may be the reference; None
+    where there is one only."""
+    named = columns(row, _ANSWERS)
+    own = named.pop("answer", "")
+    for column in named.values():
+        texts = row.get(own), row[column]
+        if not all(isinstance(text, str) for text in texts):
+            continue
+        answer, other = map(str.strip, texts)
+        if other not in ("", answer) and _spelling(other) not in _LABEL_WORDS:
+            return (
+                f"it has {own!r} and {column!r}, which differ, and one may be a reference: "
+                "keep the one that is to be judged as 'answer', and name the other 'reference'"
+            )
+    return None
 
 
 def missing(row: Fields, field: str, names: Names = COLUMNS) -> str:

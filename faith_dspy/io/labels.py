@@ -31,6 +31,7 @@ from faith_dspy.io.inputs import (
     log_once,
     missing,
     nearest,
+    second_answer,
 )
 from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.io.readers import FIRST, clean, name_of, open_records, parsed
@@ -425,11 +426,14 @@ def read_labels(
     if require_label:
         examples = [example for example in examples if example.label is not None]
     if not examples:
-        why = ""
-        if label and rows:
-            why = f": {label.doubt(at(row, label.name) for row in rows)}"
+        why = None
+        if label:
+            why = label.doubt(at(row, label.name) for row in rows)
         elif rows:
-            why = f": {missing(rows[0], 'faithful', _LABEL_NAMES)}"
+            why = missing(rows[0], "faithful", _LABEL_NAMES)
+        if unreadable and why is None:
+            why = unreadable[0].rstrip(".")
+        why = f": {why}" if why else ""
         raise LabelsError(
             f"{name}: {counted(len(records), 'row')}, none with a usable label{why}. {_FORMAT}"
         )
@@ -466,7 +470,15 @@ def _check_columns(
             raise LabelsError(
                 f"{name}: got {got}, but no {column!r} for --map {needed}={column}{nearest([column], [*rows[0]])}."
             )
-    for needed in ("context", "answer") if texts else ():
+    if not texts:
+        return
+    for row in rows:
+        problem = second_answer(row)
+        if problem and "answer" not in columns_by_field:
+            raise LabelsError(
+                f"{name}: {problem}. Say it with `faith-dspy labels import FILE --map answer=COLUMN`."
+            )
+    for needed in ("context", "answer"):
         if not any({needed, "conversation"} & fields_of(row).keys() for row in rows):
             raise LabelsError(f"{name}: {missing(rows[0], needed)}. {_FORMAT}")
 

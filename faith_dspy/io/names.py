@@ -3,6 +3,7 @@
 - ``fields`` of a record, those of RAGAS, DeepEval, axion, continuous-eval, rag_evals and Strands among them; the first
   that has a value counts. DeepEval's ``context`` is the ideal one, so it is last. ``further_columns`` of a table have
   names that mean something else on an object.
+- ``model_answers`` beside an ``answer`` make it likely that this one is a reference.
 - ``label_columns`` hold what people said. Names that tell what a yes means are a pattern in `faith_dspy.io.labels`;
   those that may hold the label and do not tell are ``ambiguous_label_columns``, and, where there are none of those,
   the ``further`` ones. ``label_words`` tell by themselves, whatever the column is called. An object in such a column

@@ -37,6 +37,7 @@ from faith_dspy.io.inputs import (
     fields_of,
     log_columns,
     missing,
+    second_answer,
 )
 from faith_dspy.io.names import Fields
 from faith_dspy.schema import Judgment
@@ -175,6 +176,9 @@ def check_records(source: Any) -> None:
         return
     present: set[str] = set()
     for row in rows:
+        problem = second_answer(row)
+        if problem is not None:
+            raise InputError(f"{where}: {problem}.")
         present |= fields_of(row).keys()
         for field, named in columns_named(row).items():
             if named:

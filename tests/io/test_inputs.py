@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy import Chunk, Judge
+from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.inputs import AnswerInput, as_chunks, fields_of
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.readers import STANDARD, count_lines, read_records
+from faith_dspy.io.readers import STANDARD, check_records, count_lines, read_records
 
 ROWS = {
     "continuous-eval": {
@@ -227,3 +228,21 @@ def test_a_question_beside_a_conversation_counts():
     assert read_labels([{**record, "faithful": True}])[0].question == "Which colour?"
     asked = AnswerInput.of({"messages": messages}).question
     assert asked == "The kettle is blue. Is it?"
+
+
+@pytest.mark.parametrize("name", ["prediction", "Generated Answer", "response", "output"])  # fmt: skip
+def test_an_answer_beside_a_model_s_is_not_guessed(name):
+    """Either may be the reference, so both are named; the same text, or a label, is no second answer."""
+    row = {"context": "It is red.", "answer": "It is red."}
+    other = {**row, name: "It is blue."}
+    message = f"it has 'answer' and {name!r}, which differ"
+    assert AnswerInput.of(other).problem.startswith(message)
+    with pytest.raises(InputError, match=message):
+        check_records([other])
+    labelled = [{**other, "faithful": False}]
+    with pytest.raises(LabelsError, match=f"{message}.* --map answer=COLUMN"):
+        read_labels(labelled)
+    example, *_ = read_labels(labelled, columns={"answer": name})
+    assert example.answer == "It is blue."
+    for same in (" It is red.", "PASS", "not faithful", None):
+        assert AnswerInput.of({**row, name: same}).problem is None
