@@ -122,11 +122,15 @@ class JointAdapter(dspy.JSONAdapter):
 
 
 def _read_verdict(entry: Mapping[str, Any], labels: Sequence[str]) -> str | None:
-    """Return the label of an entry; None unless exactly one of its fields is a verdict, in words."""
-    fields = [entry[name] for name in VERDICT_FIELDS if entry.get(name) is not None]
-    if len(fields) != 1 or not isinstance(fields[0], str):
+    """Return the label of an entry; None unless exactly one of its fields is a verdict, in words, and no reason behind
+    it takes it back."""
+    fields = [name for name in VERDICT_FIELDS if entry.get(name) is not None]
+    if len(fields) != 1 or not isinstance(entry[fields[0]], str):
         return None
-    label = find_label(fields[0], labels)
+    names = list(entry)
+    behind = names[names.index(fields[0]) :]
+    reason = f"\n{entry['reason']}" if "reason" in behind else ""
+    label = find_label(entry[fields[0]], labels, reason)
     return label.name if label else None
 
 

@@ -246,6 +246,14 @@ def test_joint_is_a_typed_signature(chat_server):
         ('{"verdicts": [{"statement": 4, "verdict": "Yes", "judgement": false}]}', []),
         ('{"verdicts": [{"statement": 4, "verdict": ["Yes"]}]}', []),
         ('{"verdicts": [{"statement": 4, "verdict": "No", "judgement": null}]}', [4]),
+        (
+            '{"verdicts": [{"statement": 4, "verdict": "Yes", "reason": "Sorry, I meant No."}]}',
+            [],
+        ),
+        (
+            '{"verdicts": [{"statement": 4, "reason": "No. Wait.", "verdict": "Yes"}]}',
+            [4],
+        ),
         ("1. Yes\n2. No", []),
         ("{" * 20_000, []),
         ("", []),
