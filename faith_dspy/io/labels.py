@@ -603,11 +603,18 @@ def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
             joined += same
             continue
         first = same[0].example
-        tags = first.tags.items()
-        tags = {k: v for k, v in tags if all(r.example.tags.get(k) == v for r in same)}
+        shared = first.tags.items()
+        tags = {
+            k: v for k, v in shared if all(r.example.tags.get(k) == v for r in same)
+        }
         labelled = {who: label for who, label in labels.items() if label is not None}
-        fields = {"annotators": labelled, "tags": tags}
-        fields |= {"faithful": None, "score": None, "statements": ()}
+        fields: dict[str, Any] = {
+            "annotators": labelled,
+            "tags": tags,
+            "faithful": None,
+            "score": None,
+            "statements": (),
+        }
         joined.append(replace(same[0], example=first.model_copy(update=fields)))
     if len(joined) < len(rows):
         log_once(
