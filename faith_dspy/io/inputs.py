@@ -223,6 +223,10 @@ def fields_of(record: Any) -> dict[str, Any]:
     row = record if isinstance(record, Mapping) else _attributes(record)
     named = columns(row)
     fields = {field: row[name] for field, name in named.items()}
+    answer = fields.get("answer")
+    if isinstance(answer, int | float) and not isinstance(answer, bool):
+        number = _id_of(answer)
+        fields["answer"] = str(answer if number is None else number)
     if isinstance(fields.get("answer"), str):
         if named.get("conversation") != "conversation":
             fields.pop("conversation", None)

@@ -34,7 +34,7 @@ from faith_dspy.io.inputs import (
     second_answer,
 )
 from faith_dspy.io.names import TABLES, Fields
-from faith_dspy.io.readers import FIRST, clean, name_of, open_records, parsed
+from faith_dspy.io.readers import FIRST, clean, literal, name_of, open_records, parsed
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
 _FORMAT = (
@@ -66,6 +66,8 @@ _TAGS = (
     "labelled_by",
 )
 _READ = ("score", "statements", "meta", "reasons", "reviewed")
+_ROW = "original_row"
+"""Where a label stands whose column the user maps to another field, too."""
 _MOST = 10
 """Kinds of faults that are named at once."""
 _TELLING_NAME = re.compile(
@@ -163,7 +165,15 @@ class LabelColumn:
 
     def doubt(self, values: Iterable[Any]) -> str | None:
         """Ask in one sentence what the values that do not tell mean; None where all do."""
-        counts = _count_words(v for v in values if self.meaning(v) is None)
+        values = [value for value in values if self.meaning(value) is None]
+        for label in chain.from_iterable(map(labels_in, values)):
+            if isinstance(label, Mapping) and not _is_span(label):
+                names = [*map(str, label)]
+                return (
+                    f"{self.name!r} holds objects with {', '.join(names)}; name what holds the label, e.g. "
+                    f"`faith-dspy labels import FILE --map faithful={self.name}.{names[-1]}`"
+                )
+        counts = _count_words(values)
         for word in self.meanings:  # of a tie each tells
             counts.pop(word, None)
         if not counts:
@@ -263,7 +273,7 @@ def label_word(value: Any) -> str:
 
 def named_meaning(column: str) -> bool | None:
     """Return whether a yes in a column of that name means faithful; None where the name does not tell."""
-    *_, last = str(column).split(".")
+    *_, last = str(column).removesuffix(".responses").split(".")
     name = _snake_case(last)
     match = _TELLING_NAME.fullmatch(name.strip("_"))
     if match is None:
@@ -344,7 +354,23 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     ambiguous = [by_spelling[name] for name in names if name in by_spelling]
     if has_our_score:  # beside it, a column counts only if its words tell
         ambiguous = [name for name in ambiguous if _has_label_words(rows, name)]
-    return ambiguous[0] if ambiguous else None
+    named = []
+    if not has_our_score:
+        named = [
+            name for name in _names_in_lists(rows) if named_meaning(name) is not None
+        ]
+    return next(iter(ambiguous + named), None)
+
+
+def _names_in_lists(rows: Iterable[Fields]) -> list[str]:
+    """Return the path to each score or feedback in a list: ``scores.faithful``."""
+    return [
+        f"{column}.{_name_of(item)}"
+        for row in rows
+        for column, value in row.items()
+        for item in (value if isinstance(value, list) else ())
+        if not _is_span(item)
+    ]
 
 
 def _has_label_words(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
@@ -354,15 +380,28 @@ def _has_label_words(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
 
 
 def at(row: Any, column: str) -> Any:
-    """Return the value of a column, or, with dots, inside an object."""
+    """Return the value of a column, or, with dots, inside an object or the JSON text of one.
+
+    In a list it is the object of that name, else what stands there in each.
+    """
+    row = literal(row)
+    first, _, rest = column.partition(".")
+    if isinstance(row, list):
+        named = [item for item in row if _name_of(item) == first]
+        values = named or [at(item, column) for item in row]
+        return [value for value in values if value is not None] or None
     if not isinstance(row, Mapping):
         return None
     if column in row:
         return row[column] if is_filled(row[column]) else None
-    first, _, rest = column.partition(".")
     if not rest:
         return None
     return at(row.get(first), rest)
+
+
+def _name_of(item: Any) -> Any:
+    """Return what an object in a list of scores or of feedback is about."""
+    return first_present(mapping(item), ("name", "key"))
 
 
 def read_labels(
@@ -396,11 +435,13 @@ def read_labels(
     """
     name = name_of(source)
     columns = columns or {}
+    column = columns.get("faithful", "")
+    if column.lstrip("!").split(".")[0] in columns:  # which is read from another
+        column = re.sub(r"^!?", rf"\g<0>{_ROW}.", column)
     with open_records(source) as opened:
         records = [_with_columns(record, columns, recorded) for record in opened]
     rows = [record.row for record in records if isinstance(record.row, Mapping)]
     _check_columns(rows, name, columns, texts)
-    column = columns.get("faithful", "")
     label = find_label(rows, column, values)
     _check_values(rows, name, label, column, values or {})
     summary = ""
@@ -414,6 +455,7 @@ def read_labels(
         *NAMES,
         *LABELS,
         *LABELS["annotator"],
+        _ROW,
         *_READ,
         *_TAGS,
         *columns.values(),
@@ -447,7 +489,7 @@ def _with_columns(
     is found by itself."""
     if not isinstance(record.row, Mapping):
         return record
-    row = dict(record.row)
+    row = {**record.row, _ROW: record.row} if columns else dict(record.row)
     for name in columns.keys() - {"faithful"}:
         row[name] = at(record.row, columns[name])
     aside = {name: row.pop(name, None) for name in recorded}

@@ -316,7 +316,11 @@ def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | Valu
     csv.field_size_limit(_LONGEST)
     try:
         first = text.readline()
-        separator = "\t" if tab else max(",;\t", key=first.count)
+        separator = "\t" if tab else ""
+        if first.startswith("sep="):  # of Excel
+            separator = first[4:5]
+            first = text.readline()
+        separator = separator or max(",;\t", key=first.count)
         reader = csv.DictReader(chain([first], text), delimiter=separator, strict=True)
         names = [name for name in reader.fieldnames or () if name]
         if len(set(names)) < len(names):
@@ -437,23 +441,27 @@ _BETWEEN_TEXTS = re.compile(r"(?<=['\"])\s+(?=['\"])")
 
 
 def parsed(value: Any) -> Any:
-    """Read a list written as text in a cell, in JSON or as a Python literal; a single document becomes a list.
+    """Read a list written as text in a cell; a single document becomes a list. Anything else is returned as it is."""
+    content = literal(value)
+    if isinstance(value, str) and isinstance(content, Mapping):
+        return [content] if document_of(content) else value
+    return content
 
-    Anything else is returned as it is.
-    """
+
+def literal(value: Any) -> Any:
+    """Read a list or an object written as text, in JSON or as a Python literal; anything else is returned as it is."""
     if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
         return value
-    if not _LISTED.search(value):
-        value = _BETWEEN_TEXTS.sub(", ", value)
+    text = value
+    if not _LISTED.search(text):
+        text = _BETWEEN_TEXTS.sub(", ", text)
     for read in (json.loads, ast.literal_eval):
         try:
-            content = read(value)
+            content = read(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if isinstance(content, list):
+        if isinstance(content, list | Mapping):
             return content
-        if isinstance(content, Mapping) and document_of(content):
-            return [content]
     return value
 
 

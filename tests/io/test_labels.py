@@ -460,6 +460,49 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
         read_labels([{**row, "id": 1, "rater": "ann"} for row in rows])
 
 
+@pytest.mark.parametrize(
+    ("column", "cells", "said"),
+    [
+        ("grounded.responses", (["no"], ["yes", "yes"]), {}),
+        ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}],
+                    [{"name": "faithful", "value": 1}]), {}),
+        ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
+         {"columns": {"faithful": "feedback.hallucination"}}),
+        ("annotations", ([{"result": [{"value": {"choices": ["bad"]}}]}],
+                         [{"result": [{"value": {"choices": ["good"]}}]}]),
+         {"columns": {"faithful": "annotations"}, "values": {"good": True, "bad": False}}),
+        ("answer", ("reject", "accept"),
+         {"columns": {"faithful": "answer", "answer": "text"}, "values": {"accept": True, "reject": False}}),
+    ],
+)  # fmt: skip
+def test_exports_of_labelling_tools_as_they_are(column, cells, said):
+    """Of Argilla, Langfuse, LangSmith (a list as text, too), Label Studio; in Prodigy's ``answer`` is the label."""
+    rows = [
+        {"context": ["a"], "text": f"x {i}", column: cell}
+        for i, cell in enumerate(cells)
+    ]
+    said = {"columns": {"answer": "text"}} | said
+    examples = read_labels(rows, **said)
+    assert [example.faithful for example in examples] == [False, True]
+
+
+def test_objects_whose_value_is_not_known_are_asked_about():
+    rows = rows_of("labels", [{"user": "ann", "mark": "PASS"}])
+    with pytest.raises(LabelsError, match=r"--map faithful=labels\.mark`"):
+        read_labels(rows)
+    assert faithful(rows, columns={"faithful": "labels.mark"}) == [True]
+
+
+def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
+    """``sep=`` is no header, --map reaches into JSON, and a number is an answer."""
+    path = tmp_path / "labels.csv"
+    path.write_text('sep=;\ninputs;answer;faithful\n"{""context"": ""a""}";3;yes\n')
+    example, *_ = read_labels(path, columns={"context": "inputs.context"})
+    assert (example.context[0].text, example.answer, example.faithful) == ("a", "3", True)  # fmt: skip
+    row = {"context": ["a"], "answer": 3.0, "faithful": True}
+    assert read_labels([row])[0].answer == "3"
+
+
 def test_annotators_alone_are_a_label():
     rows = rows_of("annotators", {"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0])
     assert faithful(rows) == [True, False]
