@@ -159,15 +159,21 @@ def _is_secret(name: str, value: str) -> bool:
     return bool(_SECRET_NAME.search(name) and _SECRET_VALUE.fullmatch(value))
 
 
+def redact_keys(text: str) -> str:
+    """Return a text without keys of the environment and of LMs; all its other words stay."""
+    of_environment = {v for k, v in os.environ.items() if _is_secret(k, v)}
+    for secret in sorted(_secrets | of_environment, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
 def redact_secrets(text: str) -> str:
     """Return a text that may leave: without keys of the environment and of LMs, without passwords and keys in
     addresses, and without whatever looks like a key.
 
     Its time grows with the length of the text.
     """
-    of_environment = {v for k, v in os.environ.items() if _is_secret(k, v)}
-    for secret in sorted(_secrets | of_environment, key=len, reverse=True):
-        text = text.replace(secret, "***")
+    text = redact_keys(text)
     for pattern in (_USER, _ASSIGNED, _TOKEN):
         text = pattern.sub(
             lambda match: f"{match[1] or ''}***{'@' if match[0].endswith('@') else ''}",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from faith_dspy.config import Granularity
-from faith_dspy.errors import ConfigError
+from faith_dspy.errors import ConfigError, redact_keys
 from faith_dspy.judge import Judge
 from faith_dspy.lm.metered import metered
 from faith_dspy.optimize.compile.examples import (
@@ -98,7 +98,9 @@ def compile_judge(
             metric_calls += compiled.metric_calls
             for name, predictor in student.prompts(compiled.student).items():
                 prompt = new.program.prompts[name]
-                prompt.signature = predictor.signature
+                # An endpoint may repeat a key in what it writes.
+                instructions = redact_keys(predictor.signature.instructions)
+                prompt.signature = predictor.signature.with_instructions(instructions)
                 prompt.demos = [
                     dspy.Example(**_in_prompt(prompt, demo)) for demo in predictor.demos
                 ]

@@ -310,12 +310,15 @@ def _doubt(headline: Headline) -> str:
     c = headline.comparisons.get(LEXICAL)
     if not headline.asks_lm or c is None or c.verdict == "better":
         return ""
-    lead = _lead(c)
+    lead = round(_lead(c), 1)
     if lead > 0:
         return f"Its lead over {BASELINES[LEXICAL]}, free, is inconclusive."
+    agrees = "agrees as often"
+    if lead < 0:
+        agrees = f"is {-lead:.1f} points ahead on these answers, {c.verdict}"
     return (
         f"It is chosen by its probabilities, which tell more than verdicts do; in verdicts {BASELINES[LEXICAL]}, free, "
-        f"is {-lead:.1f} points ahead on these answers, {c.verdict}."
+        f"{agrees}."
     )
 
 

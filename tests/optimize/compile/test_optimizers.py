@@ -355,6 +355,16 @@ def test_no_error_of_a_proposer_shows_its_key(
     assert KEY not in "".join(capfd.readouterr())
 
 
+def test_no_instruction_shows_a_key(compiling, monkeypatch):
+    """An endpoint that writes rules, and its key into one of them: the prompt has the rules without it."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    rule = "[[ ## rules ## ]]\n- Look for medals, token: {}.\n\n[[ ## completed ## ]]"
+    _, compiled, *_ = compiling("guidelines", said=rule.format(KEY))
+    written = compiled.judge.program.verify.predict.signature.instructions
+    assert "Look for medals, token: ***." in written
+    assert KEY not in written
+
+
 OWN = """
 import dspy
 

@@ -130,6 +130,11 @@ FEW = agreement(by_source(5))
             "baseline (no LM), free, is 3.0 points ahead on these answers, inconclusive.",
         ),
         (
+            {"comparisons": {LEXICAL: compared("inconclusive", 0.0)}},
+            f"{USE} It is chosen by its probabilities, which tell more than verdicts do; in verdicts the lexical "
+            "baseline (no LM), free, agrees as often.",
+        ),
+        (
             {"agreement": FEW},
             f"{USE} Inconclusive: it takes 10 sources of each label to decide anything; label over more.",
         ),
