@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import re
@@ -156,3 +157,33 @@ def first_present(fields: Fields, names: Sequence[str]) -> Any:
         if fields.get(name) is not None:
             return fields[name]
     return None
+
+
+_LISTED = re.compile(r"['\"],\s")
+_BETWEEN_TEXTS = re.compile(r"(?<=['\"])\s+(?=['\"])")
+"""How numpy writes what stands between two texts; as a Python literal they would be one."""
+
+
+def parsed(value: Any) -> Any:
+    """Read a list written as text in a cell; a single document becomes a list. Anything else is returned as it is."""
+    content = literal(value)
+    if isinstance(value, str) and isinstance(content, Mapping):
+        return [content] if document_of(content) else value
+    return content
+
+
+def literal(value: Any) -> Any:
+    """Read a list or an object written as text, in JSON or as a Python literal; anything else is returned as it is."""
+    if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
+        return value
+    text = value
+    if not _LISTED.search(text):
+        text = _BETWEEN_TEXTS.sub(", ", text)
+    for read in (json.loads, ast.literal_eval):
+        try:
+            content = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(content, list | Mapping):
+            return content
+    return value

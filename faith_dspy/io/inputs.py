@@ -19,7 +19,13 @@ from faith_dspy.io.conversation import (
     from_conversation,
     is_conversation,
 )
-from faith_dspy.io.documents import Document, document_of, mapping, value_of
+from faith_dspy.io.documents import (
+    Document,
+    document_of,
+    mapping,
+    parsed,
+    value_of,
+)
 from faith_dspy.io.names import TABLES, Fields
 from faith_dspy.schema import Chunk
 
@@ -193,6 +199,13 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
     """Number the chunks of a context as a user writes it: a text or a document, or a list of either."""
     if context is None:
         return ()
+    if hasattr(context, "tolist"):  # of numpy
+        context = context.tolist()
+    items = parsed(context)  # a list may be written as text
+    if isinstance(items, list) and all(
+        isinstance(i, str) or document_of(i) for i in items
+    ):
+        context = items
     if isinstance(context, str) or document_of(context):
         context = [context]
     if not isinstance(context, list | tuple):

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, counted, describe_invalid
-from faith_dspy.io.documents import first_present, mapping
+from faith_dspy.io.documents import first_present, literal, mapping, parsed
 from faith_dspy.io.inputs import (
     COLUMNS,
     NAMES,
@@ -34,7 +34,7 @@ from faith_dspy.io.inputs import (
     second_answer,
 )
 from faith_dspy.io.names import TABLES, Fields
-from faith_dspy.io.readers import FIRST, clean, literal, name_of, open_records, parsed
+from faith_dspy.io.readers import FIRST, clean, name_of, open_records
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
 _FORMAT = (

@@ -5,13 +5,11 @@ What a file is, its content says; its ending decides only between a table with s
 
 from __future__ import annotations
 
-import ast
 import csv
 import hashlib
 import io
 import json
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +26,7 @@ from faith_dspy.errors import (
     install_command,
     short_message,
 )
-from faith_dspy.io.documents import document_of
+from faith_dspy.io.documents import parsed
 from faith_dspy.io.inputs import (
     AnswerInput,
     Record,
@@ -433,36 +431,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     return text
-
-
-_LISTED = re.compile(r"['\"],\s")
-_BETWEEN_TEXTS = re.compile(r"(?<=['\"])\s+(?=['\"])")
-"""How numpy writes what stands between two texts; as a Python literal they would be one."""
-
-
-def parsed(value: Any) -> Any:
-    """Read a list written as text in a cell; a single document becomes a list. Anything else is returned as it is."""
-    content = literal(value)
-    if isinstance(value, str) and isinstance(content, Mapping):
-        return [content] if document_of(content) else value
-    return content
-
-
-def literal(value: Any) -> Any:
-    """Read a list or an object written as text, in JSON or as a Python literal; anything else is returned as it is."""
-    if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
-        return value
-    text = value
-    if not _LISTED.search(text):
-        text = _BETWEEN_TEXTS.sub(", ", text)
-    for read in (json.loads, ast.literal_eval):
-        try:
-            content = read(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if isinstance(content, list | Mapping):
-            return content
-    return value
 
 
 _ADDED = {

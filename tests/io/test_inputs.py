@@ -246,3 +246,15 @@ def test_an_answer_beside_a_model_s_is_not_guessed(name):
     assert example.answer == "It is blue."
     for same in (" It is red.", "PASS", "not faithful", None):
         assert AnswerInput.of({**row, name: same}).problem is None
+
+
+def test_arrays_and_lists_as_text_are_contexts():
+    """Whatever else begins with a bracket is one text."""
+    import numpy
+
+    texts = ["It is red.", "It is new."]
+    for context in (numpy.array(texts), str(texts), str(numpy.array(texts))):
+        chunks = AnswerInput.of({"context": context, "answer": "x"}).chunks
+        assert [chunk.text for chunk in chunks] == texts
+    for text in ("[1, 2]", "[1] It is red.", '{"a": 1}'):
+        assert as_chunks(text) == (Chunk(id=0, text=text),)
