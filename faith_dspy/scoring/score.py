@@ -23,7 +23,7 @@ from faith_dspy.scoring.citations import measure_citations
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.measure import AnswerFeatures, Evidence, StatementFeatures
 from faith_dspy.text.sentences import SplitAnswer
-from faith_dspy.text.words import has_words
+from faith_dspy.text.words import has_words, is_null
 
 LEVELS = (
     "Not At All",
@@ -306,9 +306,12 @@ def early_judgment(
 ) -> Judgment | None:
     """Return the judgment on an answer that no LM has to be asked about; None for any other."""
     raw = RawJudgment(sentences=answer.sentences)
-    if not any(has_words(c.text) for c in context):
+    if not any(has_words(c.text) and not is_null(c.text) for c in context):
         why = "there is no context to judge the answer by"
         return unscored(Unscored.NO_CONTEXT, why, raw)
+    if len(raw.sentences) == 1 and is_null(raw.sentences[0].text):
+        why = f"the answer is {raw.sentences[0].text!r}, which stands for none"
+        return unscored(Unscored.NO_STATEMENTS, why, raw)
     if len(raw.sentences) > config.max_sentences:
         why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_sentences is {config.max_sentences}"
         return unscored(Unscored.TOO_LONG, why, raw)

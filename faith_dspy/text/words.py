@@ -590,3 +590,13 @@ def visible(line: str) -> str:
 def has_words(text: str) -> bool:
     """Tell whether there is a letter or a digit to be seen: without one, a text says nothing."""
     return _SEEN.search(text) is not None
+
+
+_NULL = regex.compile(
+    r"(?i)\s*(?:none|null|nan|<na>|n/a|\[(?:document|object object)\])\s*"
+)
+
+
+def is_null(text: str) -> bool:
+    """Tell whether a text is what a program writes where it has none."""
+    return _NULL.fullmatch(text) is not None

@@ -258,3 +258,11 @@ def test_arrays_and_lists_as_text_are_contexts():
         assert [chunk.text for chunk in chunks] == texts
     for text in ("[1, 2]", "[1] It is red.", '{"a": 1}'):
         assert as_chunks(text) == (Chunk(id=0, text=text),)
+
+
+@pytest.mark.parametrize("null", ["None", "nan", "NULL", "N/A", "[document]", "…"])
+def test_a_null_written_as_text_is_nothing(null):
+    judge, text = Judge("none"), "The lamp is red."
+    assert judge(context=[text], answer=null).unscored == "no_statements"
+    assert judge(context=[null], answer=text).unscored == "no_context"
+    assert judge(context=[null, text], answer=text).unscored is None
