@@ -162,7 +162,7 @@ def groups_table(groups: Groups) -> Table:
         "balanced\naccuracy": lambda g: with_interval(g.agreement.balanced_accuracy),
     }
     worst = groups.groups[0]
-    note = f"One group alone has {SIGNIFICANT_FROM} sources: label more of the others to compare them."
+    note = f"No two groups have {SIGNIFICANT_FROM} sources each: label more to compare them."
     if groups.p is not None:
         chance = "inconclusive" if groups.p >= 0.05 else "significant"
         note = (

@@ -111,6 +111,7 @@ def agree(
         disagreements,
         disagreements_table,
     )
+    from faith_dspy.schema import Unscored
     from faith_dspy.scoring.gate import count_tuned_on, gate_checks, refuse_tuned_on
 
     for path in filter(None, (html, junit)):
@@ -222,7 +223,11 @@ def agree(
     above = [*tables]  # on the page, which shows the disagreements themselves
     tables.append(disagreements_table(wrong))
     if unscored:
-        reasons = (f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.items())
+        why_of = {j.unscored: j.detail for j in reversed(first.judgments)}
+        reasons = (
+            f"{n} {reason.replace('_', ' ')}, the first: {why_of[Unscored(reason)]}"
+            for reason, n in unscored.items()
+        )
         tables.append(Table("Unscored", notes=tuple(reasons)))
     if details:
         tables += agreement_tables(

@@ -122,6 +122,7 @@ def of_judge(
             price=price_of(cost),
             seen=seen,
             asks_lm=asks_lm,
+            labelled_by=labelled_by,
         )
     )
 

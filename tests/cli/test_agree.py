@@ -74,3 +74,18 @@ def test_a_judge_beside_a_column(monkeypatch, tmp_path, judge_at, cli):
     }
     assert runs["good"]["difference/balanced_accuracy"] == -1
     assert "difference/balanced_accuracy" not in runs["judge"]
+
+
+def test_a_function_that_breaks_on_labels_of_a_model(monkeypatch, tmp_path, cli):
+    """Whose labels a judge that is asked agrees with is said, and why answers are unscored."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{**row, "labelled_by": "model"} for row in blue_kettles(10)]
+    write_lines("labels.jsonl", rows)
+    _, out, _ = cli("agree", "labels.jsonl", "--lm", "none")
+    assert "Agreement with a model, not with people" in " ".join(out.split())
+    broken = "python:tests.support.judges:broken"
+    code, out, _ = cli("agree", "labels.jsonl", "--lm", broken)
+    assert code == 1
+    said = " ".join(out.split())
+    assert "20 lm failed, the first: " in said
+    assert "RuntimeError: no GPU" in said

@@ -59,6 +59,10 @@ def test_groups_of_few_sources_count_together():
         g.name: g.agreement.n for g in agreement_by_group(judged, group_of, "t").groups
     }
     assert names == {"large": 20, "2 small groups together": 10, "no t": 12}
+    small = {str(i): f"small {i // 5}" for i in range(30)}
+    together = agreement_by_group([row(i, True) for i in range(30)], small, "t")
+    (note,) = groups_table(together).notes
+    assert note == "No two groups have 10 sources each: label more to compare them."
 
 
 def test_a_study_shows_its_groups(cli, tmp_path, monkeypatch):
