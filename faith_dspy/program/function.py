@@ -47,6 +47,8 @@ def _verdict(statement: Statement, reply: float | None) -> RawVerdict:
     """Return a function's reply as the verdict of an LM that tells probabilities, or none for True and False."""
     if reply is None or not 0 <= reply <= 1:
         why = f"the function returned {reply}, expected a probability from 0 to 1"
+        if reply is None:
+            why = "the function could not judge it"
         return failed_verdict(statement, InputError(why))
     label = "Yes" if reply >= 0.5 else "No"
     verdict = read_verdict({"verdict": label}, statement, _BINARY, ())

@@ -143,7 +143,12 @@ def price_of(cost: Cost) -> str:
     if cost.price is not None:
         return f"${1000 * cost.price:,.2f} for 1,000 answers"
     if not cost.tokens:  # a function counts none
-        return f"{cost.usage.seconds / cost.judged:.2g} s an answer"
+        seconds = cost.usage.seconds / cost.judged
+        return (
+            f"{seconds:.2g} s an answer"
+            if seconds >= 0.01
+            else "under 0.01 s an answer"
+        )
     return f"{cost.tokens:,.0f} tokens an answer"
 
 

@@ -67,7 +67,7 @@ def test_probabilities_verdicts_and_coroutines(name):
         ("one_too_many", "ValueError: the function returned 3 values for 2 claims"),
         ("percent", "the function returned 101.0, expected a probability from 0 to 1"),
         ("words", "ValueError: could not convert string to float: 'yes'"),
-        ("nothing", "the function returned None, expected a probability from 0 to 1"),
+        ("nothing", "the function could not judge it"),
         ("broken", "RuntimeError: no GPU"),
     ],
 )

@@ -190,6 +190,15 @@ def test_what_an_answer_costs(cost, price):
     assert price_of(Cost(usage=usage, judged=1, **cost)) == price
 
 
+@pytest.mark.parametrize(
+    ("seconds", "price"),
+    [(0.05, "0.05 s an answer"), (1.4e-5, "under 0.01 s an answer")],
+)
+def test_a_function_costs_seconds(seconds, price):
+    usage = Usage(calls=1, seconds=seconds)
+    assert price_of(Cost(usage=usage, judged=1, lm_share=1)) == price
+
+
 def test_a_study_begins_with_the_test_of_its_user():
     """Where there is none, with cross-validation."""
     cv = study(right(18))
