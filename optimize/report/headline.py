@@ -292,6 +292,8 @@ def _next_step(headline: Headline) -> str:
     ):
         same = "fails" if a.recall_unfaithful.value == 1 else "passes"
         return f"it {same} every answer: ask for another operating point, or label more answers."
+    if accuracy.value <= CHANCE and headline.recorded:
+        return "if its column is read the wrong way round, put ! before its name; else do not use it."
     if accuracy.value <= CHANCE:
         return (
             "label more answers like these and tune on them; until then do not use it."

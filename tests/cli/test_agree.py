@@ -89,3 +89,11 @@ def test_a_function_that_breaks_on_labels_of_a_model(monkeypatch, tmp_path, cli)
     said = " ".join(out.split())
     assert "20 lm failed, the first: " in said
     assert "RuntimeError: no GPU" in said
+
+
+def test_a_column_that_is_read_the_wrong_way_round(monkeypatch, tmp_path, cli):
+    """Nothing tells its direction but the figures, which are below chance."""
+    monkeypatch.chdir(tmp_path)
+    write_lines("labels.jsonl", recorded_kettles(20))
+    _, out, _ = cli("agree", "labels.jsonl", "--scores", "!good")
+    assert "wrong way round, put ! before its name" in " ".join(out.split())
