@@ -105,7 +105,8 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
 
 def _alone(uri: str) -> AbstractContextManager[None]:
     """Own the file of a SQLite store: two processes that make its tables or an experiment at once would both fail."""
-    file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    path = uri.removeprefix("sqlite:///").removeprefix("file:")
+    file = Path(path.partition("?")[0])
     is_ours = uri.startswith("sqlite:") and os.access(file.absolute().parent, os.W_OK)
     return owned(file, seconds=120) if is_ours else nullcontext()
 

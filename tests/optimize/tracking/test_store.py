@@ -90,13 +90,18 @@ def test_studies_are_listed(store):
     assert "1970-01-01 00:00" in listed.output
 
 
-def test_a_store_that_cannot_be_written_is_one_sentence(store, capfd):
-    """MLflow logs the statement with its traceback; nothing of it is printed."""
+def test_a_store_that_cannot_be_written_is_one_sentence(
+    store, capfd, tmp_path, monkeypatch
+):
+    """MLflow logs the statement with its traceback; nothing of it is printed, and it is locked where it is."""
     path = store.removeprefix("sqlite:///")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
     read_only = f"sqlite:///file:{path}?mode=ro&uri=true"
     with pytest.raises(FaithDspyError, match="attempt to write a readonly database"):
         connect(read_only, "other")
     assert "INSERT" not in capfd.readouterr().err
+    assert not [*Path.cwd().rglob("*.lock")]
 
 
 def test_a_server_that_is_down_is_named(monkeypatch):
