@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from faith_dspy.cli import options as cli
-from faith_dspy.errors import counted, import_optional
+from faith_dspy.errors import InputError, counted, import_optional
 
 
 @cli.with_options
@@ -118,7 +118,13 @@ def agree(
         check_writable(path, Path(labels))
     if html is not None:
         check_page(html)
-    columns = [name.strip() for name in (scores or "").split(",") if name.strip()]
+    columns = list(
+        dict.fromkeys(filter(None, map(str.strip, (scores or "").split(","))))
+    )
+    if scores is not None and not columns:
+        raise InputError(
+            f"got --scores {scores!r}, expected names of columns with commas between."
+        )
     asked = chosen.each
     if not asked and (chosen.lm or not columns):
         asked = [chosen]

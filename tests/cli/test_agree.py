@@ -97,3 +97,13 @@ def test_a_column_that_is_read_the_wrong_way_round(monkeypatch, tmp_path, cli):
     write_lines("labels.jsonl", recorded_kettles(20))
     _, out, _ = cli("agree", "labels.jsonl", "--scores", "!good")
     assert "wrong way round, put ! before its name" in " ".join(out.split())
+
+
+def test_columns_that_are_none_or_named_twice(monkeypatch, tmp_path, cli):
+    """A comma alone asks no LM in their place; a column counts once."""
+    monkeypatch.chdir(tmp_path)
+    write_lines("labels.jsonl", recorded_kettles(20))
+    code, _, err = cli("agree", "labels.jsonl", "--scores", ",")
+    assert (code, "expected names of columns" in err) == (2, True)
+    _, out, _ = cli("agree", "labels.jsonl", "--scores", "good, good", "--json")
+    assert "judges" not in json.loads(out)
