@@ -208,7 +208,8 @@ def test_options_come_before_the_systems_defaults(chat_server, dspy_lm, adapter)
     adapter(dspy_lm(server), criteria="Prices count.", granularity="answer")(
         **GIVEN, answer="It is blue."
     )
-    (asked,) = server.requests
+    # A reply that is no label of the system is asked for once more.
+    asked = server.requests[0]
     assert "Prices count." in asked["messages"][0]["content"]
     assert "say why" in asked["messages"][-1]["content"]
 
