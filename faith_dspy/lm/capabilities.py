@@ -162,15 +162,15 @@ class Experience:
             if self.cases[lesson] >= CASES:
                 self.capabilities = self.capabilities.with_lesson(lesson)
 
-    def add_probabilities(self, *, told: bool) -> None:
+    def add_probabilities(self, *, returned: bool) -> None:
         """Note whether a reply had the token probabilities that were asked for."""
         before = self.capabilities.token_probabilities
-        if before is not False and not told:
+        if before is not False and not returned:
             log.warning(
                 "the LM gives no token probabilities; going on with labels alone"
             )
-        if told is not before:
-            lesson = ("token_probabilities", told)
+        if returned is not before:
+            lesson = ("token_probabilities", returned)
             self.capabilities = self.capabilities.with_lesson(lesson)
 
     def add_label(self, *, read: bool) -> None:

@@ -217,7 +217,7 @@ class Verifier(dspy.Module):
                 "repeated samples, or 'auto' to go on without a confidence."
             )
         if self.wants_probabilities:
-            experience_of(lm).add_probabilities(told=bool(tokens))
+            experience_of(lm).add_probabilities(returned=bool(tokens))
         token = label_token(tokens, prediction.get("verdict"))
         about = (statement, self.instruction, window.ids, token)
         verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
