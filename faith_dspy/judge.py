@@ -628,7 +628,8 @@ class Judge:
         def judge_one(input: AnswerInput) -> tuple[RawJudgment, Judgment]:
             raw = RawJudgment()
             try:
-                with metered(meter=meter):
+                # DSPy's history of 10,000 prompts would be gigabytes
+                with metered(meter=meter, disable_history=True):
                     raw, judgment = self.judge_input(input)
             except FaithDspyError:
                 raise

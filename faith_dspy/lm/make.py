@@ -130,6 +130,7 @@ def _adopt(lm: Any) -> MeteredLM:
     if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
         settings["max_tokens"] = settings.pop("max_completion_tokens")
     _adopted[lm] = MeteredLM(**settings)
+    _adopted[lm].history = lm.history
     return _adopted[lm]
 
 

@@ -59,8 +59,6 @@ _Out = TypeVar("_Out")
 
 MAX_FAILURES = 20
 """Calls that fail in a row, each after its retries, before the endpoint is taken for dead."""
-_HISTORY = 64
-"""Calls that an LM keeps in its history, each with its whole prompt."""
 _METERS = "faith_dspy_meters"
 """Our key in `dspy.context`. A context variable of our own would not reach the threads of `dspy.Parallel`."""
 
@@ -443,16 +441,11 @@ class MeteredLM(dspy.LM):
         return capabilities.read_refusal(words, sent)
 
     def update_history(self, entry: dict[str, Any]) -> None:
-        """DSPy calls this once per answered call, in the thread or task that made it.
-
-        The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
-        prompts, which are gigabytes when contexts are long.
-        """
+        """DSPy calls this once per answered call, in the thread or task that made it."""
         call = dspy.settings.usage_tracker
         call.add_entry(entry)
         if not call.settings.disable_history:
-            self.history.append(entry)
-            del self.history[:-_HISTORY]
+            super().update_history(entry)
 
     def _count(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a call gives, counted in all open meters."""

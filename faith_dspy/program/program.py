@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import dspy
@@ -13,6 +14,7 @@ from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, short_message
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import to_metered_lm
+from faith_dspy.lm.metered import run_async
 from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter, complete_demos
 from faith_dspy.program.signatures import build_extraction_signature
@@ -68,7 +70,7 @@ class FaithfulnessProgram(dspy.Module):
             ``faithful`` as a judge without classifier has it (None while a statement is unjudged), and the
             ``raw_verdicts`` that a judge scores.
         """
-        lm = dspy.settings.lm
+        lm = self.verify.predict.lm or dspy.settings.lm
         if type(lm) is dspy.LM:  # which does not find out what it can do
             lm = to_metered_lm(lm)
         with dspy.context(lm=lm):
@@ -83,11 +85,15 @@ class FaithfulnessProgram(dspy.Module):
             *_, faithful = decide(judged, verdicts[0].level, self.config)
         return dspy.Prediction(
             statements=[verdict.text for verdict in verdicts],
-            verdicts=labels,
+            verdicts=[label and label.value for label in labels],
             chunk_ids=[list(verdict.chunk_ids) for verdict in verdicts],
             faithful=faithful,
             raw_verdicts=verdicts,
         )
+
+    async def aforward(self, *args: Any, **kwargs: Any) -> dspy.Prediction:
+        """`forward` without blocking the event loop. Once cancelled, it makes no further LM call."""
+        return await run_async(partial(type(self).forward, self, *args, **kwargs))
 
     @property
     def prompts(self) -> dict[str, dspy.Predict]:

@@ -8,6 +8,7 @@ optimizers compile – instructions and demos – stays DSPy's own.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -35,8 +36,15 @@ class BoundPredict(dspy.Predict):
         self.adapter = adapter
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        """Ask as `dspy.Predict` does."""
-        with dspy.context(adapter=self.adapter):
+        """Ask as `dspy.Predict` does; a label is read from the whole reply, never from a stream of it."""
+        if self.demos and not complete_demos(self.signature, self.demos):
+            fields = ", ".join(self.signature.fields)
+            warnings.warn(
+                f"None of the demos is shown: each needs {fields}. dspy.LabeledFewShot teaches judge.program.verify; "
+                "examples of whole answers teach by an optimizer that runs the program, as dspy.BootstrapFewShot does.",
+                stacklevel=2,
+            )
+        with dspy.context(adapter=self.adapter, send_stream=None):
             return super().forward(**kwargs)
 
 

@@ -83,7 +83,7 @@ def compile_judge(
     notes: list[str] = []
     metric_calls = 0
     metric = partial(agreement_metric, cite=judge.config.cite)
-    with metered() as spent, dspy.context(lm=judge.lm):
+    with metered(lm=judge.lm, disable_history=True) as spent:
         for student in _students(judge, optimizer, train, notes):
             task = Task(
                 student.module,

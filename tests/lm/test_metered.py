@@ -8,6 +8,7 @@ import dspy
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
+from faith_dspy import Judge
 from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
 from faith_dspy.lm.make import make_lm, to_metered_lm
 from faith_dspy.lm.metered import Limits, MeteredLM, metered
@@ -123,16 +124,13 @@ def test_adopting_a_plain_lm(server):
     assert type(plain) is dspy.LM
 
 
-def test_history_is_bounded(lm):
-    """However many calls, an LM keeps the prompts of the last 64, and DSPy's global history none."""
-    before = len(GLOBAL_HISTORY)
-    for i in range(100):
-        lm(f"q{i}")
-    assert (len(lm.history), lm.history[-1]["prompt"], len(GLOBAL_HISTORY)) == (
-        64,
-        "q99",
-        before,
-    )
+def test_a_batch_keeps_no_prompt(lm):
+    """DSPy's histories have what a call asks, and nothing of a batch, which may be of any size."""
+    judge, before = Judge(lm), len(GLOBAL_HISTORY)
+    judge.batch([{"context": ["a"], "answer": "It is a."}] * 3)
+    assert (lm.history, len(GLOBAL_HISTORY)) == ([], before)
+    judge(context=["a"], answer="It is a.")
+    assert lm.history == GLOBAL_HISTORY[before:] != []
 
 
 def test_without_dspys_history_all_is_counted(chat_server):

@@ -1,9 +1,14 @@
 """The program is a plain `dspy.Module`: any optimizer of DSPy compiles it, and a judge saves and loads the result."""
 
-import dspy
-import pytest
+import asyncio
+import json
 
-from faith_dspy import Judge, Verdict, load_judge
+import dspy
+import numpy as np
+import pytest
+from dspy.clients.base_lm import GLOBAL_HISTORY
+
+from faith_dspy import Judge, load_judge
 from faith_dspy.lm.make import make_lm
 
 CITIES = "ABCDEFGH"
@@ -123,16 +128,101 @@ def test_a_compiled_part_is_saved(chat_server, tmp_path):
     assert (kept["statement"], kept["verdict"]) == ("b", "No")
 
 
-def test_a_plain_module(chat_server):
-    """It takes strings, asks the LM of `dspy.configure` with adapters of its own, and says what it found."""
+INPUT = TRAIN[1].inputs()
+REWARD = {"reward_fn": lambda _, pred: 1.0 - bool(pred.faithful), "threshold": 1.0}
+
+
+class App(dspy.Module):
+    """An application that judges its answers."""
+
+    def __init__(self, judge):
+        self.judge = judge
+
+    def forward(self, **inputs):
+        (statement,) = self.judge(**inputs).statements
+        return dspy.Prediction(verdicts=[statement.verdict.value])
+
+
+def last(stream):
+    return [*stream(**INPUT)][-1]
+
+
+def with_adapter(program):
+    with dspy.context(adapter=dspy.JSONAdapter()):
+        return program(**INPUT)
+
+
+def set_lm(program):
+    program.set_lm(dspy.settings.lm)
+    with dspy.context(lm=None):
+        return program(**INPUT)
+
+
+def save_and_load(program, path):
+    program.save(path)
+    loaded = Judge("openai/tiny").program
+    loaded.load(path)
+    return loaded(**INPUT)
+
+
+def evaluate(program, path):
+    settings = {"metric": agrees, "display_progress": False, "save_as_json": str(path)}
+    dspy.Evaluate(devset=TRAIN[1:2], **settings)(program)
+    return dspy.Prediction(**json.loads(path.read_text())[0])
+
+
+def knn(program):
+    optimizer = dspy.KNNFewShot(1, TRAIN, lambda texts: np.ones((len(texts), 1)))
+    return optimizer.compile(program)(**INPUT)
+
+
+USES = {
+    "a call": lambda p, _: p(**INPUT),
+    "another adapter": lambda p, _: with_adapter(p),
+    "batch": lambda p, _: p.batch([TRAIN[1]], disable_progress_bar=True)[0],
+    "Parallel": lambda p, _: dspy.Parallel(disable_progress_bar=True)([(p, INPUT)])[0],
+    "asyncify": lambda p, _: asyncio.run(dspy.asyncify(p)(**INPUT)),
+    "acall": lambda p, _: asyncio.run(p.acall(**INPUT)),
+    "streamify": lambda p, _: last(dspy.streamify(p, async_streaming=False)),
+    "an application that is streamed": lambda p, _: last(
+        dspy.streamify(App(Judge(dspy.settings.lm)), async_streaming=False)
+    ),
+    "set_lm": lambda p, _: set_lm(p),
+    "save and load": save_and_load,
+    "Evaluate": evaluate,
+    "Ensemble": lambda p, _: dspy.Ensemble(reduce_fn=list).compile([p, p])(**INPUT)[1],
+    "BestOfN": lambda p, _: dspy.BestOfN(p, 2, **REWARD)(**INPUT),
+    "Refine": lambda p, _: dspy.Refine(p, 2, **REWARD)(**INPUT),
+    "KNNFewShot": lambda p, _: knn(p),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_plain_module(chat_server, tmp_path, use):
+    """Whatever DSPy does with a module: it asks the user's LM by adapters of its own, says what it found as plain data,
+    and DSPy's histories have the prompt."""
     server = chat_server(says=says)
-    plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none")
-    for adapter in (None, dspy.JSONAdapter(), dspy.XMLAdapter()):
-        with dspy.context(lm=plain, adapter=adapter):
-            found = Judge("openai/tiny").program(**TRAIN[1].inputs())
-    assert (found.statements, found.verdicts) == (
-        ["A has 90 bridges."],
-        [Verdict.NOT_SUPPORTED],
+    lm = dspy.LM("openai/tiny", api_base=server.base, api_key="none")
+    before = len(GLOBAL_HISTORY)
+    with dspy.context(lm=lm):
+        found = USES[use](Judge("openai/tiny").program, tmp_path / "file.json")
+    assert found.verdicts == ["not_supported"]
+    asked = [call["messages"][-1]["content"] for call in server.requests]
+    assert "Statement: A has 90 bridges.\n\n" in asked[-1]
+    assert "A has 90 bridges." in str(GLOBAL_HISTORY[before:][-1]["messages"])
+    assert lm.history or use in ("BestOfN", "Refine")  # which ask copies of it
+
+
+def test_demos_that_no_prompt_shows(chat_server):
+    """Examples of whole answers are no demos of a statement: what teaches them is said."""
+    lm = dspy.LM("openai/tiny", api_base=chat_server(says=says).base, api_key="none")
+    program = dspy.LabeledFewShot(k=2).compile(
+        Judge("openai/tiny").program, trainset=TRAIN
     )
-    assert (found.faithful, found.chunk_ids) == (False, [[]])
-    assert len({str(asked["messages"]) for asked in server.requests}) == 1
+    with (
+        dspy.context(lm=lm),
+        pytest.warns(
+            UserWarning, match="None of the demos is shown: each needs context, q"
+        ),
+    ):
+        program(**INPUT)
