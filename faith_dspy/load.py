@@ -59,8 +59,8 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
             alone), ``local`` or ``default`` (the embedded model with the default classifier), ``local:FILE.gguf``, any
             DSPy model string (``openai/gpt-4o-mini``), a `dspy.LM`, or a function: a new judge that asks it.
         lm: The LM that a loaded judge asks in place of its own.
-        options: Keywords of `Judge`: ``api_base``, ``api_key``, ``timeout`` and ``context_window`` for any, the others
-            for a new judge alone. An exported one has its own options; it takes ``function``, too.
+        options: Keywords of `Judge`: ``api_base``, ``api_key``, ``timeout``, ``context_window``, ``thinking_tokens``
+            for any, the others for a new judge alone. An exported one has its own options; it takes ``function``, too.
 
     Returns:
         The judge. No LM has been asked.
@@ -88,7 +88,14 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
 
 
 _IN_MLFLOW = ("models:/", "runs:/")
-_ENDPOINT = ("api_base", "api_key", "timeout", "context_window", "function")
+_ENDPOINT = (
+    "api_base",
+    "api_key",
+    "timeout",
+    "context_window",
+    "thinking_tokens",
+    "function",
+)
 _BARE_MODELS = re.compile(
     r"(?:gpt|o\d|chatgpt|claude|gemini|mistral|command|deepseek|llama|qwen)[\w.:-]*"
 )
@@ -121,6 +128,7 @@ def load_judge(
     api_key: str | None = None,
     timeout: float | None = None,
     context_window: int | None = None,
+    thinking_tokens: int | None = None,
     function: Any = None,
     escalate_to: Any = None,
 ) -> Judge:
@@ -142,6 +150,7 @@ def load_judge(
         api_key: Its key.
         timeout: Seconds to wait for a reply of any LM to begin or go on.
         context_window: Tokens of any LM's prompt and reply together.
+        thinking_tokens: Room for any LM's thoughts.
         function: What a judge asks that was tuned on a function (`faith_dspy.lm.function`), itself or as
             ``"package.module:function"``: the name in the export is never imported. Without it, the judge can be read,
             and its first judgment raises
@@ -164,6 +173,7 @@ def load_judge(
             api_key=api_key,
             timeout=timeout,
             context_window=context_window,
+            thinking_tokens=thinking_tokens,
         )
     if not isinstance(source, str | Path):
         raise ConfigError(
@@ -200,7 +210,7 @@ def load_judge(
             if function is not None:
                 settings["lm"] = FunctionLM.of(function)
         settings["context_window"] = context_window or stored.context_window
-        settings["thinking_tokens"] = stored.thinking_tokens
+        settings["thinking_tokens"] = thinking_tokens or stored.thinking_tokens
         is_tuned = tuned is not None and stored.model == tuned.model
         base = stored.api_base_hash
         if export is second and escalate_to is not None:

@@ -73,6 +73,10 @@ _WINDOW = "Tokens that the LM takes; longer contexts are read window by window."
 ContextWindow = Annotated[
     int | None, _judge_option("--context-window", _WINDOW, "TOKENS", min=1)
 ]
+_THINKING = "Room for a model's thoughts before its reply. Default: 2000."
+ThinkingTokens = Annotated[
+    int | None, _judge_option("--thinking-tokens", _THINKING, "TOKENS", min=1)
+]
 Minimum = Annotated[
     float | None,
     option("--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1),
@@ -125,6 +129,7 @@ class ChosenJudge:
     api_base: APIBase = None
     timeout: Timeout = None
     context_window: ContextWindow = None
+    thinking_tokens: ThinkingTokens = None
     function: Annotated[
         str | None, _judge_option("--function", _FUNCTION, "MODULE:NAME")
     ] = None
@@ -162,6 +167,7 @@ class ChosenJudge:
             "api_base": self.api_base,
             "timeout": self.timeout,
             "context_window": self.context_window,
+            "thinking_tokens": self.thinking_tokens,
         }
         if self.function is not None:
             endpoint["function"] = self.function

@@ -22,6 +22,8 @@ CASES = 2
 """Calls that have to show the same before it holds for others."""
 THINKING_TOKENS = 2_000
 """Room for a model's thoughts beside its reply, in output tokens, unless an LM is made with another."""
+MORE_ROOM = 4
+"""Times as much room for thoughts that did not end in it."""
 OPTIONAL = (
     "top_logprobs",
     "logprobs",
@@ -71,6 +73,8 @@ class Capabilities:
     needs_room: bool = False
     """Whether it thinks, or talks, before it answers; it is given `thinking_tokens` more than the reply needs."""
     thinking_tokens: int = THINKING_TOKENS
+    has_more_room: bool = False
+    """Whether it is given `MORE_ROOM` times as much."""
     context_window: int | None = None
     """Tokens of prompt and reply together, where its refusals named them."""
     token_probabilities: bool | None = None
@@ -82,9 +86,14 @@ class Capabilities:
             value = self.refused | {value}
         return replace(self, **{name: value})
 
+    @property
+    def room(self) -> int:
+        """Output tokens for its thoughts."""
+        return self.thinking_tokens * (MORE_ROOM if self.has_more_room else 1)
+
     def with_room(self, tokens: int) -> int:
         """Return the output tokens of a reply that has so many after its thoughts."""
-        return max(tokens, LABEL_TOKENS) + self.thinking_tokens
+        return max(tokens, LABEL_TOKENS) + self.room
 
     def fit(
         self, settings: Mapping[str, Any], parameters: Mapping[str, Any]
@@ -150,6 +159,10 @@ class Experience:
         self.capabilities = capabilities
         """What holds for all calls."""
         self.has_answered = False
+        self.has_label = False
+        """Whether a verdict was ever read from a reply."""
+        self.endless = 0
+        """Calls whose thoughts did not end in any room."""
         self.cases: Counter[Lesson] = Counter()
         """Calls by what they have shown."""
         self._unread = 0
@@ -175,6 +188,7 @@ class Experience:
 
     def add_label(self, *, read: bool) -> None:
         """Note whether a reply began with its label: an LM that mostly talks first needs room."""
+        self.has_label |= read
         self._unread += -1 if read else 1
         if self._unread >= CASES and not self.capabilities.needs_room:
             self.capabilities = self.capabilities.with_lesson(("needs_room", True))

@@ -27,7 +27,9 @@ from dspy.utils.exceptions import (
     LMBillingError,
     LMConfigurationError,
     LMInvalidRequestError,
+    LMRateLimitError,
     LMTransportError,
+    LMUnexpectedError,
     LMUnsupportedFeatureError,
     LMUnsupportedModelError,
     is_retryable_lm_error,
@@ -43,7 +45,9 @@ from faith_dspy.errors import (
 )
 from faith_dspy.lm.addresses import unavailable
 from faith_dspy.lm.capabilities import (
+    CASES,
     MIN_TOKENS,
+    MORE_ROOM,
     THINKING_TOKENS,
     Capabilities,
     Experience,
@@ -59,6 +63,8 @@ _Out = TypeVar("_Out")
 
 MAX_FAILURES = 20
 """Calls that fail in a row, each after its retries, before the endpoint is taken for dead."""
+PATIENT_RETRIES = 6
+"""DSPy's retries of a call to an endpoint that limits the rate: after 1, 2, 4, … 32 seconds, a minute in all."""
 _METERS = "faith_dspy_meters"
 """Our key in `dspy.context`. A context variable of our own would not reach the threads of `dspy.Parallel`."""
 
@@ -295,6 +301,7 @@ _FATAL = (
     LMUnsupportedModelError,
 )
 """Errors after which, if the LM never answered, no other call will fare better."""
+_ROOMY: Lesson = ("has_more_room", True)
 _REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
 _UNKNOWN_MODEL = re.compile(
     r"model_not_found|(?:unknown|invalid|no such) model\b|llm provider not provided"
@@ -362,7 +369,12 @@ class MeteredLM(dspy.LM):
         return is_refused or self.kwargs.get("temperature") != 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call as `dspy.LM` does: counted, and as the LM can take it."""
+        """Call as `dspy.LM` does: counted, and as the LM can take it.
+
+        Raises:
+            LMError: DSPy's; also where it thinks without end.
+            LMUnavailableError: It never answered, and no other call will fare better.
+        """
         if self._process != os.getpid():
             self._leave_parent()
         lessons: list[Lesson] = []
@@ -374,14 +386,18 @@ class MeteredLM(dspy.LM):
                 outputs = self._count(call, args, fitted)
             except dspy.LMError as exc:
                 sent = {**self.kwargs, **fitted}
+                if _ROOMY in lessons and isinstance(exc, _REFUSALS):
+                    raise self._endless(self.capabilities) from None
                 lesson = self._read_refusal(exc, sent, args, capabilities)
                 if lesson is None or attempt + 1 == _MAX_ATTEMPTS:
                     raise
             else:
-                is_empty = call.is_cut and _is_empty(outputs)
-                if not is_empty or capabilities.needs_room:
+                if not (call.is_cut and _is_empty(outputs)):
                     break
-                lesson = ("needs_room", True)
+                if capabilities.has_more_room:
+                    self.experience.add(lessons)
+                    raise self._endless(capabilities)
+                lesson = _ROOMY if capabilities.needs_room else ("needs_room", True)
             lessons.append(lesson)
             capabilities = capabilities.with_lesson(lesson)
         self.experience.has_answered = True
@@ -391,6 +407,20 @@ class MeteredLM(dspy.LM):
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
         self._process = os.getpid()
+
+    def _endless(self, capabilities: Capabilities) -> Exception:
+        """Return the error of a call whose thoughts did not end: after the third that of an LM that never answers."""
+        experience = self.experience
+        experience.endless += 1
+        why = (
+            f"it thought for {capabilities.room:,} tokens and did not come to an answer; give it more room, such as "
+            f"thinking_tokens={MORE_ROOM * capabilities.room} (--thinking-tokens)"
+        )
+        if experience.endless > CASES and not experience.has_label:
+            return LMUnavailableError(
+                f"{self.model}: {experience.endless} times {why}."
+            )
+        return dspy.LMError(why, model=self.model)
 
     def _leave_parent(self) -> None:
         """After a fork, begin without the parent's connections, on which its replies come in: as after unpickling."""
@@ -430,7 +460,10 @@ class MeteredLM(dspy.LM):
         is_fatal = is_missing or isinstance(exc, _FATAL)
         if is_fatal and not self.experience.has_answered:
             raise unavailable(self, exc) from None  # the server's words may hold a key
-        if is_missing or not is_refusal:
+        if isinstance(exc, LMUnexpectedError):
+            # DSPy cannot read a reply with null or minus infinity among its log-probabilities: fewer, or none, will do.
+            words = "logprobs"
+        elif is_missing or not is_refusal:
             return None
         if is_about_length(words):
             if window := named_window(words):
@@ -462,7 +495,14 @@ class MeteredLM(dspy.LM):
                 stack.enter_context(meter.counting(call))
             # What a call cost is in DSPy's history alone: it is written for each, whether it is kept or not.
             stack.enter_context(dspy.context(usage_tracker=call, disable_history=False))
-            return super().__call__(*args, **kwargs)
+            retries = self.num_retries
+            try:
+                return super().__call__(*args, **kwargs)
+            except LMRateLimitError:
+                if not 0 < retries < PATIENT_RETRIES:
+                    raise
+                self.num_retries = PATIENT_RETRIES
+                return super().__call__(*args, **kwargs)
 
 
 def _text_of(output: Any) -> str:

@@ -35,7 +35,7 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     if not window:
         return None
     capabilities = experience_of(lm).capabilities
-    thoughts = capabilities.thinking_tokens if capabilities.needs_room else 0
+    thoughts = capabilities.room if capabilities.needs_room else 0
     tokens = window * CONTEXT_SHARE - thoughts
     room: int = max(int(tokens * BYTES_PER_TOKEN), window // 4)
     shown = "".join(str(dict(demo)) for demo in demos)

@@ -209,12 +209,34 @@ def test_room_for_thoughts_is_an_option(chat_server):
     assert [asked["max_tokens"] for asked in server.requests] == [1, 712]
 
 
-def test_a_model_that_never_ends_its_thoughts(chat_server):
-    """It is unscored, with one call a statement after the second."""
-    server = chat_server(says=thinking("<think>", needed=100_000))
+def test_thoughts_that_need_more_room_have_four_times_as_much(chat_server):
+    """Of 3,000 tokens, where 2,000 are the room: the third answer and all later ones have it at once."""
+    server = chat_server(says=thinking("null", needed=3_000))
     judgments, calls = judged(server)
-    assert {j.unscored for j in judgments} == {"parse_failed"}
-    assert calls == N + 2
+    assert {j.faithful for j in judgments} == {True}
+    limits = [asked["max_tokens"] for asked in server.requests]
+    assert limits[:3] == [1, 2_012, 8_012]
+    assert (limits[6:], calls) == ([8_012] * (N - 2), N + 4)
+
+
+@pytest.mark.parametrize("kind", ["<think>", "refused"])
+def test_a_model_that_never_ends_its_thoughts(chat_server, kind):
+    """Two answers are unscored and name the option; at the third the run ends, and says so for the others. So does one
+    whose server takes no more tokens."""
+    endless = thinking("<think>", needed=100_000)
+    refusal = {"status": 400, "text": "max_tokens is too large: the most is 4096."}
+    server = chat_server(
+        says=lambda a: (
+            refusal if kind == "refused" and length(a) > 4_096 else endless(a)
+        )
+    )
+    first, second, third, *others = judged(server)[0]
+    assert {j.unscored for j in (first, second, third)} == {"lm_failed"}
+    assert "thinking_tokens=" in first.detail
+    assert "3 times" not in second.detail
+    assert "3 times it thought for" in third.detail
+    assert {j.detail for j in others} == {third.detail}
+    assert len(server.requests) <= 9
 
 
 def test_a_model_that_talks_first(chat_server):

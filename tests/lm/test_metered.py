@@ -2,6 +2,7 @@ import contextlib
 import contextvars
 import copy
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import dspy
@@ -225,3 +226,14 @@ def test_a_dead_endpoint_is_not_asked_for_ever(lm, server):
         ):
             lm("not asked")
     assert (len(server.requests), meter.refused) == (10, 1)
+
+
+def test_an_endpoint_that_limits_the_rate_is_waited_for(server, monkeypatch):
+    """For 45 s it says 429, without a Retry-After that DSPy could go by; each answer gets its reply all the same."""
+    waits, sleep = [], time.sleep
+    monkeypatch.setattr(time, "sleep", lambda s: waits.append(s) if s >= 1 else sleep(s))  # fmt: skip
+    refusal = {"status": 429, "text": "Rate limit reached. Please try again in 20s."}
+    server.says = lambda _: refusal if sum(waits) < 45 else "Yes"
+    lm = make_lm("openai/tiny", api_base=server.base)
+    assert [lm("first"), lm("second")] == [["Yes"], ["Yes"]]
+    assert waits == [1, 2, 4, 1, 2, 4, 8, 16, 32]
