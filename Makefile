@@ -27,7 +27,7 @@ print(r.pretty())
 endef
 export FIRST_JUDGMENT
 
-.PHONY: help quickstart test test-all needs benchmark benchmark-agreement tree check ratchet lock release-check format ui clean
+.PHONY: help quickstart test test-all needs notebooks benchmark-agreement tree check ratchet lock release-check format ui clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -44,7 +44,7 @@ $(VENV)/.ready: $(VENV)/.base
 	@$(INSTALL) --editable '.[local,tune]' --group dev
 	@touch $@
 
-# The libraries a judge can be used from, for `make test-all` and the benchmarks.
+# The libraries a judge can be used from, for `make test-all`.
 $(VENV)/.peers: $(VENV)/.ready
 	@echo "Adding the libraries the adapters are tested against (a minute, once) ..."
 	@$(INSTALL) --group peers
@@ -73,9 +73,6 @@ test-all: needs $(VENV)/.peers ## all other tests: browser, Spark, PostgreSQL, s
 needs:
 	@$(PYTHON) tests/support/needs.py
 
-benchmark: $(VENV)/.peers ## judges beside each other on one model: RAGAS, DeepEval, MLflow, ours (hours; goes on where it stopped)
-	@$(BIN)/python -m tests.benchmarks.compare
-
 benchmark-agreement: $(VENV)/.ready ## agreement with people on public sets, from kept replies (minutes); LABELS=FOLDER of published files
 	@$(BIN)/python -m tests.benchmarks.agreement $(LABELS)
 
@@ -96,6 +93,11 @@ RATCHET ?= --lower
 
 ratchet: $(VENV)/.base ## hold each room's tokens of code to what is there, where that is less
 	@$(BIN)/python .ci/tokens.py $(RATCHET)
+
+notebooks: $(VENV)/.peers ## run the notebooks on the embedded model, and store their outputs
+	@rm -rf build/notebooks && mkdir -p build/notebooks && cp notebooks/*.ipynb build/notebooks
+	@cd build/notebooks && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter execute --inplace tune_load_trust.ipynb in_production.ipynb
+	@cp build/notebooks/*.ipynb notebooks/
 
 # To be made with the oldest Python that is supported: what installs there installs on newer ones, too.
 lock: ## write the newest versions that pyproject.toml allows to constraints.txt (minutes)

@@ -419,6 +419,6 @@ def test_saving_never_goes_through_a_link(tmp_path):
 
 def test_an_option_that_there_no_longer_is(caplog):
     """An export that has it loads, its stored judgments are reproduced, and what it goes on without is said."""
-    folder = Path(__file__).parent / "benchmarks" / "champions" / "wice_oracle"
+    folder = Path(__file__).parent / "golden" / "exports" / "wice_oracle"
     assert load_judge(folder).escalate_to is not None
     assert "tuned with ask_about='weakest'" in caplog.text

@@ -1,25 +1,12 @@
-import ast
-import importlib
-import json
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.run_notebooks import FOLDER, ORDER, code_hash, source
+from tests.support.chat_server import yes_or_no
 
-PUBLIC = {
-    "faith_dspy",
-    "faith_dspy.eval_sets.catalog",
-    "faith_dspy.optimize.report.plots",
-}
-PUBLIC |= {"faith_dspy.report.judgment", "faith_dspy.report.tables"}
-
-
-def code(name):
-    """The code cells of a notebook."""
-    cells = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-    return [cell for cell in cells if cell["cell_type"] == "code"]
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+ORDER = ("tune_load_trust", "in_production")
+"""The second uses what the first leaves in the folder."""
 
 
 def test_all_are_run():
@@ -27,41 +14,18 @@ def test_all_are_run():
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(ORDER)
 
 
-@pytest.mark.parametrize("name", ORDER)
-def test_imports_are_public(name):
-    for cell in code(name):
-        for node in ast.walk(ast.parse(source(cell))):
-            if (
-                isinstance(node, ast.ImportFrom)
-                and node.module
-                and node.module.startswith("faith_dspy")
-            ):
-                assert node.module in PUBLIC
-                assert all(
-                    hasattr(importlib.import_module(node.module), alias.name)
-                    for alias in node.names
-                )
-
-
-@pytest.mark.parametrize("name", ORDER)
-def test_outputs_are_of_this_code(name):
-    """No output is older than the code above it: either none is stored, or all of a run of this very code."""
-    notebook = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
-    stored = notebook["metadata"].get("outputs_of_code")
-    assert stored in {None, code_hash(notebook)}, (
-        "run python -m tests.benchmarks.run_notebooks --write"
-    )
-    assert all(stored or not cell["outputs"] for cell in code(name))
-    counts = [cell["execution_count"] for cell in code(name)]
-    assert counts == [n if stored else None for n in range(1, len(counts) + 1)]
-
-
 @pytest.mark.all
-def test_run():
-    """All of them run from top to bottom, one after the other in an empty folder, without a language model."""
-    command = [sys.executable, "-m", "tests.benchmarks.run_notebooks", "--words"]
-    done = subprocess.run(
-        command, cwd=FOLDER.parent, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(ORDER)
+def test_run(chat_server, monkeypatch, tmp_path):
+    """Both run from top to bottom in one empty folder, on an endpoint in place of the embedded model."""
+    nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
+    server = chat_server(says=yes_or_no(0.6))
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    for name in ORDER:
+        text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+        text = text.replace('LM = \\"local\\"', 'LM = \\"openai/tiny\\"')
+        notebook = nbformat.reads(text, as_version=4)
+        nbclient.NotebookClient(
+            notebook, resources={"metadata": {"path": str(tmp_path)}}
+        ).execute()
+    assert server.requests

@@ -21,7 +21,7 @@ FOLDERS = {
     "optimize": "faith_dspy/optimize",
     "eval_sets": "faith_dspy/eval_sets",
 }
-NOT_INSTALLED = {"optimize/LOG.md", "optimize/LOG_ARCHIVE.md"}
+NOT_INSTALLED = {"optimize/LOG.md"}
 RUN = MAIN[1:]
 JUDGE_ONE = [
     "judge",

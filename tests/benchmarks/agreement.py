@@ -53,12 +53,6 @@ SHOWN = (
     "default judge",
     "champion",
 )
-FRONT = ("untuned judge", "default judge", "lexical baseline", "champion")
-RECALLS = {
-    "share of the unfaithful caught": "recall_unfaithful",
-    "share of the faithful passed": "recall_faithful",
-}
-STATEMENTS = ("default judge", "champion")
 CLOSEST = "champion, else the closest chunks"
 EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion", CLOSEST)
 
@@ -179,7 +173,7 @@ def closest(answers: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
 def answer_draws(
     answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]
 ) -> dict[str, Draws]:
-    """Each of `METRICS` and `RECALLS`, then on 1,000 resamples of contexts, the same ones for every judge.
+    """Each of `METRICS`, then on 1,000 resamples of contexts, the same ones for every judge.
 
     AUROC compares answers of one fold (``fold_of``, by id), for every judge: classifiers of different folds have
     different zeros, which would count against those that are fitted here.
@@ -195,7 +189,7 @@ def answer_draws(
     )
     weights = np.vstack([np.ones(len(rows)), *_resampled([r.source for r in rows])])
     values = metric_values(weights, labels, passed, ranks)
-    found = {m: values[m] for m in ("balanced_accuracy", *RECALLS.values())}
+    found = {"balanced_accuracy": values["balanced_accuracy"]}
     above = pairs = np.zeros(len(weights))
     for at in (
         np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}
@@ -242,77 +236,43 @@ def macro(found: Sequence[Estimate | None]) -> Estimate:
     return Estimate(value=value, low=value - half, high=value + half)
 
 
-def best_part(draws: Mapping[str, Mapping[str, Draws]]) -> str:
-    """The part with the highest mean of `METRICS` on these very answers: chance chooses along, which flatters it."""
-    return max(
-        PARTS, key=lambda part: sum(float(draws[part][m][0]) for m in METRICS.values())
-    )
-
-
-def answer_tables(
+def answers_table(
     draws: Mapping[str, Mapping[str, Mapping[str, Draws]]],
     n: Mapping[str, int],
     levels: Mapping[str, Mapping[str, JudgeAgreement]],
-) -> list[str]:
-    """The front page's table and one of each metric, from draws by family, judge and metric; the mean last.
-
-    The front page has the statements of ``levels`` as well, where people labelled them.
-    """
+) -> str:
+    """Balanced accuracy and AUROC of every judge by family, and of the champion's statements; the mean last."""
     counted = [f for f in draws if n[f] >= ENOUGH]
-    tables = METRICS | RECALLS
-    averages = {
+    means = {
         s: {
             m: np.mean([draws[f][s][m] for f in counted], axis=0)
-            for m in tables.values()
+            for m in METRICS.values()
         }
         for s in SHOWN
     }
-    rows = {f"{f}": (str(n[f]), draws[f]) for f in draws} | {
-        f"**mean of {len(counted)}**": (str(sum(n[f] for f in counted)), averages)
-    }
+    rows = [(f, n[f], draws[f], [f]) for f in draws]
+    total = sum(n[f] for f in counted)
+    rows.append((f"**mean of {len(counted)}**", total, means, counted))
 
-    def both(found: Mapping[str, Draws]) -> str:
-        return f"{with_interval(interval(found['balanced_accuracy']))} · {number(float(found['auroc'][0]))}"
+    def answers(found: Mapping[str, Draws]) -> str:
+        ranked = number(float(found["auroc"][0]))
+        return f"{with_interval(interval(found['balanced_accuracy']))} · {ranked}"
 
-    def of_statements(names: Sequence[str], judge: str) -> str:
-        found = [a for f in names if (a := levels[f][judge].statements)]
+    def statements(names: Sequence[str]) -> str:
+        found = [a for f in names if (a := levels[f]["champion"].statements)]
         balanced, ranked = (
             macro([getattr(a, m) for a in found]) for m in METRICS.values()
         )
         return f"{with_interval(balanced)} · {number(ranked.value)}" if found else "–"
 
-    return [
-        table(
-            "In short: balanced accuracy · AUROC, of answers and of statements",
-            ("set", "n", *FRONT, *(f"{s}, statements" for s in STATEMENTS)),
-            [
-                (
-                    name,
-                    count,
-                    *(both(found[s]) for s in FRONT),
-                    *(of_statements(names, s) for s in STATEMENTS),
-                )
-                for (name, (count, found)), names in zip(
-                    rows.items(), [*([f] for f in draws), counted], strict=True
-                )
-            ],
-        ),
-        *(
-            table(
-                f"Answers: {title}",
-                ("set", "n", *SHOWN),
-                [
-                    (
-                        name,
-                        count,
-                        *(with_interval(interval(found[s][m])) for s in SHOWN),
-                    )
-                    for name, (count, found) in rows.items()
-                ],
-            )
-            for title, m in tables.items()
-        ),
-    ]
+    return table(
+        "Balanced accuracy · AUROC",
+        ("set", "n", *SHOWN, "champion, statements"),
+        [
+            (name, str(count), *(answers(found[s]) for s in SHOWN), statements(names))
+            for name, count, found, names in rows
+        ],
+    )
 
 
 def cost_table(asked: Mapping[str, Family]) -> str:
@@ -335,72 +295,38 @@ def cost_table(asked: Mapping[str, Family]) -> str:
     return table(title, columns, rows)
 
 
-def level_tables(agreement: Mapping[str, Mapping[str, JudgeAgreement]]) -> list[str]:
-    """Statements, then evidence, by family and judge, where people labelled them; the mean last."""
-    tables = []
-    for level, shown, metrics in (
-        ("statements", SHOWN[1:], tuple(METRICS.values())),
-        ("evidence", EVIDENCE, ("f1", "precision", "recall")),
-    ):
-        found = {
-            f: {s: getattr(a[s], level) for s in shown} for f, a in agreement.items()
-        }
-        found = {f: by_judge for f, by_judge in found.items() if all(by_judge.values())}
-        counted = [f for f, by_judge in found.items() if by_judge[shown[0]].n >= ENOUGH]
-        rows: dict[str, tuple[str, Any]] = {
-            f: (str(a[shown[0]].n), lambda s, m, a=a: getattr(a[s], m))
-            for f, a in found.items()
-        }
-        rows[f"**mean of {len(counted)}**"] = (
-            str(sum(found[f][shown[0]].n for f in counted)),
-            lambda s, m, found=found, counted=counted: macro(
-                [getattr(found[f][s], m) for f in counted]
-            ),
-        )
-        for metric in metrics:
-            title = f"{level.capitalize()}: {metric.replace('_', ' ').replace('auroc', 'AUROC').replace('f1', 'F1')}"
-            cells = [
-                (name, n, *(with_interval(value(s, metric)) for s in shown))
-                for name, (n, value) in rows.items()
-            ]
-            tables.append(table(title, ("set", "n", *shown), cells))
-    return tables
+def evidence_table(agreement: Mapping[str, Mapping[str, JudgeAgreement]]) -> str:
+    """F1 of the chunks named, by family and judge, where people named them; the mean last."""
+    found = {
+        f: {s: judges[s].evidence for s in EVIDENCE} for f, judges in agreement.items()
+    }
+    found = {f: judges for f, judges in found.items() if all(judges.values())}
+    counted = [f for f, judges in found.items() if judges[EVIDENCE[0]].n >= ENOUGH]
+    rows = [
+        (f, str(judges[EVIDENCE[0]].n), *(with_interval(e.f1) for e in judges.values()))
+        for f, judges in found.items()
+    ]
+    means = [with_interval(macro([found[f][s].f1 for f in counted])) for s in EVIDENCE]
+    total = sum(found[f][EVIDENCE[0]].n for f in counted)
+    rows.append((f"**mean of {len(counted)}**", str(total), *means))
+    return table("Evidence: F1", ("set", "n", *EVIDENCE), rows)
 
 
 def parts_table(
     draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]
 ) -> str:
-    """The champion minus its best part, and minus each, in points; paired, on the same resamples."""
+    """The champion minus each of its parts, in points: means over families, paired, on the same resamples."""
     counted = [f for f in draws if n[f] >= ENOUGH]
-    best = {f: best_part(d) for f, d in draws.items()}
 
-    def minus(family: str, part: str, metric: str) -> Draws:
-        return draws[family]["champion"][metric] - draws[family][part][metric]
-
-    def cells(names: Sequence[str]) -> list[str]:
-        chosen = [(lambda f: best[f], m) for m in METRICS.values()]
-        chosen += [(lambda f, p=p: p, m) for p in PARTS for m in METRICS.values()]
-        found = [
-            interval(np.mean([minus(f, part(f), m) for f in names], axis=0))
-            for part, m in chosen
+    def minus(part: str, metric: str) -> str:
+        differences = [
+            draws[f]["champion"][metric] - draws[f][part][metric] for f in counted
         ]
-        return [
-            points(d)
-            if d.low is not None or d.value is None
-            else f"{100 * d.value:+.1f}"
-            for d in found
-        ]
+        return points(interval(np.mean(differences, axis=0)))
 
-    columns = (
-        "set",
-        "best part",
-        *(f"{m} − {p}" for p in ("best part", *PARTS) for m in METRICS),
-    )
-    rows = [(f, best[f], *cells([f])) for f in draws]
+    rows = [(part, *(minus(part, m) for m in METRICS.values())) for part in PARTS]
     return table(
-        "The champion against its parts, in points",
-        columns,
-        [*rows, (f"**mean of {len(counted)}**", "", *cells(counted))],
+        "The champion minus each of its parts, in points", ("part", *METRICS), rows
     )
 
 
@@ -432,10 +358,10 @@ def main(labels: Paths = None, replies: Path = REPLIES, ask: str = "") -> None:
         for f, found in judges.items()
     }
     tables = [
-        *answer_tables(draws, n, levels),
-        cost_table(asked),
+        answers_table(draws, n, levels),
         parts_table(draws, n),
-        *level_tables(levels),
+        evidence_table(levels),
+        cost_table(asked),
     ]
     print(*tables, sep="\n", flush=True)
     write(CARD, tables)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.chat_server import ChatServer
 
 HERE = Path(__file__).parent
-EXPORTS = HERE.parent / "benchmarks" / "champions"
+EXPORTS = HERE / "exports"
 NAMES = ("default", "ragtruth_qa", "wice_oracle")
 RECORDS = [
     json.loads(line)
