@@ -34,15 +34,12 @@ from faith_dspy.schema import Judgment
 
 with optional_dependency("mlflow", "tune", "A judge as an MLflow scorer"):
     from mlflow.entities import AssessmentError, AssessmentSource, Feedback, Trace
-    from mlflow.genai.judges import Judge as MlflowJudge
-    from mlflow.genai.judges.base import JudgeField
     from mlflow.genai.scorers import Scorer, scorer
-    from mlflow.genai.scorers.base import ScorerKind
     from mlflow.tracing.constant import AssessmentMetadataKey
 
 
-class FaithfulnessScorer(MlflowJudge):
-    """`Judge` as a scorer of `mlflow.genai.evaluate`, and an MLflow judge that can be aligned.
+class FaithfulnessScorer(Scorer):
+    """`Judge` as a scorer of `mlflow.genai.evaluate` and `mlflow.genai.optimize_prompts`.
 
     ``judge``: what `judge_of` takes: a `Judge`, its folder or MLflow address, a model (``openai:/gpt-4o-mini``). What
     it judges of a row or a trace: `record_of`. It gives a list of `Feedback` per answer:
@@ -53,14 +50,15 @@ class FaithfulnessScorer(MlflowJudge):
     - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
     - ``faithfulness/scored``: whether there is a score, so that its mean over a run is the coverage.
     - ``faithfulness/statement``: one per unsupported statement (``statements="all"``: one per statement; ``"none"``);
-      the value is the verdict, the rationale the statement and the reason.
+      the value is the verdict, the rationale the statement and the reason. With ``statements=None`` there is
+      ``faithfulness`` alone, no list: what `optimize_prompts` and `make_scorer_ensemble` take.
     - ``faithfulness/citation_recall`` and ``faithfulness/citation_precision``, as ALCE defines them, of an answer that
       cites; the rationale says which statements cite nothing, or what does not support them.
 
     It may be called from any number of MLflow's threads.
     """
 
-    statements: Literal["unsupported", "all", "none"] = "unsupported"
+    statements: Literal["unsupported", "all", "none"] | None = "unsupported"
     _judge: Judge = PrivateAttr()
     _place: str = PrivateAttr()
     """Of the judge, as the assessments' source names it."""
@@ -101,13 +99,14 @@ class FaithfulnessScorer(MlflowJudge):
         outputs: Any = None,
         expectations: dict[str, Any] | None = None,
         trace: Trace | None = None,
-    ) -> list[Feedback]:
+    ) -> Feedback | list[Feedback]:
         """Return the judgment as `Feedback`; an LM that fails leaves the answer unscored."""
         record = record_of(inputs, outputs, expectations, trace)
         # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
             (judgment,) = self._judge.batch([record], 1)
-        return self._feedback(judgment)
+        feedback = self._feedback(judgment)
+        return feedback if self.statements else feedback[0]
 
     def _feedback(self, judgment: Judgment) -> list[Feedback]:
         """Return a judgment as `Feedback`."""
@@ -154,34 +153,6 @@ class FaithfulnessScorer(MlflowJudge):
                 details = {"rationale": words, "metadata": _as_texts(fields)}
                 feedback.append(one("/statement", verdict, **details))
         return feedback
-
-    @property
-    def instructions(self) -> str:
-        """The compiled prompts."""
-        return "\n\n".join(
-            str(p.signature.instructions) for p in self._judge.program.predictors()
-        )
-
-    @property
-    def feedback_value_type(self) -> Any:
-        """A number in [0, 1]."""
-        return float
-
-    def get_input_fields(self) -> list[JudgeField]:
-        """Return question, answer and context, from a row or from a trace."""
-        fields = {
-            "inputs": "The question, perhaps the context",
-            "outputs": "The answer",
-            "expectations": "The context",
-        }
-        return [
-            JudgeField(name=name, description=text) for name, text in fields.items()
-        ]
-
-    @property
-    def kind(self) -> ScorerKind:
-        """A class: `register` registers a function in its place."""
-        return ScorerKind.CLASS
 
     def register(
         self, *, name: str | None = None, experiment_id: str | None = None

@@ -109,9 +109,9 @@ def record_of_spans(
     it unscored.
 
     Question and answer are input and output of the root span or, where that has none, of the last span in which a
-    model replied. The context is what came before the answer: retrieved documents, tool results, and the messages that
-    model was given, without the assistant's own words. Messages that mostly repeat documents and results are left out,
-    as those are chunks already.
+    model replied. The context is what the root span names as such, else what came before the answer: retrieved
+    documents, tool results, and the messages that model was given, without the assistant's own words. Messages that
+    mostly repeat documents and results are left out, as those are chunks already.
     Each chunk's ``source`` names its span or turn.
     """
     try:
@@ -124,6 +124,9 @@ def record_of_spans(
 def _record(spans: Sequence[Span]) -> dict[str, Any]:
     ids = {span.id for span in spans}
     root = next((span for span in spans if span.parent_id not in ids), spans[0])
+    inputs, outputs = loads(root.input), loads(root.output)
+    if outputs and named_context(inputs, outputs) is not None:
+        return record_of_call(inputs, outputs)
     writers = (
         s for s in reversed(spans) if s.kind != "TOOL" and _reply_text(s.replies)
     )

@@ -95,10 +95,11 @@ def test_citations_are_feedback():
 
 def test_feedback(judge_at):
     """Rationale, metadata and source say what was found, statement by statement, at which cost, by which judge."""
-    made = FaithfulnessScorer(judge_at(yes=YES)[0], statements="all")
-    overall, faithful, scored, blue, red = made(
-        inputs={"question": "?", "context": CONTEXT}, outputs=f"{BLUE} {RED}"
-    )
+    judge, _ = judge_at(yes=YES)
+    row = {"inputs": {"question": "?", "context": CONTEXT}, "outputs": f"{BLUE} {RED}"}
+    scorer = FaithfulnessScorer(judge, statements="all")
+    overall, faithful, scored, blue, red = scorer(**row)
+    assert FaithfulnessScorer(judge, statements=None)(**row).value == overall.value
     assert (
         overall.rationale
         == f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
@@ -257,7 +258,8 @@ def trace():
 
 def test_record(trace, judge_at):
     """Root inputs and outputs are question and answer; documents and tool results the context, not what the assistant
-    said earlier, nor what users only asked. Read back from JSON it is the same; what is no trace is refused."""
+    said earlier, nor what users only asked; or what the root names as such. Read back from JSON it is the same; what is
+    no trace is refused."""
     (record,) = records([mlflow.entities.Trace.from_json(trace.to_json())])
     assert [record] == records(trace)
     assert (record["id"], record["question"], record["answer"]) == (
@@ -282,6 +284,11 @@ def test_record(trace, judge_at):
     assert judge_at(says="Yes [0]", cite=True)[0].batch([record])[0].statements[
         0
     ].supporting_chunk_ids == (0,)
+    app = mlflow.trace(lambda question, context: BLUE, name="app")
+    app(QUESTION, CONTEXT)
+    (record,) = records(mlflow.get_trace(mlflow.get_last_active_trace_id()))
+    del record["id"]
+    assert record == {"question": QUESTION, "context": CONTEXT, "answer": BLUE}
     with pytest.raises(
         InputError,
         match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace",
