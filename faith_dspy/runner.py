@@ -2,11 +2,11 @@
 
 The output has one row per record. A row's ``record`` is the hash of its input line and ``judge`` the fingerprint of
 the judge and its options, so that a run knows which records an output file already holds; ``line`` is the line number.
+`faith_dspy.report.rows` writes and reads them.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, tee
+from itertools import chain, islice, tee
 from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
@@ -24,8 +24,9 @@ from pydantic import ValidationError
 from faith_dspy.errors import InputError, counted, describe_invalid
 from faith_dspy.io.files import cannot_write, check_writable, owned, sync
 from faith_dspy.io.inputs import AnswerInput, Record
-from faith_dspy.io.readers import open_records, read_json
+from faith_dspy.io.readers import FIRST, open_records, read_json
 from faith_dspy.judge import Judge
+from faith_dspy.report.rows import Rows
 from faith_dspy.schema import Judgment, Unscored, Usage
 
 MAX_SHOWN = 2_000
@@ -37,7 +38,8 @@ REPLIES_IN_MEMORY = 1_000
 class RunSummary:
     """The counts of a run."""
 
-    scored: int = 0
+    faithful: int = 0
+    unfaithful: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
     """Rows by reason."""
     resumed: int = 0
@@ -53,9 +55,14 @@ class RunSummary:
     """The first records with their judgments, if the caller asked for them."""
 
     @property
+    def scored(self) -> int:
+        """Rows with a verdict."""
+        return self.faithful + self.unfaithful
+
+    @property
     def rows(self) -> int:
         """Rows of the output."""
-        return self.scored + sum(self.unscored.values())
+        return self.scored + self.unscored.total()
 
     def __str__(self) -> str:
         reasons = ", ".join(
@@ -63,7 +70,8 @@ class RunSummary:
         )
         u = self.usage
         parts = [
-            f"{self.rows:,} judged: {self.scored:,} scored, {self.rows - self.scored:,} unscored"
+            f"{self.rows:,} judged: {self.faithful:,} faithful, {self.unfaithful:,} not faithful, "
+            f"{self.unscored.total():,} unscored"
             + (f" ({reasons})" if reasons else ""),
             *([f"{self.resumed:,} of them by an earlier run"] if self.resumed else []),
             f"{counted(u.calls, 'call')}, {counted(u.prompt_tokens, 'prompt token')} ({u.cached_tokens:,} cached), "
@@ -80,7 +88,8 @@ class RunSummary:
     def count(self, record: Record, judgment: Judgment, show: bool) -> None:
         """Count one more row, and keep it for the page if it is among the first."""
         if judgment.unscored is None:
-            self.scored += 1
+            self.faithful += judgment.faithful is True
+            self.unfaithful += judgment.faithful is False
         else:
             self.unscored[judgment.unscored.value] += 1
             self.why = self.why or judgment.detail or ""
@@ -115,6 +124,11 @@ def run(
     tally, fingerprint = RunSummary(), judge.fingerprint
     with ExitStack() as stack:
         records = stack.enter_context(open_records(source))
+        head: list[Record] = []
+        if out is not None:
+            head = list(islice(records, FIRST))
+            records = chain(head, records)
+        rows = Rows(out, head)
         at = end = 0
         if out is not None:
             check_writable(out, source)
@@ -125,7 +139,7 @@ def run(
                     f"--out {out}: has a second name (a hard link), under which it could be written at the same time. "
                     "Give another --out, or remove the link."
                 )
-            for record, judgment, row_end in finished(out, records, fingerprint):
+            for record, judgment, row_end in finished(out, records, fingerprint, rows):
                 if judgment.unscored is Unscored.LM_FAILED:
                     records = chain([record], records)
                     break
@@ -144,7 +158,9 @@ def run(
         pairs, ahead = tee(
             (record, AnswerInput.of(record)) for record in chain([first], records)
         )
-        handle = stack.enter_context(_rows_of(out, end))
+        handle = stack.enter_context(_opened(out, end))
+        if not end:
+            handle.write(rows.header)
         with closing(judge.stream((input for _, input in ahead), threads)) as judgments:
             for (record, input), judgment in zip(pairs, judgments, strict=True):
                 if judgment.unscored is Unscored.LM_FAILED:
@@ -152,7 +168,7 @@ def run(
                 tally.count(record, judgment, show)
                 tally.usage += judgment.usage
                 tally.replayed += judgment.replayed
-                handle.write(_line(record, input, judgment, fingerprint))
+                handle.write(rows.written(record, input, judgment, fingerprint))
                 handle.flush()
                 advance(record.line - at)
                 at = record.line
@@ -161,26 +177,20 @@ def run(
 
 
 def finished(
-    out: Path, records: Iterator[Record], fingerprint: str
+    out: Path, records: Iterator[Record], fingerprint: str, rows: Rows
 ) -> Iterator[tuple[Record, Judgment, int]]:
     """Yield the rows an output file already holds and where they end, in bytes; their records are taken from
     ``records``.
 
-    A last row without a line end was cut off: it is left out, and its record not taken. Raises `InputError` when a row
-    belongs to another record or judge, or is none of ours.
+    A last row that was cut off is left out, and its record not taken. Raises `InputError` when a row belongs to another
+    record or judge, or is none of ours.
     """
-    end = 0
+    number = 0
     try:
-        handle = out.open("rb")
-    except OSError as exc:
-        raise cannot_write(f"--out {out}", exc) from exc
-    with handle:
-        for number, line in enumerate(handle, 1):
-            if not line.endswith(b"\n"):
-                return
-            record = next(records, None)
-            try:
-                fields = read_json(line)
+        with out.open("rb") as handle:
+            for number, (row, end) in enumerate(rows.read(handle), 1):
+                record = next(records, None)
+                fields = read_json(row)
                 if (
                     record is None
                     or not isinstance(fields, dict)
@@ -193,21 +203,17 @@ def finished(
                     raise ValueError(
                         "was judged by another judge or with other options"
                     )
-                judgment = Judgment.model_validate(
-                    {k: v for k, v in fields.items() if k in Judgment.model_fields}
-                )
-            except ValueError as exc:
-                why = (
-                    describe_invalid(exc)
-                    if isinstance(exc, ValidationError)
-                    else str(exc)
-                )
-                raise InputError(
-                    f"{out}: line {number} {why}, so this run cannot be resumed from it. Give another --out, or remove "
-                    "the file."
-                ) from exc
-            end += len(line)
-            yield record, judgment, end
+                known = {k: v for k, v in fields.items() if k in Judgment.model_fields}
+                yield record, Judgment.model_validate(known), end
+    except OSError as exc:
+        raise cannot_write(f"--out {out}", exc) from exc
+    except ValueError as exc:
+        is_invalid = isinstance(exc, ValidationError)
+        why = describe_invalid(exc) if is_invalid else str(exc)
+        raise InputError(
+            f"{out}: row {max(number, 1)} {why}, so this run cannot be resumed from it. Give another --out, or remove "
+            "the file."
+        ) from exc
 
 
 def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
@@ -223,24 +229,8 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
     )
 
 
-def _line(
-    record: Record, input: AnswerInput, judgment: Judgment, fingerprint: str
-) -> bytes:
-    fields = judgment.to_dict() | judgment.model_dump(
-        mode="json", include={"sentences"}
-    )
-    answer = None if input.problem else input.answer
-    own = fields.pop("id")
-    row = {"id": own} if own is not None else {}
-    row |= {"line": record.line, "question": input.question, "answer": answer}
-    text = json.dumps(
-        row | {"record": record.key, "judge": fingerprint} | fields, ensure_ascii=False
-    )
-    return text.encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
-
-
 @contextmanager
-def _rows_of(out: Path | None, end: int) -> Iterator[IO[bytes]]:
+def _opened(out: Path | None, end: int) -> Iterator[IO[bytes]]:
     """Yield where rows go: standard output, or a file, cut after its last good row."""
     try:
         if out is None:

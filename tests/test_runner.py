@@ -1,3 +1,4 @@
+import csv
 import json
 import os
 import resource
@@ -55,7 +56,8 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
         *("parse_failed", None, 3),
     )
     assert "line 3: is not JSON in UTF-8" in second["detail"]
-    said = "4 judged: 2 scored, 2 unscored (1 parse_failed, 1 no_context) · 1 of them by an earlier run"
+    reasons = "2 unscored (1 parse_failed, 1 no_context) · 1 of them by an earlier run"
+    said = f"4 judged: 2 faithful, 0 not faithful, {reasons}"
     assert str(tally).startswith(f"{said} · 0 calls, 0 prompt tokens")
     server.close()
     again = run(judge, source, out, show=True)
@@ -111,7 +113,7 @@ def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
         cases.append((judge, odd + b"\n", resumed))
     for other, row, said in cases:
         out.write_bytes(row)
-        with pytest.raises(InputError, match=f"line 1 {said}"):
+        with pytest.raises(InputError, match=f"row 1 {said}"):
             run(other, source, out)
         assert out.read_bytes() == row
     with pytest.raises(InputError, match=r"is the input itself\. Give another name\.$"):
@@ -170,6 +172,23 @@ def test_a_row_that_was_cut_off_is_judged_again(judge_at, tmp_path):
     tally = run(judge, put(tmp_path / "in.jsonl", *kettles(3)), out)
     assert [r["id"] for r in rows(out)] == [0, 1, 2]
     assert (tally.rows, tally.resumed, len(server.requests)) == (3, 2, 3)
+
+
+def test_a_table_goes_on_wherever_it_was_cut_off(tmp_path):
+    """Inside its header, a quoted cell or a line end, too; columns that only later records have are in its details."""
+    answers = [{**row, "note": 'of "two"\nlines, ü'} for row in kettles(20)]
+    answers += [{**row, "page": 7} for row in kettles(2)]
+    source, out = put(tmp_path / "in.jsonl", *answers), tmp_path / "out.csv"
+    run(Judge("none"), source, out)
+    whole = out.read_bytes()
+    *_, last = csv.DictReader(whole.decode().splitlines())
+    assert json.loads(last["judge_details"])["further_columns"] == {"page": 7}
+    resumed = []
+    for end in (0, 9, 500, *range(4000, 4100, 7), len(whole) - 1, len(whole)):
+        out.write_bytes(whole[:end])
+        resumed.append(run(Judge("none"), source, out).resumed)
+        assert out.read_bytes() == whole
+    assert (resumed[:3], resumed[-2:]) == ([0, 0, 0], [21, 22])
 
 
 # The command, as a process of its own
@@ -266,7 +285,7 @@ def test_standard_input_and_output(command, chat_server):
     assert (
         said.decode()
         .splitlines()[-1]
-        .startswith("1 judged: 1 scored, 0 unscored · 1 call,")
+        .startswith("1 judged: 1 faithful, 0 not faithful, 0 unscored · 1 call,")
     )
 
 

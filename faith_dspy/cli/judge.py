@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ from faith_dspy.cli.options import (
     say,
     with_options,
 )
-from faith_dspy.errors import InputError, LMUnavailableError
+from faith_dspy.errors import InputError, LMUnavailableError, counted
 
 RECORDED = Path(__file__).parent / "recorded"
 """An exported judge, with what its LM said about the three answers. `tests.benchmarks.demo` writes it."""
@@ -52,7 +52,7 @@ def judge(
         str | None,
         option(
             "--out",
-            "File to write, a judgment a line, or a table if it ends in .csv. Default: stdout.",
+            "File to write: a judgment a line; .csv: the input's table with columns judge_faithful …. Default: stdout.",
             "FILE",
         ),
     ] = None,
@@ -62,6 +62,10 @@ def judge(
     ] = None,
     threads: Annotated[
         int | None, option("--threads", "Answers judged at the same time.", "N", min=1)
+    ] = None,
+    fail_on: Annotated[
+        Literal["unfaithful"] | None,
+        option("--fail-on", "Exit 1 when an answer is not faithful.", "unfaithful"),
     ] = None,
     as_json: Annotated[
         bool, option("--json", "With --answer: print the judgment as JSON.")
@@ -73,8 +77,11 @@ def judge(
 
     INPUT may have any number of records: they are read as they are needed. A record that cannot be judged, or a line
     that is not JSON, comes out unscored, with the reason. With --out, a run that was stopped continues where it stopped
-    when judge and options are the same. The last line on stderr counts what was scored, what was not and why, tokens
-    and seconds.
+    when judge and options are the same. The last line on stderr counts verdicts, what could not be scored and why,
+    tokens and seconds.
+
+    Exit codes: 0 judged, whatever the verdicts; 1 nothing could be scored, or, with --fail-on unfaithful, an answer is
+    not faithful; 2 wrong input, or the LM does not answer.
 
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
     """
@@ -94,12 +101,8 @@ def judge(
             raise InputError(
                 "--answer is one answer, shown here: give no --out and no --threads with it."
             )
-        _judge_one(
-            chosen,
-            {"question": question, "context": context, "answer": answer},
-            html,
-            as_json,
-        )
+        record = {"question": question, "context": context, "answer": answer}
+        unfaithful = _judge_one(chosen, record, html, as_json)
     elif context or question is not None:
         raise InputError(
             "--context and --question go with --answer; those of INPUT stand in its columns."
@@ -109,12 +112,15 @@ def judge(
             "--json goes with --answer; the judgments of INPUT are JSON as they are."
         )
     else:
-        _judge_file(chosen, str(records), file, html, threads)
+        unfaithful = _judge_file(chosen, str(records), file, html, threads)
+    if fail_on and unfaithful:
+        verb = "is" if unfaithful == 1 else "are"
+        fail([f"{counted(unfaithful, 'answer')} {verb} not faithful."])
 
 
 def _judge_one(
     chosen: ChosenJudge, record: dict[str, Any], html: Path | None, as_json: bool
-) -> None:
+) -> int:
     from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
 
     judge = chosen.load()
@@ -127,11 +133,9 @@ def _judge_one(
     if html is not None:
         write_html([(record, judgment)], html, judge=judge_summary(judge))
     if judgment.unscored is not None:
-        fail(
-            [
-                f"the answer could not be scored: {judgment.detail or judgment.unscored.value}"
-            ]
-        )
+        why = judgment.detail or judgment.unscored.value
+        fail([f"the answer could not be scored: {why}"])
+    return int(not judgment.faithful)
 
 
 def _judge_file(
@@ -140,21 +144,14 @@ def _judge_file(
     file: Path | None,
     html: Path | None,
     threads: int | None,
-) -> None:
+) -> int:
     from faith_dspy.io.readers import check_records, count_lines
     from faith_dspy.report.judgment import judge_summary, write_html
     from faith_dspy.report.progress import TerminalView
-    from faith_dspy.report.tables import write_csv
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source = Path(records)
-    table = file if file is not None and file.suffix.lower() == ".csv" else None
-    lines = table.with_name(f"{table.name}.jsonl") if table else file
-    if table and lines and table.is_file() and not lines.is_file():
-        raise InputError(
-            f"--out {table}: exists already, and was not written by this command. Give another --out."
-        )
-    check_records(source)
+    check_records(source, read=["faithful"] if html else [])
     judge = chosen.load()
     limit_replies_in_memory()
     try:
@@ -162,20 +159,18 @@ def _judge_file(
             tally = run(
                 judge,
                 source,
-                lines,
+                file,
                 threads=threads,
                 show=html is not None,
                 advance=advance,
             )
     except BrokenPipeError:
         drop_stdout()  # whoever reads has enough
-        return
+        return 0
     except LMUnavailableError as exc:
         raise LMUnavailableError(
             f"{exc} What was judged is kept: run the same command again to continue."
         ) from None
-    if table is not None and lines is not None:
-        write_csv(lines, table)
     say(str(tally))
     if html is not None:
         write_html(tally.shown, html, total=tally.rows, judge=judge_summary(judge))
@@ -189,6 +184,7 @@ def _judge_file(
         )
     if not tally.scored:
         fail([f"no answer could be scored; the first: {tally.why}"])
+    return tally.unfaithful
 
 
 def demo(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -82,7 +82,10 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()  # its file stays: another process may already wait for it
+        if lock.lock_counter == 1:
+            with suppress(OSError):
+                Path(lock.lock_file).unlink()  # held still: who waits takes a new one
+        lock.release()
 
 
 def check_writable(path: Path, source: Path | None = None) -> None:

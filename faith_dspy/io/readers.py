@@ -70,7 +70,7 @@ _OTHERS = {
     b"\x1f\x8b": "it is compressed: unpack it first",
 }
 """How files begin that are not read, and what to do."""
-_LONGEST = 2**31 - 1
+LONGEST = 2**31 - 1
 """Characters of a cell: a context may be longer than the 131,072 that csv takes."""
 _EXCEL = f"it is an Excel file: save it as “CSV UTF-8”, or {install_command('tune')}"
 _COLUMNS = 'it holds columns, not rows: write it with to_json(path, orient="records", lines=True)'
@@ -152,8 +152,9 @@ def read_inputs(records: Any) -> list[AnswerInput]:
         return [AnswerInput.of(record) for record in opened]
 
 
-def check_records(source: Any) -> None:
-    """Look at the first records before an LM is started, and log their columns. A pipe can be read only once.
+def check_records(source: Any, read: Iterable[str] = ()) -> None:
+    """Look at the first records before an LM is started, and log their columns; ``read``: others that are used, too. A
+    pipe can be read only once.
 
     Raises:
         InputError: none is an object, or they have no column for the answer or none for the context.
@@ -169,7 +170,7 @@ def check_records(source: Any) -> None:
     where = name_of(source, "records")
     if first and not rows:
         raise _unreadable(where, first[0].problem)
-    log_columns(rows, where)
+    log_columns(rows, where, read=read)
     if not rows or any(row.get("error") for row in rows):
         return
     present: set[str] = set()
@@ -311,7 +312,7 @@ def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | Valu
     """
     text = io.TextIOWrapper(handle, "utf-8-sig", newline="")
     line = 1
-    csv.field_size_limit(_LONGEST)
+    csv.field_size_limit(LONGEST)
     try:
         first = text.readline()
         separator = "\t" if tab else ""

@@ -143,6 +143,22 @@ def explanation(statement: StatementVerdict) -> str | None:
     return words or "all its words occur in the context, but not this claim"
 
 
+def why_not_faithful(judgment: Judgment) -> str:
+    """Return why an answer is not faithful, or unscored; nothing for a faithful one.
+
+    Each statement that fails is followed by its explanation: ``Delivery is free. – not in the context: free``.
+    """
+    if judgment.faithful:
+        return ""
+    lines = [judgment.detail] if judgment.detail else []
+    verdicts = display_verdicts(judgment)
+    for statement, verdict in zip(judgment.statements, verdicts, strict=True):
+        if verdict != "fully_supported":
+            why = explanation(statement) or WORDING[verdict][1]
+            lines.append(f"{statement.text} – {why}")
+    return "\n".join(lines)
+
+
 def notes_on(judgment: Judgment) -> list[str]:
     """Return where a reply of the LM could not be used as it is, a sentence each."""
     notes = []

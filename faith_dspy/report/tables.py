@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import counted
-from faith_dspy.io.files import replacing
 from faith_dspy.schema import Judgment, LabelledExample, Usage
 from faith_dspy.text.words import visible
 
@@ -41,6 +39,8 @@ WORST = 10
 """Disagreements that a table shows."""
 _WORD = 36
 """Columns of the longest word that is not broken: a UUID."""
+_FORMULA = re.compile(r"[=+@\t\r-](?![\d.,]+%?$)")
+"""How a cell begins that a spreadsheet would run; a number with a sign is none."""
 _NUMBER = re.compile(r"[-+.–]?(\d|$)|[-+–]?\.\d|–$")
 
 
@@ -177,38 +177,23 @@ def _element(tag: str, text: str, attributes: str = "") -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Return its columns and rows as CSV, which MLflow's pages show as a table. No cell is a formula to a
-    spreadsheet."""
+    """Return its columns and rows as CSV, which MLflow's pages show as a table."""
+    return b"".join(map(csv_line, (table.columns, *table.rows))).decode()
+
+
+def csv_line(cells: Iterable[Any]) -> bytes:
+    """Return a row of CSV. Lists and objects are JSON; no cell is a formula to a spreadsheet."""
     out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(table.columns)
-    writer.writerows([_no_formula(cell) for cell in row] for row in table.rows)
-    return out.getvalue()
-
-
-def write_csv(lines: Path, path: Path) -> None:
-    """Write judged rows, JSON lines, as CSV. Lists and objects stay JSON; a row may have an ``id``, or none."""
-    with lines.open(encoding="utf-8") as file, replacing(path) as handle:
-        out = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
-        rows = map(json.loads, file)
-        first = next(rows)
-        writer = csv.DictWriter(out, dict.fromkeys(["id", *first]))
-        writer.writeheader()
-        for row in chain([first], rows):
-            writer.writerow({name: _cell(value) for name, value in row.items()})
-        out.detach()
+    csv.writer(out).writerow(map(_cell, cells))
+    return out.getvalue().encode(errors="replace")
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    return _no_formula(value) if isinstance(value, str) else value
-
-
-def _no_formula(text: str) -> str:
-    if text.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{text}"
-    return text
+        return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str) and _FORMULA.match(value):
+        return f"'{value}"
+    return value
 
 
 NONE = "–"

@@ -142,25 +142,40 @@ def test_an_option_without_effect_is_refused(cli, options, said):
     assert (code, said in err) == (2, True)
 
 
-def test_judge_writes_csv(cli, at, tmp_path):
-    """A row an answer; what has parts stays JSON; a text that begins as a formula does is none."""
+def test_judge_writes_csv(cli, tmp_path, caplog):
+    """The input's columns come back, ours after them, in one file; a text that begins as a formula does is none."""
+    context = json.dumps(["The kettle is blue.", "It is old."])
+    source = tmp_path / "tickets.csv"
     answers = [
-        {
-            "id": "a",
-            "context": ["The kettle is blue."],
-            "answer": "The kettle is blue.",
-        },
-        {"id": "=b", "context": ["The kettle is blue."], "answer": "It weighs 3 kg."},
+        ["7", "=b", "-5", "The kettle is blue."],
+        ["8", "c", "x", "It weighs 3 kg."],
     ]
-    answers.insert(0, {**answers[0], "id": None})
-    table = tmp_path / "judged.csv"
-    code, _, _ = cli(
-        "judge", write_lines("in.jsonl", answers), "--judge", "none", "--out", table
+    frame = pd.DataFrame(answers, columns=["ticket", "note", "change", "answer"])
+    frame.assign(context=context, faithful="yes").to_csv(source, index=False)
+    before = {*tmp_path.iterdir()}
+    code, *_ = cli(
+        "judge", source, "--judge", "none", "--out", "judged.csv", "--html", "p.html"
     )
-    rows = pd.read_csv(table)
-    assert (code, [*rows["id"][1:]]) == (0, ["a", "'=b"])
-    assert [*rows["faithful"]] == [True, True, False]
-    (statement,) = json.loads(rows["statements"][0])
+    assert caplog.messages[0].endswith("'change'")  # the page shows the label
+    assert {*tmp_path.iterdir()} - before == {
+        tmp_path / "judged.csv",
+        tmp_path / "p.html",
+    }
+    rows = pd.read_csv("judged.csv", dtype=str, keep_default_na=False)
+    assert code == 0
+    assert [*rows.columns] == [
+        *["ticket", "note", "change", "answer", "context", "faithful", "judge_score"],
+        *["judge_faithful", "judge_probability", "judge_unscored", "judge_reason"],
+        "judge_details",
+    ]
+    assert [*rows.iloc[0, :4]] == ["7", "'=b", "-5", answers[0][3]]
+    assert [*rows.iloc[0, 4:6]] == [context, "yes"]
+    assert [*rows["judge_faithful"]] == ["True", "False"]
+    assert [*rows["judge_reason"]] == [
+        "",
+        "It weighs 3 kg. – not in the context: weighs, 3, kg",
+    ]
+    statement = json.loads(rows["judge_details"][0])["statements"][0]
     assert statement["verdict"] == "fully_supported"
 
 
@@ -173,7 +188,7 @@ def test_nothing_of_the_users_is_overwritten(cli, tmp_path):
         ["judge", table, "--out", table, "is the input itself"],
         ["judge", table, "--html", table, "is the input itself"],
         ["agree", table, "--html", table, "is the input itself"],
-        ["judge", "in.jsonl", "--out", table, "was not written by this command"],
+        ["judge", "in.jsonl", "--out", table, "row 1 has other columns"],
     ):
         code, _, err = cli(*options, "--judge", "none")
         assert (code, said in err, table.read_text()) == (2, True, kept)
@@ -192,8 +207,12 @@ def test_judge_one_answer(cli, at, tmp_path):
     ]
     code, out, _ = cli(*given)
     assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
-    code, out, _ = cli(*given, "--json")
+    code, out, _ = cli(*given, "--json", "--fail-on", "unfaithful")
     assert (code, json.loads(out)["score"]) == (0, 1.0)
+    for where in ("in.jsonl",), ("--answer", "It is red.", "--context", "It is blue."):
+        code, _, err = cli("judge", *where, *at, "--fail-on", "unfaithful")
+        assert (code, "failed: 1 answer is not faithful." in err) == (1, True)
+        assert cli("judge", *where, *at)[0] == 0
     code, _, err = cli("judge", "--answer", "It is blue.", *at)
     assert (code, "the answer could not be scored" in err) == (1, True)
     assert (

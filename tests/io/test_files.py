@@ -69,7 +69,8 @@ def test_links_and_modes_stay(tmp_path):
 
 
 def test_one_owner(tmp_path):
-    """A file that is being written has one writer, of all threads and processes, until it is let go."""
+    """A file that is being written has one writer, of all threads and processes, until it is let go; then nothing lies
+    beside it."""
     code = (
         "import sys; from pathlib import Path; from faith_dspy.io.files import owned\n"
     )
@@ -92,7 +93,10 @@ def test_one_owner(tmp_path):
             check=False,
         )
         assert b"another process is writing it" in done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".out.lock", "out"]
+        with owned(tmp_path / "out"):
+            pass
+        assert (tmp_path / ".out.lock").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
     other()
 
 

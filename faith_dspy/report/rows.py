@@ -1,0 +1,96 @@
+"""The rows that `faith_dspy.runner` writes and resumes from: JSON lines, or the input's table with columns of ours."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from faith_dspy.io.inputs import AnswerInput, Record
+from faith_dspy.io.readers import LONGEST
+from faith_dspy.report.judgment import why_not_faithful
+from faith_dspy.report.tables import csv_line
+from faith_dspy.schema import Judgment
+
+_SHORT = ("score", "faithful", "probability", "unscored")
+_REASON, _DETAILS = "judge_reason", "judge_details"
+_OURS = (*(f"judge_{name}" for name in _SHORT), _REASON, _DETAILS)
+"""Columns of a table; the last has what JSON lines would have."""
+
+
+class Rows:
+    """How an output file holds judged records: a table if its name ends in ``.csv``, else JSON lines."""
+
+    def __init__(self, out: Path | None, first: Iterable[Record]) -> None:
+        """``first``: some records, whose columns come back in a table."""
+        self.columns: list[str] = []
+        self.header = b""
+        if out is not None and out.suffix.lower() == ".csv":
+            names: dict[str, None] = {}
+            for record in first:
+                names |= dict.fromkeys(() if record.problem else record.row)
+            self.columns = [name for name in names if name not in _OURS]
+            self.header = csv_line([*self.columns, *_OURS])
+
+    def written(
+        self, record: Record, input: AnswerInput, judgment: Judgment, fingerprint: str
+    ) -> bytes:
+        """Return what is written of a judgment."""
+        fields = judgment.to_dict()
+        row: dict[str, Any] = {}
+        own = fields.pop("id")
+        if own is not None:
+            row["id"] = own
+        row["line"] = record.line
+        if not self.header:
+            row["question"] = input.question
+            row["answer"] = None if input.problem else input.answer
+        row |= {"record": record.key, "judge": fingerprint} | fields
+        row |= judgment.model_dump(mode="json", include={"sentences"})
+        if not self.header:
+            return _json(row) + b"\n"
+        cells = {} if record.problem else dict(record.row)
+        further = {k: v for k, v in cells.items() if k not in (*self.columns, *_OURS)}
+        if further:  # columns that the first records have not
+            row["further_columns"] = further
+        texts = (why_not_faithful(judgment), _json(row).decode())
+        ours = [*map(fields.get, _SHORT), *texts]
+        return csv_line([*map(cells.get, self.columns), *ours])
+
+    def read(self, handle: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+        """Yield the JSON of each whole row, and where the row ends, in bytes.
+
+        Raises:
+            ValueError: these are no rows of ours.
+        """
+        start = handle.read(len(self.header))
+        if not self.header.startswith(start):
+            raise ValueError("has other columns")
+        end = len(start)
+
+        def whole_lines() -> Iterator[bytes]:
+            nonlocal end
+            for line in handle:
+                if not line.endswith(b"\n"):
+                    return  # it was cut off
+                end += len(line)
+                yield line
+
+        if not self.header:
+            for line in whole_lines():
+                yield line, end
+            return
+        csv.field_size_limit(LONGEST)
+        lines = (line.decode() for line in whole_lines())
+        try:
+            for row in csv.reader(lines, strict=True):
+                yield row[-1].encode(), end
+        except csv.Error:
+            return  # the last row was cut off inside a quoted cell
+
+
+def _json(row: dict[str, Any]) -> bytes:
+    text = json.dumps(row, ensure_ascii=False, default=str)
+    return text.encode(errors="replace")  # an LM may write a lone surrogate
