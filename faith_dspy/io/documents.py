@@ -44,12 +44,15 @@ def documents_in(value: Any) -> list[Document]:
     items = value
     if not isinstance(value, list | tuple):
         items = first_of(value, _NAMES["lists"], list | tuple)
-    if items is not None:
-        return [document for item in items for document in documents_in(item)]
-    document = document_of(value)
-    if document is None or not document.text.strip():
-        return []
-    return [document]
+    if items is None:
+        document = document_of(value)
+        if document:
+            return [document] if document.text.strip() else []
+        items = []
+        for held in mapping(value).values():
+            held = held if isinstance(held, list) else [held]
+            items += [item for item in held if not isinstance(item, str)]
+    return [document for item in items for document in documents_in(item)]
 
 
 def document_of(item: Any) -> Document | None:

@@ -349,18 +349,19 @@ def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _read_excel(path: Path) -> Iterator[Any]:
-    """Yield the rows of the first sheet of an Excel file, if pandas and openpyxl are installed."""
+    """Yield the rows of an Excel file's first sheet with answers, if pandas and openpyxl are installed."""
     try:
         import pandas
 
-        frame = pandas.read_excel(path, dtype=object)
+        sheets = pandas.read_excel(path, sheet_name=None, dtype=object)
     except ImportError as exc:
         raise ValueError(_EXCEL) from exc
     except Exception as exc:  # whatever a zip archive holds
         raise ValueError(
             f"it is not an Excel file with a table ({short_message(exc)})"
         ) from exc
-    yield from rows_of(frame)
+    has_answers = [sheet for sheet in sheets.values() if columns_named(sheet)["answer"]]
+    yield from rows_of([*has_answers, *sheets.values()][0])
 
 
 def _unreadable(source: object, why: object) -> InputError:

@@ -142,4 +142,9 @@ def _advice(lm: Any, exc: Exception, base: str | None) -> str:
     if status == 404 or kind == "LMUnsupportedModelError":
         place = " and the address" if base else ""
         return f"Check the model's name{place}."
+    for name, value in os.environ.items():
+        proxy = re.sub(r".*(?://|@)", "", value).rstrip("/")
+        is_proxy = name.lower().endswith("_proxy") and proxy
+        if is_proxy and kind == "LMTransportError" and f" {proxy}:" in str(exc):
+            return f"It is the proxy in {name} that does not answer: start it, or list the LM's host in NO_PROXY."
     return "Check the model's name, its key and the address."

@@ -111,11 +111,14 @@ class JointAdapter(dspy.JSONAdapter):
         return messages
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
-        """Return ``verdicts``: the fields of each entry, its ``statement`` the number that the reply gives."""
+        """Return ``verdicts``: the fields of each entry of the reply's last list, whose ``statement`` is its number."""
         loose = signature.with_updated_fields("verdicts", type_=list[dict[str, Any]])
         reply = without_thoughts(completion)
         if reply.count("{") > MAX_ENTRIES:
             reply = ""
+        *_, last = [None, *_LIST.finditer(reply)]
+        if last:
+            reply = f'{{"verdicts": {reply[last.start() :]}'
         entries = super().parse(loose, reply)["verdicts"]
         labels = labels_of(signature)
         for entry in entries:
@@ -127,6 +130,9 @@ class JointAdapter(dspy.JSONAdapter):
             if not isinstance(entry.get("reason"), str):
                 entry["reason"] = None
         return {"verdicts": entries}
+
+
+_LIST = re.compile(r'\[\s*\{\s*"')
 
 
 def _read_verdict(entry: Mapping[str, Any], labels: Sequence[str]) -> str | None:

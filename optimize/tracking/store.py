@@ -189,8 +189,11 @@ def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
                 f"{file} is a damaged MLflow store ({reason(exc)}); perhaps its making was interrupted. Move it away, "
                 f"and a new one is made: mv {file} {file}.damaged"
             ) from exc
+        advice = "Start its server"
+        if getattr(exc, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+            advice = "Check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         raise FaithDspyError(
-            f"MLflow at {redacted(uri)} cannot {what}: {reason(exc)}. Start its server, or name another store with "
+            f"MLflow at {redacted(uri)} cannot {what}: {reason(exc)}. {advice}, or name another store with "
             f"--tracking-uri; {DEFAULT} needs no server."
         ) from exc
 

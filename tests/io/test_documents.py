@@ -24,6 +24,11 @@ TEXT = "It runs for 14 hours."
         ({"content": [{"type": "text", "text": TEXT}], "source": "a"}, "a"),
         ({"retrievedContext": {"uri": "a", "text": TEXT}}, "a"),
         ({"documents": [{"snippet": TEXT, "id": 7}]}, "7"),
+        ({"ids": [["b"]], "documents": [[TEXT]], "distances": [[0.1]]}, None),  # Chroma
+        ({"matches": [{"id": "b", "score": 1, "metadata": {"text": TEXT}}]}, None),  # Pinecone
+        ({"hits": {"total": 1, "hits": [{"_source": {"body": TEXT, "title": "a"}}]}}, "a"),  # Elasticsearch
+        ({"value": [{"@search.score": 1, "chunk": TEXT}]}, None),  # Azure
+        ({"passages": [TEXT], "probs": [0.5]}, None),
         ([{"results": [TEXT, "https://x.org", {"text": " "}, {"score": 1}, None]}], None),
     ],
 )  # fmt: skip

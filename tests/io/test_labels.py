@@ -86,7 +86,7 @@ FAULTS = [
         r"context\[0\] is '3', expected text or an object with 'text'",
     ),
     (
-        {**GOOD, "context": {"body": "x"}},
+        {**GOOD, "context": {"width": "x"}},
         "context is dict, expected a list of texts or chunks",
     ),
     ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe', expected true or false"),

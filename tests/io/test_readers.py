@@ -40,9 +40,10 @@ def put(path, rows=ROWS):
         case ".parquet":
             frame.to_parquet(path)
         case ".xlsx":
-            frame.map(lambda v: json.dumps(v) if isinstance(v, list) else v).to_excel(
-                path, index=False
-            )
+            cells = frame.map(lambda v: json.dumps(v) if isinstance(v, list) else v)
+            with pandas.ExcelWriter(path) as book:  # its first sheet has no answers
+                pandas.DataFrame({"Notes": ["In May."]}).to_excel(book, sheet_name="a")
+                cells.to_excel(book, index=False, sheet_name="b")
         case ".json":
             path.write_text(json.dumps({"data": rows}), encoding="utf-8")
         case _:

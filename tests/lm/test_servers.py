@@ -164,6 +164,16 @@ def test_what_no_call_will_mend_is_said_at_the_first(serve, name):
     assert 1 <= len(server.requests) < len(records)
 
 
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "all_proxy"])
+def test_a_dead_proxy_is_named_by_its_variable(monkeypatch, variable):
+    monkeypatch.setenv(variable, "http://me:hush@127.0.0.1:9")
+    judge = Judge("openai/q", api_base="https://judge.example/v1")
+    said = f"the proxy in {variable} that does not answer"
+    with pytest.raises(LMUnavailableError, match=said) as raised:
+        judge.preflight()
+    assert "hush" not in str(raised.value)
+
+
 def test_a_misspelt_provider_is_said_at_the_first():
     judge = Judge("opneai/q")
     with pytest.raises(LMUnavailableError, match="Check the model's name"):

@@ -277,6 +277,21 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
     assert all(s.verdict is not None for s in found.statements)
 
 
+def test_the_last_list_of_a_joint_reply_counts(judge_at):
+    """What stands before it is a draft, whether the two lists are fields or bare."""
+    lists = [
+        [{"statement": n, "verdict": verdict} for n in (1, 2, 3, 4)]
+        for verdict in ("No", "Yes")
+    ]
+    draft, final = map(json.dumps, lists)
+    judge, server = judge_at(
+        says=f'Draft: {{"verdicts": {draft}}}\nOn reflection:\n{final}',
+        verification="joint",
+    )
+    judgment = judge(context=CONTEXT, answer=ANSWER)
+    assert (judgment.supported, len(server.requests)) == (4, 1)
+
+
 def test_that_joint_replies_fail_is_said_once(judge_at, caplog):
     judge, _ = judge_at(
         says=lambda asked: "1. Yes" if asked_jointly(asked) else "Yes",

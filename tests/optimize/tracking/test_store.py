@@ -1,4 +1,6 @@
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +13,7 @@ from faith_dspy.optimize.tracking.store import (
     nearest_store,
     read_study,
 )
+from tests.support.chat_server import JsonHandler
 from tests.support.results import rows, study
 
 RESULT = study(rows([0.9, 0.1] * 3))
@@ -113,6 +116,17 @@ def test_a_server_that_is_down_is_named(monkeypatch):
     ) as caught:
         read_study("5ad1e0c7", "http://me:hush@127.0.0.1:9")
     assert "hush" not in str(caught.value)
+
+
+def test_a_server_that_refuses_says_so():
+    """It is up: what it lacks is a name and a password."""
+    does = dict.fromkeys(("do_GET", "do_POST"), lambda self: self.reply(401, "no"))
+    handler = type("Handler", (JsonHandler,), does)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with pytest.raises(FaithDspyError, match=r"401.* Check MLFLOW_TRACKING_USERNAME"):
+        read_study("5ad1e0c7", f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
 
 
 def test_a_folder_or_a_file_holds_its_study(tmp_path):
