@@ -9,7 +9,7 @@ from faith_dspy.schema import Verdict
 PROMISED = {
     "quickstart": (
         {None: 200},
-        {True: 81, False: 119},
+        {True: 79, False: 121},
         40,
         40,
     ),
