@@ -246,6 +246,6 @@ def _plain_card(judge: Any) -> str:
     unit = judge.config.granularity.value
     fit = describe_fit(judge.classifier).capitalize()
     return (
-        f"# Faithfulness judge\n\n{fit}: {unit} by {unit}, {means}. Its agreement with people has not been "
+        f"# Faithfulness judge\n\n{fit}: {unit} by {unit}, {means}. Its agreement with labels has not been "
         f"measured.{then}\n"
     )

@@ -39,8 +39,8 @@ class JudgedLabels:
     def caveat(self) -> str:
         """Say that some of the answers had a part in its study."""
         return (
-            f"{self.result.name}: {counted(self.seen, 'answer')} had a part in the study that tuned it. This is no "
-            "agreement with people."
+            f"{self.result.name}: {counted(self.seen, 'answer')} had a part in the study that tuned it: "
+            "measure it on others."
         )
 
     @property

@@ -166,7 +166,7 @@ def groups_table(groups: Groups) -> Table:
     if groups.p is not None:
         chance = "inconclusive" if groups.p >= 0.05 else "significant"
         note = (
-            f"The worst is {worst.name}: judge and people agree on {worst.right} of "
+            f"The worst is {worst.name}: judge and label agree on {worst.right} of "
             f"{counted(worst.agreement.n, 'answer')}. {chance.capitalize()}: a worst group as far below all answers "
             f"comes about in {100 * groups.p:.2g} % of the cases where groups are shuffled over sources (one "
             "permutation test over all groups)."

@@ -96,7 +96,7 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
             return []
         if self.flip_rate is None:
             return [
-                "no answer could be tried: the judge gave no verdict, or none as people labelled it."
+                "no answer could be tried: the judge gave no verdict, or none as labelled."
             ]
         sentences = []
         for i in self.injections:

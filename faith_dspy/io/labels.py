@@ -846,6 +846,16 @@ def labellers(examples: Iterable[LabelledExample]) -> dict[str, int]:
     return {who or "not said": n for who, n in counts.most_common()}
 
 
+def whose_labels(labelled_by: Mapping[str, int]) -> str:
+    """Return what agreement with labels is called, by the counts of `labellers`: people's, unless a model gave them."""
+    by_models = sum(n for who, n in labelled_by.items() if is_model(who))
+    if not by_models:
+        return "people"
+    if by_models < sum(labelled_by.values()):
+        return "partly model-made labels"
+    return "model-made labels"
+
+
 def label_set_hash(examples: Sequence[LabelledExample]) -> str:
     """Hash texts and labels; the order of the lines does not matter."""
     hashes = [digest(example.model_dump(mode="json")) for example in examples]

@@ -43,7 +43,7 @@
   const people = data.items.filter(labelled);
   if (people.length) {
     const agree = people.filter((i) => !KINDS.disagree(i)).length;
-    $("summary").append(tile(percent(agree / people.length), `as people judged: ${agree} of ${people.length} labelled`));
+    $("summary").append(tile(percent(agree / people.length), `agrees with the labels on ${agree} of ${people.length}`));
   }
   const counts = Object.keys(VERDICTS).reverse().filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
   if (counts.length) {
@@ -85,7 +85,7 @@
     if (item.fitted_to === "default") line.append(el("span", {}, "not fitted to your labels"));
     if (typeof item.people === "boolean") {
       const said = OUTCOMES[item.people ? "faithful" : "unfaithful"][1].toLowerCase();
-      line.append(el("span", { class: KINDS.disagree(item) ? "differs" : null }, "people: ", el("b", {}, said)));
+      line.append(el("span", { class: KINDS.disagree(item) ? "differs" : null }, "label: ", el("b", {}, said)));
     }
     line.append(text("span", "id", item.id == null ? `#${item.number}` : `#${item.number} · ${item.id}`));
     return line;
@@ -311,7 +311,7 @@
   const choice = (value, label, n) => n && $("outcome").append(el("option", { value }, `${label} (${n})`));
   choice("", "all", s.n || "0");
   for (const [kind, [, name]] of Object.entries(OUTCOMES)) choice(kind, name.toLowerCase(), data.items.filter((i) => outcome(i) === kind).length);
-  choice("disagree", "people disagree", people.filter(KINDS.disagree).length);
+  choice("disagree", "label differs", people.filter(KINDS.disagree).length);
   choice("miscited", "citations that do not support", data.items.filter(KINDS.miscited).length);
   for (const [reason, n] of Object.entries(s.unscored)) choice(`unscored:${reason}`, `unscored: ${words(reason)}`, n);
   for (const [verdict] of counts) {

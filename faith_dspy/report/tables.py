@@ -328,7 +328,7 @@ def disagreements_table(
 ) -> Table:
     """Return the worst of them, in a line or two each."""
     columns = {
-        "people": lambda d: "faithful" if d[0].label else "unfaithful",
+        "label": lambda d: "faithful" if d[0].label else "unfaithful",
         "judge": lambda d: number(d[1].ranking),
         "answer": lambda d: textwrap.shorten(d[0].answer, 120, placeholder=" …"),
         "id": lambda d: d[0].id,
@@ -336,7 +336,7 @@ def disagreements_table(
     title = counted(len(pairs), "disagreement")
     if len(pairs) > WORST:
         title += f", the {WORST} worst"
-    caption = "people: their label; judge: its probability that the answer is faithful, across its threshold."
+    caption = "label: as it was labelled; judge: its probability that the answer is faithful, across its threshold."
     return table_of(title, columns, pairs[:WORST], caption=caption if pairs else "")
 
 
@@ -365,7 +365,7 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
         for metric in dict.fromkeys(chain.from_iterable(graded.values())):
             values = [with_interval(metrics.get(metric)) for metrics in graded.values()]
             lines.append((metric.replace("_", " "), *values))
-        caption = "Recall: of people's statements with that verdict, the share that the judge gave it, too."
+        caption = "Recall: of the statements labelled with that verdict, the share that the judge gave it, too."
         tables.append(
             Table(
                 "Agreement on graded verdicts",

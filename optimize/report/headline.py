@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import counted
-from faith_dspy.io.labels import is_model
+from faith_dspy.io.labels import whose_labels
 from faith_dspy.optimize.results import (
     BASELINES,
     CHEAPER,
@@ -220,26 +220,13 @@ def shortfalls(result: StudyResult) -> list[str]:
     return sentences
 
 
-def labels_of_models(labelled_by: Mapping[str, int]) -> int:
-    """Return how many labels a model gave."""
-    return sum(n for who, n in labelled_by.items() if is_model(who))
-
-
 def _agreement(headline: Headline) -> str:
-    """Say what the judge agrees with, which may be a model, and how far."""
-    line = agreement_line(headline.agreement, headline.measured_by)
-    by_models = labels_of_models(headline.labelled_by)
-    total = sum(headline.labelled_by.values())
-    if not by_models:
-        return f"Agreement: {line}"
-    if by_models < total:
-        return f"Agreement, partly with a model ({by_models:,} of {total:,} labels): {line}"
-    line = line.replace("people", "the model").replace("they", "the model")
-    return f"Agreement with a model, not with people: {line}"
+    """Say with whose labels the judge agrees, and how far, in plain counts."""
+    line = _counts(headline.agreement, headline.measured_by)
+    return f"Agreement with {whose_labels(headline.labelled_by)}: {line}"
 
 
-def agreement_line(a: Agreement, measured_by: str) -> str:
-    """Say agreement in plain counts."""
+def _counts(a: Agreement, measured_by: str) -> str:
     counts = a.confusion
     rejected = counts["unfaithful_failed"] + counts["unfaithful_passed"]
     accepted = counts["faithful_failed"] + counts["faithful_passed"]
@@ -248,8 +235,8 @@ def agreement_line(a: Agreement, measured_by: str) -> str:
     unscored = f"; {a.n - a.scored} more unscored" if a.scored < a.n else ""
     over = f" over {counted(a.sources, 'source')}" if a.sources is not None else ""
     return (
-        f"of {counted(rejected, 'answer')} that people rejected it catches {counts['unfaithful_failed']}; of "
-        f"{accepted} that they accepted it passes {counts['faithful_passed']}{unscored} (balanced accuracy "
+        f"of {counted(rejected, 'answer')} labelled unfaithful it catches {counts['unfaithful_failed']}; of "
+        f"{accepted} labelled faithful it passes {counts['faithful_passed']}{unscored} (balanced accuracy "
         f"{with_interval(a.balanced_accuracy)}, {measured_by}{over}; chance is .50)."
     )
 
@@ -282,7 +269,7 @@ def _next_step(headline: Headline) -> str:
     a, accuracy = headline.agreement, headline.agreement.balanced_accuracy
     if headline.seen:
         seen = f"{headline.seen} of {counted(a.n, 'answer')} had a part in the study that tuned this judge"
-        return f"label other answers to measure it on: {seen}. This is no agreement with people."
+        return f"label other answers to measure it on: {seen}."
     if not a.scored:
         return "fix what kept the answers from being scored, then measure again."
     if accuracy.value is None or accuracy.low is None:

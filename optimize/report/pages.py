@@ -71,7 +71,7 @@ def _details(result: StudyResult) -> str:
     if lacks:
         about += f" It is {lacks}."
     limits = (
-        "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
+        "It stands in for those who labelled its set, on answers like those. On other traffic measure it again: "
         "`faith-dspy agree LABELS --judge DIR`."
     )
     sections = (

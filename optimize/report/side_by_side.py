@@ -96,7 +96,7 @@ def where_they_differ(
         "answer": lambda answer: textwrap.shorten(
             answer[1].answer, 80, placeholder=" …"
         ),
-        "people": partial(_mark, 0),
+        "label": partial(_mark, 0),
     }
     for i in range(1, len(judges) + 1):
         columns[str(i)] = partial(_mark, i)
@@ -106,7 +106,7 @@ def where_they_differ(
     agree = len(examples) - len(differing)
     note = f"All judges agree on {agree:,} of {counted(len(examples), 'answer')}"
     if alike:
-        note += f"; on {alike:,} of these people say otherwise: look at these labels"
+        note += f"; on {alike:,} of these the label is the other one: look at it"
     return table_of(
         title,
         columns,

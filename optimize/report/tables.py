@@ -11,7 +11,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.optimize.report.headline import PROCEDURE, labels_of_models
+from faith_dspy.io.labels import whose_labels
+from faith_dspy.optimize.report.headline import PROCEDURE
 from faith_dspy.optimize.results import (
     CALIBRATED,
     CHAMPION,
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
-"""What is said of an answer, by people or by a judge."""
-_PEOPLE = {True: ", people: supported", False: ", people: not supported", None: ""}
+"""What is said of an answer, by its label or by a judge."""
+_LABEL = {True: ", label: supported", False: ", label: not supported", None: ""}
 _VISIBLE = 0.005
 """A weight that is not written as .00."""
 _SIDE_BY_SIDE = (
@@ -85,7 +86,7 @@ def candidates_table(result: StudyResult) -> Table:
         "s": lambda c: each(c.usage.seconds, c.judged),
     }
     return table_of(
-        "Candidates: to choose by, not agreement with people",
+        "Candidates: to choose by, not agreement",
         columns,
         [c for _, c in by_cost],
         caption="The cheapest first, all cross-fitted on the same answers. Behind: the Brier score (both labels "
@@ -151,7 +152,7 @@ def _behind(v: CandidateResult) -> str:
 
 
 def agreement_table(result: StudyResult) -> Table:
-    """Show the champion, what it is compared with, and people, on answers that nothing learned from."""
+    """Show the champion, what it is compared with, and annotators, on answers that nothing learned from."""
     if result.test is None:
         return _agreement_table(result, result.cv, "cross-validated", PROCEDURE)
     return _agreement_table(result, result.test, "on the test", "")
@@ -170,10 +171,10 @@ def _agreement_table(
     rows: list[tuple[str, Agreement, JudgeResult | None]] = []
     for judge in measured.judges:
         rows.append((_judge_name(judge), judge.agreement, judge))
-    people = ""
+    annotators = ""
     if result.ceiling is not None:
-        rows.append(("people", result.ceiling, None))
-        people = "; people: one annotator against the majority of the others"
+        rows.append(("annotators", result.ceiling, None))
+        annotators = "; annotators: one against the majority of the others"
     columns: dict[str, Callable[[Any], str]] = {
         "judge": itemgetter(0),
         "scored": lambda row: f"{row[1].coverage:.0%}",
@@ -184,18 +185,14 @@ def _agreement_table(
         "s": lambda row: _by_lm(row[2], "seconds"),
     }
     champion = measured.champion
-    by_models = labels_of_models(result.labelled_by)
-    who = "people"
-    if by_models:
-        is_all = by_models == sum(result.labelled_by.values())
-        who = "a model" if is_all else "people and a model"
+    whose = whose_labels(result.labelled_by)
     return table_of(
-        f"Agreement with {who} on {counted(champion.agreement.n, 'answer')}, {how}",
+        f"Agreement with {whose} on {counted(champion.agreement.n, 'answer')}, {how}",
         columns,
         rows,
         caption=f"champion: {result.champion}; LM calibrated: slope, offset and threshold, nothing else, the best of "
         "the variants; untuned: the LM asked as it is; lexical, length: baselines without an LM. All but the untuned "
-        f"judge are fitted on the same labels{people}. {about} {INTERVALS}",
+        f"judge are fitted on the same labels{annotators}. {about} {INTERVALS}",
         notes=(champion.levels.measured,),
     )
 
@@ -267,7 +264,7 @@ def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
     """Show one judge's answers, its worst mistakes first."""
     columns = {
         "right": _right_mark,
-        "people": lambda r: OUTCOME[r.label],
+        "label": lambda r: OUTCOME[r.label],
         "judge": _outcome,
         "probability": lambda r: (
             "" if r.probability is None else f"{r.probability:.3f}"
@@ -297,7 +294,7 @@ def _statements(row: JudgedAnswer) -> str:
     for s, label in zip(row.judgment.statements, row.labels, strict=True):
         verdict = s.verdict.value if s.verdict else "unjudged"
         confidence = "" if s.confidence is None else f" {number(s.confidence)}"
-        lines.append(f"[{verdict}{confidence}{_PEOPLE[label]}] {s.text}")
+        lines.append(f"[{verdict}{confidence}{_LABEL[label]}] {s.text}")
     return "\n".join(lines)
 
 

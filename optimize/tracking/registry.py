@@ -63,7 +63,7 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     aliases = _aliases(client)
     if aliases is None:
         about = (
-            "Faithfulness judges tuned on human labels. Load the champion with "
+            "Faithfulness judges tuned on labels. Load the champion with "
             f'`faith_dspy.load_judge("{_CHAMPION_ADDRESS}")`.'
         )
         client.create_registered_model(MODEL, description=about)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.export import exported_files
 from faith_dspy.integrations.adapters import explain
+from faith_dspy.io.labels import is_model
 from faith_dspy.optimize.report.pages import (
     candidate_markdown,
     description,
@@ -341,10 +342,10 @@ def log_traces(
     judge: JudgeResult,
     ids: Sequence[str],
 ) -> None:
-    """Make answers traces of a run, with what its judge says of them beside what people say; the first are the newest.
+    """Make answers traces of a run, with what its judge says of them beside their labels; the first are the newest.
 
-    Each has these assessments: ``faithful``, as people's expectation and as the judge's feedback; the judge's
-    ``probability``; and ``agrees``, whether judge and people agree. No LM is called.
+    Each has these assessments: ``faithful``, as the label's expectation and as the judge's feedback; the judge's
+    ``probability``; and ``agrees``, whether judge and label agree. No LM is called.
     """
     import mlflow
 
@@ -390,8 +391,9 @@ def _assessments(row: JudgedAnswer, judge: str) -> Iterator[Assessment]:
     from mlflow.entities import AssessmentError, AssessmentSource, Expectation, Feedback
     from mlflow.tracing.constant import AssessmentMetadataKey
 
-    people = AssessmentSource("HUMAN", "labels")
-    yield Expectation("faithful", _YES[row.label], people)
+    who = row.example.labelled_by or "labels"
+    kind = "LLM_JUDGE" if is_model(who) else "HUMAN"
+    yield Expectation("faithful", _YES[row.label], AssessmentSource(kind, who))
     by_judge = AssessmentSource("LLM_JUDGE", judge)
     usage = row.raw.usage
     metadata = {

@@ -54,11 +54,11 @@ def write_csv(path, examples):
     """The labels of a user who has a table."""
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file)
-        out.writerow(["question", "context", "answer", "faithful"])
+        out.writerow(["question", "context", "answer", "faithful", "labelled_by"])
         for e in examples:
             context = json.dumps([c.text for c in e.context], ensure_ascii=False)
             label = "yes" if e.label else "no"
-            out.writerow([e.question, context, e.answer, label])
+            out.writerow([e.question, context, e.answer, label, "model"])
 
 
 def main():

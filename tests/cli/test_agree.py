@@ -82,7 +82,7 @@ def test_a_function_that_breaks_on_labels_of_a_model(monkeypatch, tmp_path, cli)
     rows = [{**row, "labelled_by": "model"} for row in blue_kettles(10)]
     write_lines("labels.jsonl", rows)
     _, out, _ = cli("agree", "labels.jsonl", "--lm", "none")
-    assert "Agreement with a model, not with people" in " ".join(out.split())
+    assert "Agreement with model-made labels: of" in " ".join(out.split())
     broken = "python:tests.support.judges:broken"
     code, out, _ = cli("agree", "labels.jsonl", "--lm", broken)
     assert code == 1

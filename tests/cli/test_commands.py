@@ -280,8 +280,8 @@ def test_agree(cli, at, tmp_path):
     )
     assert code == 1
     assert "failed: the rarer label is in 1 source; --min takes 10 of each label" in err
-    rejected = "of 2 answers that people rejected it catches 2"
-    assert out.startswith(f"In three lines\n• Agreement: {rejected}")
+    rejected = "of 2 answers labelled unfaithful it catches 2"
+    assert out.startswith(f"In three lines\n• Agreement with people: {rejected}")
     assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)
     text = (tmp_path / "wrong.html").read_text(encoding="utf-8")
     assert "1 disagreement with labels.jsonl, worst first" in text

@@ -35,7 +35,7 @@ def test_the_worst_group_is_named_with_its_chance():
     assert groups.p < 0.001
     (note,) = groups_table(groups).notes
     assert note.startswith(
-        "The worst is milk: judge and people agree on 12 of 30 answers. Significant"
+        "The worst is milk: judge and label agree on 12 of 30 answers. Significant"
     )
     even = [row(i, i < 20 or 30 <= i < 49) for i in range(60)]
     assert agreement_by_group(even, group_of, "topic").p > 0.3

@@ -406,9 +406,9 @@ def test_answers_that_people_judged_otherwise(show):
         item("miscites", True, supported | wrong, citations=Citations(precision=0)),
     )
     options = page.texts("#outcome option")
-    assert "people disagree (1)" in options
+    assert "label differs (1)" in options
     assert "citations that do not support (1)" in options
-    assert "as people judged: 2 of 3 labelled" in page.texts(".tile p")
+    assert "agrees with the labels on 2 of 3" in page.texts(".tile p")
     assert choose(page, "#outcome", "disagree") == ["differs"]
     assert choose(page, "#outcome", "miscited") == ["miscites"]
     assert page.texts(".s .miscites") == ["\u2060≠"]

@@ -57,22 +57,22 @@ def lines(**changes):
     return three_lines(GOOD._replace(**changes)).notes
 
 
-def test_labels_of_a_model_are_no_people():
-    """Who gave the labels is said where it was a model, or one gave some."""
-    by_model = lines(labelled_by={"gpt-4o": 40})[0]
-    assert by_model.startswith(
-        "Agreement with a model, not with people: of 20 answers that the model rejected it catches 17; of 20 that the "
-        "model accepted"
-    )
-    some = lines(labelled_by={"ann": 30, "model: ours": 10})[0]
-    assert some.startswith("Agreement, partly with a model (10 of 40 labels): of 20")
-    assert lines(labelled_by={"ann": 40})[0].startswith("Agreement: of 20")
+@pytest.mark.parametrize(
+    ("labelled_by", "whose"),
+    [
+        ({"gpt-4o": 40}, "model-made labels"),
+        ({"ann": 30, "model: ours": 10}, "partly model-made labels"),
+        ({"ann": 40}, "people"),
+    ],
+)
+def test_it_is_said_whose_labels_they_are(labelled_by, whose):
+    assert lines(labelled_by=labelled_by)[0].startswith(f"Agreement with {whose}: of")
 
 
 def test_agreement_is_said_in_plain_counts():
     """17 of 20 caught and 18 of 20 passed: (.85 + .90) / 2. What is unscored is counted apart."""
     assert re.fullmatch(
-        r"Agreement: of 20 answers that people rejected it catches 17; of 20 that they accepted it passes 18 "
+        r"Agreement with people: of 20 answers labelled unfaithful it catches 17; of 20 labelled faithful it passes 18 "
         r"\(balanced accuracy \.88 \[\.\d\d, \.\d\d\], cross-validated over 40 sources; chance is \.50\)\.",
         lines()[0],
     )
@@ -161,8 +161,7 @@ FEW = agreement(by_source(5))
         ),
         (
             {"seen": 40},
-            "label other answers to measure it on: 40 of 40 answers had a part in the study that tuned this judge. "
-            "This is no agreement with people.",
+            "label other answers to measure it on: 40 of 40 answers had a part in the study that tuned this judge.",
         ),
         (
             {"comparisons": {}, "judge": ""},

@@ -67,7 +67,7 @@ def test_a_study_in_eighty_columns(study):
 
 
 def test_the_test_table_has_all_judges(study):
-    """Champion, what it is compared with, and people in one table, with answers scored and intervals."""
+    """Champion, what it is compared with, and annotators in one table, with answers scored and intervals."""
     table = next(
         t for t in study_tables(study) if t.title.startswith("Agreement with people")
     )
@@ -78,11 +78,11 @@ def test_the_test_table_has_all_judges(study):
         "lexical",
         "untuned",
         "length",
-        "people",
+        "annotators",
     ]
     assert table.rows[0][1] == "100%"
     assert table.rows[2][-2:] == ("–", "–")  # a baseline costs nothing
-    assert "people: one annotator" in table.caption
+    assert "annotators: one against" in table.caption
 
 
 def test_the_card_says_what_the_judge_is_worth(study):
@@ -94,7 +94,7 @@ def test_the_card_says_what_the_judge_is_worth(study):
     )
     statement = study.classifier.statement
     weight, name = min(zip(statement.weights, statement.names, strict=True))
-    assert text.startswith("# Faithfulness judge\n\n- Agreement: of ")
+    assert text.startswith("# Faithfulness judge\n\n- Agreement with people: of ")
     for told in (
         "Tuned on `a'b.csv`",
         "faith_dspy 2.0, 2026-01-31.",
@@ -115,7 +115,7 @@ def test_the_description_on_mlflow_begins_with_the_result(study):
     """Three lines; then come links to what opens in place, and the main tables."""
     address = "models:/faithfulness@champion"
     text = description(study, address, "#/runs/1")
-    assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
+    assert re.match(r"- Agreement with people: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert f'load_judge("{address}")' in text
     assert f"--judge {address}" in text

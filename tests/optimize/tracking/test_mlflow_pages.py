@@ -175,7 +175,7 @@ def pages(tmp_path_factory, request, browser):
         (
             "predictions",
             ARTIFACT + "predictions.csv",
-            ["people", "probability", "faithful"],
+            ["label", "probability", "faithful"],
             "true",
         ),
         ("model", "models/faithfulness", ["champion", "Faithfulness judges"], "true"),

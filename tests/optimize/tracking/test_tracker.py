@@ -304,7 +304,7 @@ def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server,
     ids = {line.split()[0] for line in listed.splitlines() if "cities" in line}
     (prefix,) = ids
     code, out, err = cli("study", "show", prefix)
-    assert (code, "Agreement: " in out, err) == (0, True, "")
+    assert (code, "Agreement with people: " in out, err) == (0, True, "")
 
 
 def test_costs_are_of_an_answer():
