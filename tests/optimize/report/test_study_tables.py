@@ -115,7 +115,9 @@ def test_the_description_on_mlflow_begins_with_the_result(study):
     """Three lines; then come links to what opens in place, and the main tables."""
     address = "models:/faithfulness@champion"
     text = description(study, address, "#/runs/1")
-    assert re.match(r"- Agreement with people: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
+    assert re.match(
+        r"- Agreement with people: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text
+    )
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert f'load_judge("{address}")' in text
     assert f"--judge {address}" in text
