@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from faith_dspy.cli import options as cli
+from faith_dspy.cli.tune import pages
 from faith_dspy.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -380,9 +381,7 @@ def push(
         verdicts=judge,
     )
     added = f"{counted(queued.items, 'review')} added ({counted(queued.traces, 'new trace')})"
-    cli.say(
-        f"{queue}: {added}. Page, where `faith-dspy ui` or your server runs: {queued.page}"
-    )
+    cli.say(f"{queue}: {added}. Its page: {pages(queued.page, tracking_uri)}")
     if queued.cut:
         cli.say(
             f"This store shows reviewers the first 1,000 characters of {counted(queued.cut, 'answer')}; “View full "

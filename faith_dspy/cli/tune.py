@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from faith_dspy.cli import options as cli
+from faith_dspy.errors import InputError, import_optional
 
 study = typer.Typer(
     no_args_is_help=True, context_settings=cli.SETTINGS, help="Finished studies."
@@ -183,15 +185,28 @@ def tune(
 
 
 def pages(page: str, tracking_uri: str | None) -> str:
-    """Return where a study is seen, and what serves that page unless the store is a server itself."""
-    from faith_dspy.optimize.tracking.store import UI, redacted
+    """Return where a page of MLflow's is seen, and what serves it unless the store is a server itself."""
+    from faith_dspy.optimize.tracking.store import PORT, UI, redacted
 
-    ui = (
-        f"faith-dspy ui --tracking-uri {redacted(tracking_uri)}"
-        if tracking_uri
-        else "faith-dspy ui"
-    )
-    return f"{ui}, then {page}" if page.startswith(UI) else page
+    if not page.startswith(UI):
+        return page
+    command = "faith-dspy ui"
+    if tracking_uri:
+        command += f" --tracking-uri {redacted(tracking_uri)}"
+    port = next(filter(_is_free, range(PORT, PORT + 100)), PORT)
+    if port != PORT:
+        command += f" --port {port}"
+    return f"{command}, then {page.replace(f':{PORT}', f':{port}', 1)}"
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 @study.command("list")
@@ -317,7 +332,6 @@ def ui(
 
     Without --tracking-uri and MLFLOW_TRACKING_URI it opens the mlflow.db of this folder, or of the nearest one above.
     """
-    from faith_dspy.errors import import_optional
     from faith_dspy.optimize.tracking.store import ENVIRONMENT, nearest_store, redacted
 
     uri = nearest_store(tracking_uri)
@@ -325,6 +339,10 @@ def ui(
         cli.say(f"This store is a server, with pages of its own: {redacted(uri)}")
         return
     import_optional("mlflow", "faith-dspy ui")
+    if not _is_free(port):
+        raise InputError(
+            f"port {port} is taken by another program. Name another: faith-dspy ui --port {port + 1}"
+        )
     cli.say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
     command = [
         "-m",

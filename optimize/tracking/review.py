@@ -24,6 +24,7 @@ from faith_dspy.optimize.tracking.store import (
     connect,
     global_store,
     mlflow_errors,
+    page_of,
 )
 from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences, split_answer
@@ -64,7 +65,7 @@ class Queued(NamedTuple):
     """Made for answers that had none."""
     items: int
     page: str
-    """Address of the queue on MLflow's pages, from the server's address on."""
+    """Address of the queue on MLflow's pages."""
     cut: int
     """Answers of which this store shows reviewers only the beginning."""
 
@@ -130,7 +131,7 @@ def queue_answers(
         random.Random(0).shuffle(new)  # what is labelled first is a fair sample
         if new:
             review_queues.add_items_to_review_queue(target.queue_id, item_ids=new)
-    page = f"#/experiments/{store.experiment_id}/review-queue?selectedQueueId={target.queue_id}"
+    page = page_of(store, f"review-queue?selectedQueueId={target.queue_id}")
     return Queued(added, len(new), page, cut)
 
 

@@ -33,7 +33,8 @@ _MOST = 200
 """Studies of a store that are searched, the newest first."""
 STUDY_ID, KIND = "faith_dspy.study_id", "faith_dspy.kind"
 """Tags of runs: the hash of all that a study's outcome depends on, and what the run is of."""
-UI = "http://127.0.0.1:5000"
+PORT = 5000
+UI = f"http://127.0.0.1:{PORT}"
 """Where `faith-dspy ui` shows a store."""
 DESCRIPTION = "mlflow.note.content"
 """Tag that MLflow's pages show as the description of a run."""
@@ -131,11 +132,12 @@ def nearest_store(uri: str | None = None) -> str:
     )
 
 
-def page_of(store: Store, run_id: str) -> str:
-    """Return the address of a run on MLflow's pages: on its server, else where `faith-dspy ui` shows them."""
+def page_of(store: Store, part: str) -> str:
+    """Return the address of a part of the experiment, such as ``runs/RUN_ID``, on MLflow's pages: on its server, else
+    where `faith-dspy ui` shows them."""
     on_server = store.uri.startswith(("http://", "https://"))
     server = redacted(store.uri).rstrip("/") if on_server else UI
-    return f"{server}/#/experiments/{store.experiment_id}/runs/{run_id}"
+    return f"{server}/#/experiments/{store.experiment_id}/{part}"
 
 
 def redacted(uri: str) -> str:

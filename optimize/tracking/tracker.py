@@ -135,7 +135,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     @property
     def page(self) -> str:
         """Return the address of the study's run on MLflow's pages."""
-        return page_of(self._store, self.run_id)
+        return page_of(self._store, f"runs/{self.run_id}")
 
     def finish(self, result: StudyResult) -> str:
         """Record the finished study, a run for each candidate, and register its champion; returns what became of it in

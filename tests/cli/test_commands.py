@@ -1,6 +1,7 @@
 import io
 import json
 import re
+import socket
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,7 @@ from faith_dspy.cli.tune import pages
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key, read_labels
+from faith_dspy.optimize.tracking import store
 from tests.support.files import write_lines
 from tests.support.results import rows, study
 
@@ -435,14 +437,24 @@ def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
     )
     assert (code, given["max_flips"], given["timeout"]) == (1, 0.05, 60)
     assert out.startswith("In three lines")
-    assert out.endswith(f"On MLflow's pages: faith-dspy ui, then {page}\n")
+    seen = r"On MLflow's pages: faith-dspy ui(?: --port (\d+))?, then http://127.0.0.1:(\d+)/#/1\n$"
+    command_port, page_port = re.search(seen, out).groups()
+    assert page_port == (command_port or "5000")
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
     said = cli("tune", "labels.jsonl", "--require-better")[2]
     assert "failed: the champion against untuned: inconclusive" in said
-    assert (
-        pages(page, "sqlite:///a.db")
-        == f"faith-dspy ui --tracking-uri sqlite:///a.db, then {page}"
-    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(store, "PORT", port)
+        monkeypatch.setattr(store, "UI", f"http://127.0.0.1:{port}")
+        Path("a.db").touch()
+        refused(
+            cli("ui", "--port", port, "--tracking-uri", "sqlite:///a.db"),
+            f"port {port} is taken by another program",
+        )
+        served = rf"faith-dspy ui --tracking-uri sqlite:///a.db --port (?!{port})(\d+)"
+        page = pages(f"{store.UI}/#/1", "sqlite:///a.db")
+        assert re.fullmatch(rf"{served}, then http://127.0.0.1:\1/#/1", page)
     assert (
         pages("https://mlflow.example/#/1", "https://mlflow.example")
         == "https://mlflow.example/#/1"

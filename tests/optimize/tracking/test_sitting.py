@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faith_dspy.optimize.tracking.review import queue_answers, read_reviews
-from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.store import UI, connect
 from tests.support.studies import free_port, serving
 
 pytestmark = pytest.mark.all
@@ -78,7 +78,7 @@ def test_from_push_to_pull(own_store, browser):
         "1",
     ]
     with serving([*command, "--port", str(port)], own_store, port):
-        review(browser, f"http://127.0.0.1:{port}/{page}")
+        review(browser, page.replace(UI, f"http://127.0.0.1:{port}"))
     labels = read_reviews(store, "november", "ann")
     cup, kettle = sorted(labels.rows, key=lambda row: row["id"])
     assert (labels.split, labels.unfinished, labels.unreadable) == ([], 0, [])
