@@ -34,6 +34,8 @@ class JudgedLabels:
     seen: int = 0
     """How many of the answers had a part in its study."""
     against_words: Comparison | None = None
+    pass_rate: float | None = None
+    """Share of the unlabelled answers that it passes, of those that it scores."""
 
     @property
     def caveat(self) -> str:
@@ -76,6 +78,7 @@ def ask_judge(
     traffic: list[Judgment] = []
     if unlabelled and not outage:
         traffic, outage = _judged(judge, unlabelled, "judging the unlabelled")
+    passed = [j.faithful for j in traffic if j.faithful is not None]
     cost = cost_of([j.usage + j.replayed for j in judged], judge)
     result = _result(source or judge.lm_name, examples, judged, cost)
     against_words = None if seen else compare_with_words(judge, examples, judged)
@@ -97,6 +100,7 @@ def ask_judge(
         outage=outage,
         seen=seen,
         against_words=against_words,
+        pass_rate=sum(passed) / len(passed) if passed else None,
     )
 
 

@@ -8,13 +8,17 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import InputError, counted, import_optional
-from faith_dspy.report.tables import Table, with_interval
+from faith_dspy.report.tables import Table, number, with_interval
 from faith_dspy.scoring.statistics import Estimate, Floats, Ints, wilson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.optimize.results import Row
+
+
+_NONE = 1e-12
+"""Variances below are rounding."""
 
 
 class FaithfulShare(BaseModel):
@@ -32,12 +36,17 @@ class FaithfulShare(BaseModel):
     unlabelled: int
     sources: int
     """Over which the labelled answers were given: what intervals are made from."""
+    alike: bool = False
+    """Whether each source has the same share of faithful labels, as pairs do and a random sample does not."""
+    judge_rate: float | None = None
+    """Share of the other answers that the judge itself passes."""
 
 
 def estimate_share(
     labelled: Sequence[Row],
     scores: Sequence[float | None],
     sources: Sequence[str] | None = None,
+    judge_rate: float | None = None,
 ) -> FaithfulShare:
     """Estimate the share of faithful answers in the traffic that labelled and unlabelled answers are a sample of.
 
@@ -49,12 +58,14 @@ def estimate_share(
     prediction-powered inference (Angelopoulos et al. 2023, *Science* 382) with power tuning (PPI++: Angelopoulos,
     Duchi, Zrnic 2023, arXiv:2311.01453). λ, cut to [0, 1], minimises the variance ``λ² V(F_N) + V(Y - λF)``, where V is
     the variance of a mean over G sources, ``G/(G-1) Σ_g (Σ_{i in g} r_i)² / n²`` of residuals r (Liang & Zeger 1986,
-    *Biometrika* 73). The 95 % interval takes t with one degree of freedom less than there are labelled sources.
+    *Biometrika* 73). The 95 % interval takes t with one degree of freedom less than there are labelled sources;
+    where these do not differ and show no spread, it is `wilson`'s, each source one draw.
 
     Args:
         labelled: answers with their label, source and score; at least two sources.
         scores: of the other answers; None: unscored.
         sources: of the other answers; without them each is its own.
+        judge_rate: the share of the other answers that the judge passes.
 
     Raises:
         InputError: There are fewer than two sources on a side.
@@ -79,13 +90,17 @@ def estimate_share(
     rest = y - weight * f
     variance = weight**2 * variance_more + _covariance(rest, rest, cluster)
     shift = f_more.mean() - f.mean()
-    powered = _t_interval(y.mean() + weight * shift, variance, count)
-    labels_only = _t_interval(y.mean(), _covariance(y, y, cluster), count)
-    if y.min() == y.max():  # one draw a source
-        powered = labels_only = wilson(int(y[0]) * count, count)
+    of_labels = _covariance(y, y, cluster)
+    labels_only = _interval(y.mean(), of_labels, count)
+    powered = labels_only
+    differ = bool(y.min() < y.max())
+    if differ:
+        powered = _interval(y.mean() + weight * shift, variance, count)
     return FaithfulShare(
         powered=powered,
         labels_only=labels_only,
+        alike=differ and of_labels < _NONE,
+        judge_rate=judge_rate,
         weight=weight,
         labelled=len(labelled),
         unlabelled=len(scores),
@@ -111,24 +126,30 @@ def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
     return float(count / (count - 1) * (sums_a @ sums_b) / len(a) ** 2)
 
 
-def _t_interval(value: float, variance: float, sources: int) -> Estimate:
+def _interval(value: float, variance: float, sources: int) -> Estimate:
+    value = float(np.clip(value, 0, 1))
+    if variance < _NONE:
+        interval = wilson(round(value * sources), sources)
+        return interval.model_copy(update={"value": value})
     stats = import_optional("scipy.stats", "The interval of a share")
     half = stats.t.ppf(0.975, sources - 1) * variance**0.5
-    ends = np.clip([value - half, value, value + half], 0, 1)
-    low, value, high = ends.tolist()
-    return Estimate(
-        value=value,
-        low=low,
-        high=high,
-    )
+    return Estimate(value=value, low=max(0, value - half), high=min(1, value + half))
 
 
 def traffic_table(share: FaithfulShare) -> Table:
     """Return the share of faithful answers in the traffic."""
-    labels_only = with_interval(share.labels_only)
     sentence = (
-        f"{with_interval(share.powered)} of the traffic is faithful ({labels_only} from the labels alone), estimated "
-        f"from {counted(share.labelled, 'label')} over {counted(share.sources, 'source')} and "
-        f"{counted(share.unlabelled, 'unlabelled answer')}."
+        f"{with_interval(share.powered)} of the traffic is faithful, estimated from "
+        f"{counted(share.labelled, 'label')} over {counted(share.sources, 'source')} and "
+        f"{counted(share.unlabelled, 'unlabelled answer')}. The labels alone say "
+        f"{with_interval(share.labels_only)}"
     )
-    return Table("Traffic", notes=(sentence,))
+    if share.judge_rate is not None:
+        sentence += f"; the judge passes {number(share.judge_rate)} of the unlabelled"
+    notes = [f"{sentence}."]
+    if share.alike:
+        notes.append(
+            "The same share of the labels is faithful in every source: they are no random sample of the traffic, and "
+            "the estimate does not hold. Label one: faith-dspy labels push."
+        )
+    return Table("Traffic", notes=tuple(notes))

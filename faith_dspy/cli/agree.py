@@ -178,7 +178,9 @@ def agree(
     share = None
     if first.traffic:
         sources = [e.group_key for e in with_own_sources(traffic)[0]]
-        share = estimate_share(first.result.rows, first.traffic, sources)
+        share = estimate_share(
+            first.result.rows, first.traffic, sources, first.pass_rate
+        )
     checks = {
         "the LM answers": next((j.outage for j in judged if j.outage), None),
         **gate_checks(examples, first.judgments, minimum, min_coverage),
@@ -262,6 +264,8 @@ def agree(
     if junit is not None:
         cli.write_junit(junit, f"faith-dspy agree {labels.name}", checks)
     cli.fail(filter(None, checks.values()))
+    if minimum is not None or min_coverage is not None:
+        cli.say(f"passed: {', '.join(checks)}.")
 
 
 @cli.with_options

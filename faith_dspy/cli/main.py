@@ -33,7 +33,6 @@ app = typer.Typer(
     name="faith-dspy",
     help="Tune an LLM judge of faithfulness on your own labels, and know how often it agrees with you.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,

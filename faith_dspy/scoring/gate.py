@@ -93,15 +93,15 @@ def gate_checks(
         below = _below(labels, verdicts, minimum)
         few = None
         if least < SIGNIFICANT_FROM:
-            few = f"the rarer label is in {counted(least, 'source')}; --min takes {SIGNIFICANT_FROM} of each label."
-        checks[f"balanced accuracy of {minimum:g}"] = below
+            few = f"--min needs {SIGNIFICANT_FROM} sources with each label; the rarer label has {least}."
+        checks[f"balanced accuracy at least {minimum:g}"] = below
         checks[f"{SIGNIFICANT_FROM} sources of each label"] = few
         if min_coverage is None:
             min_coverage = MIN_COVERAGE
     if min_coverage is not None:
         coverage = scored / len(pairs)
         lost = f"coverage is {coverage:.2f} ({scored} of {n} scored), below the minimum of {min_coverage:g}."
-        checks[f"coverage of {min_coverage:g}"] = (
+        checks[f"coverage at least {min_coverage:g}"] = (
             lost if coverage < min_coverage else None
         )
     return checks

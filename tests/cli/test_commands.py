@@ -281,7 +281,9 @@ def test_agree(cli, at, tmp_path):
         "agree", "labels.jsonl", *at, "--html", "wrong.html", "--min", 0.75
     )
     assert code == 1
-    assert "failed: the rarer label is in 1 source; --min takes 10 of each label" in err
+    assert (
+        "failed: --min needs 10 sources with each label; the rarer label has 1" in err
+    )
     rejected = "of 2 answers labelled unfaithful it catches 2"
     assert out.startswith(f"In three lines\n• Agreement with people: {rejected}")
     assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)

@@ -14,11 +14,11 @@ DEAD = "http://127.0.0.1:9/v1"
 
 
 SITUATIONS = {
-    "good": (0, ("--min", 0.75), ""),
+    "good": (0, ("--min", 0.75), "passed: the LM answers, an answer is scored, balanced accuracy at least 0.75, 10 "),
     "wrong": (1, ("--min", 0.75), "balanced accuracy is 0.500, below the minimum of 0.75."),
     "silent on a quarter": (1, ("--min", 0.7), "coverage is 0.75 (30 of 40 labelled answers scored), below"),
     "silent, which is allowed": (0, ("--min", 0.7, "--min-coverage", 0.7), ""),
-    "few sources": (1, ("--min", 0.75), "the rarer label is in 9 sources; --min takes 10 of each label."),
+    "few sources": (1, ("--min", 0.75), "--min needs 10 sources with each label; the rarer label has 9."),
     "traffic of its study": (
         2,
         ("--unlabelled", "labels.jsonl"),

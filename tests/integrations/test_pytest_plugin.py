@@ -119,7 +119,7 @@ def test_agreement_fails_as_on_the_command_line(chat_server, judge_at, tmp_path)
 
     said = pytest_in(tmp_path, server.base, "--faithfulness-judge", "judge")
     assert "2 failed, 1 passed" in said, said
-    assert "the rarer label is in 9 sources" in said
+    assert "the rarer label has 9" in said
     assert (
         "coverage is 0.67 (20 of 30 labelled answers scored), below the minimum of 0.9"
         in said

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.pass_rate import estimate_share
+from faith_dspy.optimize.pass_rate import estimate_share, traffic_table
 from faith_dspy.optimize.results import Row
 
 
@@ -60,6 +60,17 @@ def test_useless_scores_are_not_used():
         1.0,
         pytest.approx(0.3424, abs=1e-4),
     )
+    # Pairs, one of each in every source, show no spread: the interval is that of 1 of 2.
+    pairs = estimate_share(
+        labelled_scores([0.9, 0.8, 0.9, 0.7], [1, 0, 1, 0], ["a", "a", "b", "b"]),
+        [0.9, 0.1],
+        judge_rate=0.25,
+    )
+    assert (pairs.alike, pairs.labels_only.value) == (True, 0.5)
+    assert pairs.labels_only.high - pairs.labels_only.low > 0.8
+    first, second = traffic_table(pairs).notes
+    assert "the judge passes .25 of the unlabelled" in first
+    assert "no random sample" in second
     with pytest.raises(
         InputError,
         match="over 1 source and unlabelled ones over 1, expected at least 2 of each",
