@@ -64,13 +64,9 @@ def judge(
         int | None, option("--threads", "Answers judged at the same time.", "N", min=1)
     ] = None,
     fail_on: Annotated[
-        Literal["nothing", "unfaithful"],
-        option(
-            "--fail-on",
-            "Exit 1 when an answer is not faithful.",
-            "nothing|unfaithful",
-        ),
-    ] = "nothing",
+        Literal["unfaithful"] | None,
+        option("--fail-on", "Exit 1 when an answer is not faithful.", "unfaithful"),
+    ] = None,
     as_json: Annotated[
         bool, option("--json", "With --answer: print the judgment as JSON.")
     ] = False,
@@ -117,7 +113,7 @@ def judge(
         )
     else:
         unfaithful = _judge_file(chosen, str(records), file, html, threads)
-    if fail_on == "unfaithful" and unfaithful:
+    if fail_on and unfaithful:
         verb = "is" if unfaithful == 1 else "are"
         fail([f"{counted(unfaithful, 'answer')} {verb} not faithful."])
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from faith_dspy.judge import Judge
     from faith_dspy.report.tables import Table
 
+_FLAGS = ("help", "install_completion", "show_completion")
 SETTINGS = {
     "help_option_names": ["-h", "--help"],
-    "default_map": {
-        "help": False
-    },  # without it typer imports pydantic to find out that no --help is no --help
+    # Without it typer imports pydantic to find out that no --help is no --help.
+    "default_map": dict.fromkeys(_FLAGS, False),
 }
 """Of every group of commands."""
 
