@@ -32,8 +32,9 @@ WEIGHTS = {
 
 _SCORING_OPTIONS = {
     "verdict_scores", "threshold", "review_range", "citations_from", "no_statements", "abstention", "max_sentences",
+    "reasons",
 }  # fmt: skip
-"""Options that change how replies are scored, and not what the LM is asked."""
+"""Options that change nothing about how the LM is asked for verdicts."""
 
 
 def _fill_in_default_weights(weights: Any) -> Any:
@@ -74,6 +75,8 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """``five_level`` needs ``granularity="answer"``; the LM's level, from 0 to 1, is then the score."""
     reasoning: Literal["none", "after", "before"] = "none"
     """A sentence why, after the verdict or before it. Kept as the statement's ``reason``."""
+    reasons: Literal["none", "unsupported"] = "none"
+    """``unsupported``: the LM is asked once more, over the same beginning, why it calls a statement unsupported."""
     confidence: Literal["auto", "probability", "samples", "none"] = "auto"
     """``auto``: the label's probability if the LM gives it; ``probability``: an LM that gives none is an error;
     ``samples``: the share of support among repeated samples; ``none``: not requested."""

@@ -32,7 +32,9 @@ from faith_dspy.schema import (
     Judgment,
     LabelledExample,
     RawJudgment,
+    RawVerdict,
     Statement,
+    StatementVerdict,
     Unscored,
     digest,
 )
@@ -307,7 +309,7 @@ class Judge:
         """Hash of all that verdicts depend on: LM, options, prompts, classifier, and those of `escalate_to`."""
         parts = [
             self.lm_name,
-            self.config.model_dump(mode="json"),
+            self.config.model_dump(mode="json", exclude={"reasons"}),
             self.program.shown_prompts if self.asks_lm else [],
             self.classifier and self.classifier.model_dump(mode="json"),
         ]
@@ -576,8 +578,8 @@ class Judge:
             following, judgment = self.escalate_to.judge_input(input)
             raw = _with_usage(raw, following, escalated_to=following)
             judgment = _escalated(judgment, raw)
-        elif self.asks_lm and judgment.citations is not None:
-            raw = self._ask_about_citations(raw, features, judgment, input)
+        elif self.asks_lm and (judgment.citations or self._wants_reasons):
+            raw = self._ask_further(raw, features, judgment, input)
             judgment = judgment_of(raw, features, self.config, classifier)
         return raw, judgment
 
@@ -587,27 +589,40 @@ class Judge:
 
         return metered(lm=self.lm, trace=None)  # a trace would keep 10,000 contexts
 
-    def _ask_about_citations(
+    @property
+    def _wants_reasons(self) -> bool:
+        return self.config.reasons == "unsupported" and self.function is None
+
+    def _ask_further(
         self,
         raw: RawJudgment,
         features: AnswerFeatures,
         judgment: Judgment,
         input: AnswerInput,
     ) -> RawJudgment:
-        """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone."""
+        """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone, and
+        about each that the LM calls unsupported, why."""
         verdicts = list(raw.raw_verdicts)
         measured = zip(judgment.statements, features.statements, strict=False)
         with self._metered() as meter:
             for i, (statement, of_statement) in enumerate(measured):
-                if not statement.is_supported or of_statement.by_cited is None:
-                    continue
-                cited = [c for c in input.chunks if c.id in statement.cited_chunk_ids]
-                alone, _ = self.program.verify_statements(
-                    [Statement(text=statement.text)], cited, input.question
-                )
-                if alone[0].verdict is not None:
-                    update = {"cited_support": alone[0].verdict.is_supported}
-                    verdicts[i] = verdicts[i].model_copy(update=update)
+                verdict = verdicts[i]
+                update: dict[str, Any] = {}
+                if statement.is_supported and of_statement.by_cited is not None:
+                    ids = statement.cited_chunk_ids
+                    cited = [chunk for chunk in input.chunks if chunk.id in ids]
+                    alone, _ = self.program.verify_statements(
+                        [Statement(text=statement.text)], cited, input.question
+                    )
+                    if alone[0].verdict is not None:
+                        update = {"cited_support": alone[0].verdict.is_supported}
+                elif self._wants_reasons and _lacks_reason(statement, verdict):
+                    nearest = verdict.chunk_ids or statement.closest_chunk_ids
+                    reason = self.program.explain(
+                        verdict, input.chunks, input.question, nearest
+                    )
+                    update = {"reason": reason}
+                verdicts[i] = verdict.model_copy(update=update)
         usage = RawJudgment(usage=meter.usage, cached_usage=meter.replayed)
         return _with_usage(raw, usage, raw_verdicts=tuple(verdicts))
 
@@ -655,6 +670,12 @@ class Judge:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
         save_judge(self, folder)
 
+    def with_reasons(self) -> Self:
+        """Return the same judge with ``reasons="unsupported"``, in its cascade, too."""
+        config = self.config.model_copy(update={"reasons": "unsupported"})
+        following = self.escalate_to and self.escalate_to.with_reasons()
+        return self.copy(config=config, escalate_to=following)
+
     def copy(self, **changes: Any) -> Self:
         """Return the same judge with another ``config``, ``classifier``, ``manifest`` or ``escalate_to``.
 
@@ -677,6 +698,12 @@ class Judge:
             if changes.get("classifier", "default") != "default":
                 new.fitted_prompts = self.program.prompts_hash
         return new
+
+
+def _lacks_reason(statement: StatementVerdict, raw: RawVerdict) -> bool:
+    """Return whether a statement fails by the LM's own verdict, which says no why."""
+    fails = statement.is_supported is False and statement.verdict is raw.verdict
+    return fails and raw.reason is None
 
 
 def _with_usage(raw: RawJudgment, other: RawJudgment, **changes: Any) -> RawJudgment:

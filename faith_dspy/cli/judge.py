@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +19,9 @@ from faith_dspy.cli.options import (
     with_options,
 )
 from faith_dspy.errors import InputError, LMUnavailableError, counted
+
+if TYPE_CHECKING:
+    from faith_dspy.judge import Judge
 
 RECORDED = Path(__file__).parent / "recorded"
 """An exported judge, with what its LM said about the three answers. `tests.benchmarks.demo` writes it."""
@@ -60,6 +63,13 @@ def judge(
         Path | None,
         option("--html", "Also write an HTML page of the first 2,000.", "FILE"),
     ] = None,
+    reasons: Annotated[
+        bool | None,
+        option(
+            "--reasons/--no-reasons",
+            "Ask the LM why it calls a statement unsupported: a sentence each. Default: for --answer and --html.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, option("--threads", "Answers judged at the same time.", "N", min=1)
     ] = None,
@@ -96,13 +106,15 @@ def judge(
         raise typer.BadParameter(
             "give either INPUT, a file of answers, or --answer with --context"
         )
+    if reasons is None:  # where somebody reads them
+        reasons = html is not None or (answer is not None and not as_json)
     if answer is not None:
         if out is not None or threads is not None:
             raise InputError(
                 "--answer is one answer, shown here: give no --out and no --threads with it."
             )
         record = {"question": question, "context": context, "answer": answer}
-        unfaithful = _judge_one(chosen, record, html, as_json)
+        unfaithful = _judge_one(chosen, record, html, reasons, as_json)
     elif context or question is not None:
         raise InputError(
             "--context and --question go with --answer; those of INPUT stand in its columns."
@@ -112,18 +124,27 @@ def judge(
             "--json goes with --answer; the judgments of INPUT are JSON as they are."
         )
     else:
-        unfaithful = _judge_file(chosen, str(records), file, html, threads)
+        unfaithful = _judge_file(chosen, str(records), file, html, reasons, threads)
     if fail_on and unfaithful:
         verb = "is" if unfaithful == 1 else "are"
         fail([f"{counted(unfaithful, 'answer')} {verb} not faithful."])
 
 
+def _load(chosen: ChosenJudge, reasons: bool) -> Judge:
+    judge = chosen.load()
+    return judge.with_reasons() if reasons else judge
+
+
 def _judge_one(
-    chosen: ChosenJudge, record: dict[str, Any], html: Path | None, as_json: bool
+    chosen: ChosenJudge,
+    record: dict[str, Any],
+    html: Path | None,
+    reasons: bool,
+    as_json: bool,
 ) -> int:
     from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
 
-    judge = chosen.load()
+    judge = _load(chosen, reasons)
     judge.preflight()
     judgment = judge(**record)
     if as_json:
@@ -143,6 +164,7 @@ def _judge_file(
     records: str,
     file: Path | None,
     html: Path | None,
+    reasons: bool,
     threads: int | None,
 ) -> int:
     from faith_dspy.io.readers import check_records, count_lines
@@ -152,7 +174,7 @@ def _judge_file(
 
     source = Path(records)
     check_records(source, read=["faithful"] if html else [])
-    judge = chosen.load()
+    judge = _load(chosen, reasons)
     limit_replies_in_memory()
     try:
         with TerminalView().bar("judging", count_lines(source)) as advance:

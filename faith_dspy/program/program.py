@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -182,6 +182,20 @@ class FaithfulnessProgram(dspy.Module):
                 verdicts = [merge_windows(by_window) for by_window in replies]
                 return Verified(verdicts, fallbacks)
         return Verified([failed_verdict(one, error) for one in statements], 0)
+
+    def explain(
+        self,
+        verdict: RawVerdict,
+        context: Sequence[Chunk],
+        question: str | None,
+        nearest: Collection[int],
+    ) -> str | None:
+        """Return the LM's sentence why it gave a statement that verdict, by the window that has most of the ``nearest``
+        chunks; None if the LM failed."""
+        room = context_bytes(dspy.settings.lm, self.verify.predict.demos)
+        windows = cut_into_windows(context, room)
+        window = max(windows, key=lambda one: len(set(nearest).intersection(one.ids)))
+        return self.verify.explain(verdict, question, window)
 
 
 class Verified(NamedTuple):

@@ -84,6 +84,29 @@ class CompactAdapter(ChatAdapter):
         return read_fields(types, completion)
 
 
+class FollowUpAdapter(CompactAdapter):
+    """Asks on behind a verdict: the request for it and its reply, which the server has read, then one question."""
+
+    def __init__(self, verify: dspy.Predict) -> None:
+        super().__init__()
+        self.verify = verify
+
+    def format(
+        self,
+        signature: type[Signature],
+        demos: list[_Values],
+        inputs: _Values,
+    ) -> list[_Values]:
+        """Return the messages of the verdict's request, the verdict, and what is asked about it."""
+        first = super().format(self.verify.signature, self.verify.demos, inputs)
+        verdict = write_reply({"verdict": inputs["verdict"]})
+        return [
+            *first,
+            {"role": "assistant", "content": verdict},
+            {"role": "user", "content": signature.instructions},
+        ]
+
+
 def complete_demos(signature: type[Signature], demos: Sequence[Any]) -> list[_Values]:
     """Return the demos that a prompt shows: those with all fields of the signature, and with a verdict."""
     complete = []

@@ -41,6 +41,16 @@ class VerifyStatement(dspy.Signature):
     verdict: Literal["Yes", "No"] = dspy.OutputField()
 
 
+class ExplainVerdict(dspy.Signature):
+    """What does the context not say, or say otherwise? Answer in one short sentence."""
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    statement: str = dspy.InputField()
+    verdict: str = dspy.InputField()
+    reason: str = dspy.OutputField()
+
+
 class VerifyStatements(dspy.Signature):
     """All statements of an answer at once, for DSPy's own JSON adapter."""
 

@@ -215,6 +215,11 @@ def test_judge_one_answer(cli, at, tmp_path):
         code, _, err = cli("judge", *where, *at, "--fail-on", "unfaithful")
         assert (code, "failed: 1 answer is not faithful." in err) == (1, True)
         assert cli("judge", *where, *at)[0] == 0
+    red = ["judge", "--answer", "It is red.", "--context", "It is blue.", *at]
+    options = [], ["--no-reasons"], ["--json"], ["--json", "--reasons"]
+    outs = [cli(*red, *more)[1] for more in options]
+    why = ["The context does not say it." in out for out in outs]
+    assert why == [True, False, False, True]  # where somebody reads it
     code, _, err = cli("judge", "--answer", "It is blue.", *at)
     assert (code, "the answer could not be scored" in err) == (1, True)
     assert (

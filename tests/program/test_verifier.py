@@ -4,6 +4,7 @@ import dspy
 import pytest
 
 from faith_dspy import Judge, Unscored, Verdict
+from faith_dspy.program.signatures import ExplainVerdict
 
 CONTEXT = ["The kettle is blue."]
 ANSWER = "The kettle is blue."
@@ -130,3 +131,44 @@ def test_an_lm_that_gives_none_takes_one_call_a_statement(judge_at, caplog):
     assert None not in answers(judge, range(9, 20))
     assert [r["max_tokens"] for r in server.requests[9:]] == [12] + [1] * 10
     assert caplog.text.count("gives no token probabilities") == 1
+
+
+def explaining(asked):
+    """“No” about what is red, and why, where that is asked."""
+    *_, last = asked["messages"]
+    if last["content"] == ExplainVerdict.instructions:
+        return "The context says that it is blue. Red is another colour."
+    return "No" if "Statement: The kettle is red." in last["content"] else "Yes"
+
+
+def test_a_statement_that_fails_gets_a_reason_behind_its_own_request(judge_at):
+    """Three calls in place of two, at 100 prompt tokens, 60 of them cached, and 5 output tokens each."""
+    judge, server = judge_at(says=explaining, reasons="unsupported")
+    answer = f"{ANSWER} The kettle is red."
+    judgment = judge(context=CONTEXT, answer=answer)
+    assert [s.reason for s in judgment.statements] == [
+        None,
+        "The context says that it is blue.",
+    ]
+    usage = judgment.usage
+    tokens = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
+    assert (usage.calls, *tokens) == (3, 300, 180, 15)
+    _, verdict, why = (asked["messages"] for asked in server.requests)
+    assert why[: len(verdict)] == verdict
+    assert [m["content"] for m in why[len(verdict) :]] == [
+        "No",
+        ExplainVerdict.instructions,
+    ]
+    plain = judge_at(server)[0]
+    assert plain(context=CONTEXT, answer=answer).statements[1].reason is None
+    assert plain.fingerprint == judge.fingerprint == plain.with_reasons().fingerprint
+
+
+def test_a_verdict_stands_without_a_reason(judge_at):
+    def failing(asked):
+        said = explaining(asked)
+        return said if said in ("Yes", "No") else {"status": 400, "text": ""}
+
+    judge, _ = judge_at(says=failing, reasons="unsupported")
+    (statement,) = judge(context=CONTEXT, answer="The kettle is red.").statements
+    assert (statement.is_supported, statement.reason) == (False, None)

@@ -129,6 +129,8 @@ class ChatServer:
 
     def _yes(self, by_statement):
         def say(asked):
+            if asked["messages"][-1]["content"].startswith("What does the context not"):
+                return "The context does not say it."
             p = by_statement.get(self.statement(asked))
             if p is None:
                 return {
