@@ -360,9 +360,9 @@ class Judge:
             InputError: Input of a wrong type.
             LMUnavailableError: The LM never answered, because its address, its key or its name is wrong.
         """
-        return self.judge_input(
-            AnswerInput.make(question, context, answer, conversation)
-        )[1]
+        input = AnswerInput.make(question, context, answer, conversation)
+        _, judgment = self.judge_input(input)
+        return _of_input(judgment, input)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time. Once cancelled, it
@@ -650,7 +650,8 @@ class Judge:
                 raise
             except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
                 judgment = unscored(Unscored.LM_FAILED, short_message(exc), raw)
-            return raw, judgment.model_copy(update={"id": input.id})
+            judgment = judgment.model_copy(update={"id": input.id})
+            return raw, _of_input(judgment, input)
 
         threads = num_threads or self.default_threads
         waiting: deque[Future[tuple[RawJudgment, Judgment]]] = deque()
@@ -704,6 +705,11 @@ def _lacks_reason(statement: StatementVerdict, raw: RawVerdict) -> bool:
     """Return whether a statement fails by the LM's own verdict, which says no why."""
     fails = statement.is_supported is False and statement.verdict is raw.verdict
     return fails and raw.reason is None
+
+
+def _of_input(judgment: Judgment, input: AnswerInput) -> Judgment:
+    vars(judgment)["input"] = input  # of a cached property, as functools sets it
+    return judgment
 
 
 def _with_usage(raw: RawJudgment, other: RawJudgment, **changes: Any) -> RawJudgment:

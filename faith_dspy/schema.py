@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -207,6 +208,12 @@ class Judgment(_Frozen):
     usage: Usage = Usage()
     replayed: Usage = Usage()
     """Replies taken from the cache, which were paid for before; `usage` is what was paid now."""
+
+    @cached_property
+    def input(self) -> Any:
+        """What was judged (`faith_dspy.io.inputs.AnswerInput`), which pages show; None for one that was read from a
+        file. It is no field: neither dumped nor compared."""
+        return None
 
     @model_validator(mode="after")
     def _scored_or_says_why(self) -> Judgment:

@@ -351,9 +351,10 @@ def write_html(
 ) -> None:
     """Write judgments as one HTML page that needs no network.
 
-    A judgment alone shows the sentences of its answer. To show question and context, give it with its record, as
-    `Judge.stream` takes it; ``faithful`` is people's label. ``total``: number of all judgments, where the items are
-    only the first of them. ``judge``: who judged, for the last line. ``tables``: what stands above them.
+    A judgment that was read from a file shows the sentences of its answer alone; to show question and context, give it
+    with its record, as `Judge.stream` takes it, whose ``faithful`` is its label. ``total``: number of all judgments,
+    where the items are only the first of them. ``judge``: who judged, for the last line. ``tables``: what stands above
+    them.
     """
     rows = []
     for item in items:
@@ -413,11 +414,14 @@ def _item(
     judgment: Judgment,
 ) -> dict[str, Any]:
     """Return the judgment's public fields and the texts it is about."""
-    input = AnswerInput.of(record or {})
+    input = judgment.input or AnswerInput()
+    if record is not None:
+        input = AnswerInput.of(record)
+    is_bare = record is None and judgment.input is None
     answer = input.answer
     notes = notes_on(judgment)
     if any(answer[s.start : s.end] != s.text for s in judgment.sentences):
-        if record is not None:
+        if not is_bare:
             notes.insert(
                 0,
                 "The record’s answer is not the one that was judged; these are the judged sentences.",
@@ -436,7 +440,7 @@ def _item(
     return fields | {
         "id": None if input.id is None else str(input.id),
         "question": (input.question or "").strip() or None,
-        "bare": record is None,
+        "bare": is_bare,
         "notes": notes,
         "decided_by": decided_by(judgment),
         "people": vote((record or {}).get("faithful")),

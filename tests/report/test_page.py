@@ -164,6 +164,17 @@ def test_a_judgment_shows_its_own_sentences(written, tmp_path):
         assert [p[2] for p in item["parts"] if len(p) > 1] == [[0], [1, 2]]
     assert (bare["bare"], bare["question"], bare["chunks"]) == (True, None, [])
     assert "not the one that was judged" in other["notes"][0]
+    own = {
+        "question": "Which?",
+        "context": ["The kettle is blue."],
+        "answer": "It is blue.",
+    }
+    Judge("none")(**own).to_html(tmp_path / "own.html")
+    (item,) = data_of((tmp_path / "own.html").read_text(encoding="utf-8"))["items"]
+    texts = [item[name][0] for name in ("chunks", "parts")]
+    assert (item["question"], texts[0]["parts"][0][0], texts[1][0]) == (
+        *("Which?", "The kettle is blue.", "It is blue."),
+    )
     APOLLO_JUDGED.to_html(tmp_path / "bare.html")
     assert data_of((tmp_path / "bare.html").read_text(encoding="utf-8"))["items"] == [
         bare
