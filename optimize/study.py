@@ -95,7 +95,7 @@ def tune(
     register: bool = True,
     view: Any = None,
 ) -> StudyResult:
-    """Tune a judge on human labels, as ``faith-dspy tune`` does.
+    """Tune a judge on labels, as ``faith-dspy tune`` does.
 
         >>> result = tune("labels.jsonl", lm="openai/gpt-4o-mini", out="judges/mine")  # doctest: +SKIP
         >>> load_judge(result.judge_dir)  # doctest: +SKIP

@@ -65,7 +65,7 @@ def agree(
     details: cli.Details = False,
     as_json: cli.Json = False,
 ) -> None:
-    """Measure how far a judge agrees with human labels it was not tuned on; list the disagreements, worst first.
+    """Measure how far a judge agrees with labels it was not tuned on; list the disagreements, worst first.
 
     With --min, it exits 1 when balanced accuracy is below it (an unscored answer counts as wrong), when fewer answers
     are scored than --min-coverage asks for, or when a label is in fewer than ten sources. It always exits 1 when no

@@ -126,7 +126,7 @@ def tune(
     details: cli.Details = False,
     as_json: cli.Json = False,
 ) -> None:
-    """Tune a judge on human labels; track every candidate in MLflow; export the champion.
+    """Tune a judge on labels; track every candidate in MLflow; export the champion.
 
     Prompts are compiled by DSPy's optimizers. Every label teaches and tests: candidates are fitted on all of LABELS
     (lexical features, the LM calibrated, both, the shipped default recalibrated, a cascade), and the figures come from

@@ -16,9 +16,14 @@ from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import to_metered_lm
 from faith_dspy.lm.metered import run_async
 from faith_dspy.program.extraction import Extracted, assign_statements
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter, complete_demos
-from faith_dspy.program.signatures import build_extraction_signature
-from faith_dspy.program.verifier import Verifier, failed_verdict
+from faith_dspy.program.prompt import (
+    BoundPredict,
+    CompactAdapter,
+    FollowUpAdapter,
+    complete_demos,
+)
+from faith_dspy.program.signatures import ExplainVerdict, build_extraction_signature
+from faith_dspy.program.verifier import REASON_TOKENS, Verifier, failed_verdict
 from faith_dspy.program.windows import (
     context_bytes,
     cut_into_windows,
@@ -27,7 +32,7 @@ from faith_dspy.program.windows import (
 )
 from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, digest
 from faith_dspy.scoring.score import decide
-from faith_dspy.text.sentences import SplitAnswer, split_answer
+from faith_dspy.text.sentences import SplitAnswer, sentence_texts, split_answer
 
 MAX_CUTS = 5
 """Times that a context is cut in half, because the server calls it too long as it is."""
@@ -190,12 +195,28 @@ class FaithfulnessProgram(dspy.Module):
         question: str | None,
         nearest: Collection[int],
     ) -> str | None:
-        """Return the LM's sentence why it gave a statement that verdict, by the window that has most of the ``nearest``
-        chunks; None if the LM failed."""
-        room = context_bytes(dspy.settings.lm, self.verify.predict.demos)
-        windows = cut_into_windows(context, room)
+        """Return why the LM gave a statement that verdict, in a sentence, by the window that has most of the
+        ``nearest`` chunks; None if the LM failed."""
+        verify = self.verify.predict
+        lm = verify.lm or dspy.settings.lm
+        windows = cut_into_windows(context, context_bytes(lm, verify.demos))
         window = max(windows, key=lambda one: len(set(nearest).intersection(one.ids)))
-        return self.verify.explain(verdict, question, window)
+        lines: list[str] = []
+        try:
+            lines = BoundPredict(ExplainVerdict, FollowUpAdapter(verify))(
+                context=window.texts,
+                question=question or "",
+                statement=verdict.text,
+                verdict=verdict.label,
+                lm=lm,
+                config={"max_tokens": REASON_TOKENS["after"]},
+            ).reason
+        except FaithDspyError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - any LM fault: the verdict stands without a reason
+            log.warning("no reason: %s", short_message(exc))
+        sentences = sentence_texts(" ".join(lines))
+        return sentences[0][1] if sentences else None
 
 
 class Verified(NamedTuple):

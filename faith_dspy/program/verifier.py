@@ -15,12 +15,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
 from faith_dspy.lm.capabilities import LABEL_TOKENS, Capabilities, experience_of
-from faith_dspy.program.prompt import (
-    BoundPredict,
-    CompactAdapter,
-    FollowUpAdapter,
-    JointAdapter,
-)
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter, JointAdapter
 from faith_dspy.program.reply import (
     VERDICT_FIELDS,
     Token,
@@ -33,13 +28,11 @@ from faith_dspy.program.reply import (
 )
 from faith_dspy.program.signatures import (
     INSTRUCTIONS,
-    ExplainVerdict,
     Instruction,
     build_verification_signature,
 )
 from faith_dspy.program.windows import Window
 from faith_dspy.schema import RawVerdict, Statement
-from faith_dspy.text.sentences import sentence_texts
 
 TOP_LOGPROBS = 20
 """Alternatives requested per token: the most that OpenAI's API gives."""
@@ -151,29 +144,6 @@ class Verifier(dspy.Module):
         if len(verdicts) == 1:
             return verdicts[0]
         return pool_samples(verdicts, self.instruction)
-
-    def explain(
-        self, verdict: RawVerdict, question: str | None, window: Window
-    ) -> str | None:
-        """Return the LM's sentence why it gave that verdict, asked behind it; None if the LM failed."""
-        predict = BoundPredict(ExplainVerdict, FollowUpAdapter(self.predict))
-        try:
-            prediction = predict(
-                context=window.texts,
-                question=question or "",
-                statement=verdict.text,
-                verdict=verdict.label,
-                lm=self.predict.lm or dspy.settings.lm,
-                config={"max_tokens": REASON_TOKENS["after"]},
-            )
-        except FaithDspyError:
-            raise
-        except Exception as exc:  # noqa: BLE001 - the verdict stands without a reason
-            log.warning("no reason: %s", short_message(exc))
-            return None
-        for _, sentence in sentence_texts(" ".join(prediction.reason)):
-            return sentence.strip()
-        return None
 
     def ask_jointly(
         self, statements: Sequence[Statement], question: str | None, window: Window

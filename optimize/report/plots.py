@@ -97,7 +97,7 @@ def calibration(judge: JudgeResult) -> Any:
         color=BLUE,
     )
     ax.set_xlabel("probability of being faithful, by the judge")
-    ax.set_ylabel("share people call faithful")
+    ax.set_ylabel("share labelled faithful")
     ax.set_aspect("equal")
     ax.legend(loc="upper left", frameon=False, fontsize=8)
     return figure
