@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError, LabelsError
-from faith_dspy.io.inputs import as_chunks, unicode_text
+from faith_dspy.io.inputs import as_chunks, plain_text
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.readers import read_records
 from faith_dspy.program.prompt import CompactAdapter
@@ -120,7 +120,7 @@ def test_any_record(record):
         else None
     )
     is_text = isinstance(given_answer, str)
-    holds(judgment, unicode_text(given_answer) if is_text else None)
+    holds(judgment, plain_text(given_answer) if is_text else None)
     assert judgment.unscored != "lm_failed", judgment.detail
 
 

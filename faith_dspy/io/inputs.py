@@ -143,8 +143,8 @@ class AnswerInput:
             raise InputError(f"answer is {type(answer).__name__}, expected text")
         texts = [chunk.text for chunk in chunks]
         check_length(question or "", answer, *texts)
-        question = question and unicode_text(question)
-        return cls(question, chunks, unicode_text(answer), id)
+        question = question and plain_text(question)
+        return cls(question, chunks, plain_text(answer), id)
 
 
 def _problem_of(record: Any, fields: Fields) -> str:
@@ -189,10 +189,21 @@ def check_length(*texts: str) -> None:
         )
 
 
-def unicode_text(text: str) -> str:
-    """Replace surrogates that have no partner, which no file and no request can hold."""
+_BYTES = re.compile(
+    r"(data:[\w.+-]++/[\w.+-]++[^,\s]{0,100},)[^\s)\"'<>]{40,}"
+    r"|(?<![A-Za-z0-9+/])(?=[a-z0-9+/]*[A-Z])(?=[A-Z0-9+/]*[a-z])(?=[A-Za-z+/]*[0-9])"
+    r"(?:[A-Za-z0-9+/]{200,}+|(?:[A-Za-z0-9+/]{50,}+\r?\n){3,}+[A-Za-z0-9+/]*+)={0,2}"
+)
+"""A file in a text: an address that holds it, or some 200 characters of base64, in one line or several."""
+
+
+def plain_text(text: str) -> str:
+    """Return a text without the bytes of files and surrogates that have no partner, which no request can hold."""
     units = text.encode("utf-16-le", "surrogatepass")
-    return units.decode("utf-16-le", "replace")
+    text, files = _BYTES.subn(r"\1…", units.decode("utf-16-le", "replace"))
+    if files:
+        log_once("files inside texts (base64) are left out: their bytes are no text")
+    return text
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:
@@ -222,8 +233,8 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
                 f"context[{number}] is {str(item)[:40]!r}, expected text or an object with 'text'"
             )
         text, source = document
-        source = source and unicode_text(source)
-        chunk = Chunk(id=number, text=unicode_text(text), source=source)
+        source = source and plain_text(source)
+        chunk = Chunk(id=number, text=plain_text(text), source=source)
         chunks.append(chunk)
     return tuple(chunks)
 

@@ -1,6 +1,8 @@
 import asyncio
+import base64
 import io
 import os
+import textwrap
 import threading
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ from faith_dspy.io.inputs import AnswerInput, as_chunks, fields_of
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import STANDARD, check_records, count_lines, read_records
 
+BASE64 = base64.b64encode(bytes(range(256)) * 4).decode()
 ROWS = {
     "continuous-eval": {
         "question": "Q?",
@@ -163,6 +166,24 @@ def test_lines_are_read_as_they_are(tmp_path):
     assert [
         count_lines(path) for path in (tmp_path / "in", tmp_path / "pipe", STANDARD)
     ] == [5, None, None]
+
+
+@pytest.mark.parametrize(
+    ("file", "left"),
+    [
+        (f"data:image/png;base64,{BASE64}", "data:image/png;base64,…"),
+        (BASE64, "…"),
+        ("\n".join(textwrap.wrap(BASE64, 76)), "…"),
+        ("0123456789abcdef" * 20, None),  # hexadecimal digits
+        ("=" * 300, None),
+        ("https://x.org/a/" + "a-long-name/" * 20, None),
+    ],
+)
+def test_a_file_inside_a_text_is_left_out(file, left):
+    """Of chunk and answer; what is not one stays."""
+    text = f"The kettle is blue. ![it]({file}) It has a lid."
+    one = AnswerInput.make(None, [text], text)
+    assert one.answer == one.chunks[0].text == text.replace(file, left or file)
 
 
 def test_half_a_character_is_replaced():
