@@ -10,12 +10,13 @@ from contextvars import copy_context
 from functools import cached_property, partial
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import (
     ConfigError,
     FaithDspyError,
+    InputError,
     LMUnavailableError,
     import_optional,
     short_message,
@@ -333,14 +334,29 @@ class Judge:
         for lm in self.prepare():
             preflight(lm)
 
+    @overload
     def __call__(
         self,
         question: str | None = None,
         context: Any = None,
         answer: str | None = None,
         conversation: Any = None,
-    ) -> Judgment:
-        """Judge one answer.
+    ) -> Judgment: ...
+
+    @overload
+    def __call__(
+        self, *, conversation: Any, turns: Literal["all"]
+    ) -> list[Judgment]: ...
+
+    def __call__(
+        self,
+        question: str | None = None,
+        context: Any = None,
+        answer: str | None = None,
+        conversation: Any = None,
+        turns: Literal["last", "all"] = "last",
+    ) -> Any:
+        """Judge one answer, or each of a conversation.
 
             >>> judge = Judge("none")
             >>> judge("How long?", ["Lamps: 30 days."], "Kettles can be returned within 90 days.").faithful
@@ -352,17 +368,25 @@ class Judge:
             answer: The answer.
             conversation: Messages with ``role`` and ``content``, in place of context and answer: the last assistant
                 message is judged against all before it.
+            turns: ``all`` judges each answer of the conversation against what was retrieved for it.
 
         Returns:
-            The judgment. A fault of the LM gives an unscored one that says why.
+            The judgment; of all turns a list, each with the number of its message, ``turn``. A fault of the LM gives
+            an unscored one that says why.
 
         Raises:
             InputError: Input of a wrong type.
             LMUnavailableError: The LM never answered, because its address, its key or its name is wrong.
         """
         input = AnswerInput.make(question, context, answer, conversation)
-        _, judgment = self.judge_input(input)
-        return _of_input(judgment, input)
+        if turns == "last":
+            _, judgment = self.judge_input(input)
+            return _of_input(judgment, input)
+        if turns != "all" or conversation is None:
+            raise InputError(
+                f"got turns={turns!r}, expected 'last', or 'all' with a conversation."
+            )
+        return self.batch(AnswerInput.turns_of({"conversation": conversation}))
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time. Once cancelled, it
@@ -650,7 +674,7 @@ class Judge:
                 raise
             except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
                 judgment = unscored(Unscored.LM_FAILED, short_message(exc), raw)
-            judgment = judgment.model_copy(update={"id": input.id})
+            judgment = judgment.model_copy(update={"id": input.id, "turn": input.turn})
             return raw, _of_input(judgment, input)
 
         threads = num_threads or self.default_threads

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, tee
 from os.path import samestat
 from pathlib import Path
@@ -51,7 +51,7 @@ class RunSummary:
     """Paid in this run alone."""
     replayed: Usage = field(default_factory=Usage)
     seconds: float = 0.0
-    shown: list[tuple[dict[str, Any], Judgment]] = field(default_factory=list)
+    shown: list[tuple[Any, Judgment]] = field(default_factory=list)
     """The first records with their judgments, if the caller asked for them."""
 
     @property
@@ -95,9 +95,8 @@ class RunSummary:
             self.why = self.why or judgment.detail or ""
         self.unreadable += record.problem is not None
         if show and len(self.shown) < MAX_SHOWN:
-            self.shown.append(
-                ({"id": record.place} if record.problem else record.row, judgment)
-            )
+            row = {"id": record.place} if record.problem else record.turn or record.row
+            self.shown.append((row, judgment))
 
 
 def run(
@@ -107,14 +106,15 @@ def run(
     *,
     threads: int | None = None,
     show: bool = False,
+    all_turns: bool = False,
     advance: Callable[[int], None] = lambda lines: None,
 ) -> RunSummary:
     """Judge the records of a file (`open_records`); write a row for each, in order, to ``out`` or standard output.
 
     A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept up
     to the first that the LM failed on, or that was cut off: there the file is cut, and judging goes on; replies that
-    were paid for are in DSPy's cache. With ``show`` the first judgments are kept for a page. ``advance`` receives how
-    many more input lines are done.
+    were paid for are in DSPy's cache. With ``show`` the first judgments are kept for a page. With ``all_turns`` each
+    answer of a conversation has a row. ``advance`` receives how many more input lines are done.
 
     Raises `InputError` for a file that cannot be read or written, a file without records, an ``out`` that belongs to
     another input or judge, that another process is writing, or that goes meanwhile; `LMUnavailableError` when the
@@ -124,6 +124,8 @@ def run(
     tally, fingerprint = RunSummary(), judge.fingerprint
     with ExitStack() as stack:
         records = stack.enter_context(open_records(source))
+        if all_turns:
+            records = _turns(records)
         head: list[Record] = []
         if out is not None:
             head = list(islice(records, FIRST))
@@ -174,6 +176,16 @@ def run(
                 at = record.line
     tally.seconds = time.monotonic() - started
     return tally
+
+
+def _turns(records: Iterator[Record]) -> Iterator[Record]:
+    """Yield a record for each answer of a conversation."""
+    for record in records:
+        for one in AnswerInput.turns_of(record):
+            if one.turn is None:
+                yield record
+            else:
+                yield replace(record, turn=one, key=f"{record.key}-{one.turn}")
 
 
 def finished(

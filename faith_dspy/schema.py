@@ -170,6 +170,8 @@ class Judgment(_Frozen):
     `probability` then, too, and where no classifier gives one."""
 
     id: str | int | None = None
+    turn: int | None = None
+    """Of each answer in a conversation, the number of its message, from 0; None where an answer is judged alone."""
     score: float | None = Field(default=None, ge=0, le=1)
     """Faithfulness in [0, 1]: the verdicts' weights over the statements asked about."""
     faithful: bool | None = None

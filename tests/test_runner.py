@@ -13,6 +13,7 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LMUnavailableError
+from faith_dspy.report.judgment import write_html
 from faith_dspy.runner import run
 from tests.support.files import MAIN
 
@@ -63,6 +64,30 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
     again = run(judge, source, out, show=True)
     assert again.shown == tally.shown
     assert (again.rows, again.resumed, again.scored, again.unreadable) == (4, 4, 2, 1)
+
+
+def test_each_turn_of_a_conversation_has_a_row(tmp_path):
+    """With its number, as in Python; a run goes on between two of them, and the page names them."""
+    messages = []
+    for colour in ("blue", "red"):
+        messages += [
+            {"role": "user", "content": "Which colour?"},
+            {"role": "tool", "content": f"The kettle is {colour}."},
+            {"role": "assistant", "content": "The kettle is blue."},
+        ]
+    judge, out = Judge("none"), tmp_path / "out.jsonl"
+    source = put(tmp_path / "in.jsonl", {"id": "a", "messages": messages}, GOOD)
+    run(judge, source, out, all_turns=True)
+    whole = out.read_bytes()
+    got = [(row.get("id"), row.get("turn"), row["faithful"]) for row in rows(out)]
+    assert got == [("a", 2, True), ("a", 5, False), (None, None, True)]
+    judgments = judge(conversation=messages, turns="all")
+    assert [(one.turn, one.faithful) for one in judgments] == [(2, True), (5, False)]
+    out.write_bytes(whole[: whole.index(b"\n") + 1])
+    tally = run(judge, source, out, all_turns=True, show=True)
+    assert (tally.resumed, out.read_bytes()) == (1, whole)
+    write_html(tally.shown, tmp_path / "page.html")
+    assert '"a, turn 5"' in (tmp_path / "page.html").read_text()
 
 
 def test_memory_is_flat(judge_at, tmp_path):

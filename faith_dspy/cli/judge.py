@@ -77,6 +77,14 @@ def judge(
         Literal["unfaithful"] | None,
         option("--fail-on", "Exit 1 when an answer is not faithful.", "unfaithful"),
     ] = None,
+    turns: Annotated[
+        Literal["last", "all"],
+        option(
+            "--turns",
+            "Of a conversation: the last answer, or a row for each.",
+            "last|all",
+        ),
+    ] = "last",
     as_json: Annotated[
         bool, option("--json", "With --answer: print the judgment as JSON.")
     ] = False,
@@ -109,9 +117,9 @@ def judge(
     if reasons is None:  # where somebody reads them
         reasons = html is not None or (answer is not None and not as_json)
     if answer is not None:
-        if out is not None or threads is not None:
+        if out is not None or threads is not None or turns == "all":
             raise InputError(
-                "--answer is one answer, shown here: give no --out and no --threads with it."
+                "--answer is one answer, shown here: give no --out, no --threads and no --turns with it."
             )
         record = {"question": question, "context": context, "answer": answer}
         unfaithful = _judge_one(chosen, record, html, reasons, as_json)
@@ -124,7 +132,15 @@ def judge(
             "--json goes with --answer; the judgments of INPUT are JSON as they are."
         )
     else:
-        unfaithful = _judge_file(chosen, str(records), file, html, reasons, threads)
+        unfaithful = _judge_file(
+            chosen,
+            str(records),
+            file,
+            html,
+            reasons,
+            threads,
+            all_turns=turns == "all",
+        )
     if fail_on and unfaithful:
         verb = "is" if unfaithful == 1 else "are"
         fail([f"{counted(unfaithful, 'answer')} {verb} not faithful."])
@@ -166,6 +182,8 @@ def _judge_file(
     html: Path | None,
     reasons: bool,
     threads: int | None,
+    *,
+    all_turns: bool,
 ) -> int:
     from faith_dspy.io.readers import check_records, count_lines
     from faith_dspy.report.judgment import judge_summary, write_html
@@ -184,6 +202,7 @@ def _judge_file(
                 file,
                 threads=threads,
                 show=html is not None,
+                all_turns=all_turns,
                 advance=advance,
             )
     except BrokenPipeError:

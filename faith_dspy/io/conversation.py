@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.documents import (
@@ -79,9 +80,11 @@ class Piece:
     """Sources, or quotations of them, that a block names for its text."""
 
 
-def from_conversation(
-    conversation: Any,
-) -> tuple[str | None, list[dict[str, str]], str]:
+Record: TypeAlias = tuple[str | None, list[dict[str, str]], str]
+"""Question, context and answer."""
+
+
+def from_conversation(conversation: Any) -> Record:
     """Return question, context and answer of a conversation's last turn; the last assistant message is the answer.
 
     Every tool result, document and search result up to the answer is a chunk, as is what the user or the system wrote;
@@ -93,36 +96,66 @@ def from_conversation(
     Raises:
         InputError: there is no message with a role, or none of the assistant.
     """
+    turns, beside = _read(conversation)
+    *_, last = (turn.number for turn in turns if turn.role == "assistant")
+    turns[last].beside = beside
+    return _record(turns[: last + 1])
+
+
+def answers_in(conversation: Any) -> dict[int, Record]:
+    """Return the same for each answer by the number of its message: the assistant's last one before the user goes on.
+
+    What was retrieved counts for the next answer alone; for one that nothing was retrieved for, all before it counts.
+    """
+    turns, beside = _read(conversation)
+    turns[0].beside = beside
+    answers: dict[int, int] = {}
+    asked = 0
+    for turn in turns:
+        asked += turn.role == "user" and bool(turn.said)
+        if turn.role == "assistant":
+            answers[asked] = turn.number
+    records = {}
+    since = 0
+    for number in answers.values():
+        records[number] = _record(turns[: number + 1], since)
+        since = number + 1
+    return records
+
+
+def _read(conversation: Any) -> tuple[list[_Turn], Fields]:
+    """Return the messages, of which one is the assistant's, and the evidence that stands beside them."""
     plain = _as_mappings(conversation)
     messages = _messages(plain)
-    roles = [_role(message) for message in messages]
-    if "assistant" not in roles:
+    tools = _tool_names(messages)
+    turns = [_Turn(number, one, tools) for number, one in enumerate(messages)]
+    if all(turn.role != "assistant" for turn in turns):
         raise InputError(
             f"conversation has no assistant message among {len(messages)}; there is nothing to judge"
         )
-    later = roles[::-1].index("assistant")
-    last = len(roles) - 1 - later
-    messages[last] = {**messages[last], **_evidence_beside(plain)}
-    first = last
-    while first and _is_item(messages[last]) and roles[first - 1] == "assistant":
+    return turns, _evidence_beside(plain)
+
+
+def _record(turns: Sequence[_Turn], since: int = 0) -> Record:
+    """Return the record of the last of the turns; what was retrieved before turn ``since`` counts where nothing was
+    later."""
+    last = turns[-1]
+    first = last.number
+    while first and _is_item(last.message) and turns[first - 1].role == "assistant":
         first -= 1
-    tools = _tool_names(messages)
+    if not any(turn.evidence for turn in turns[since:]):
+        since = 0
     asked: list[str] = []
     evidence: list[Piece] = []
     answer: list[Piece] = []
-    for number, message in enumerate(messages[: last + 1]):
-        turn = _Turn(number, message, tools)
-        words: list[Piece] = []
-        for piece in turn.pieces():
-            if piece.source:
-                evidence.append(piece)
-            else:
-                words.append(piece)
-        if number >= first:
-            answer += words
-        elif words and turn.role != "assistant":
-            text = "\n".join(piece.text for piece in words)
-            source = turn.source(turn.role, message.get("name"))
+    for turn in turns:
+        if turn.number >= since:
+            evidence += turn.evidence
+        if turn.number >= first:
+            answer += turn.said
+        elif turn.said and turn.role != "assistant":
+            text = "\n".join(piece.text for piece in turn.said)
+            source = turn.source(turn.role, turn.message.get("name"))
             evidence.append(Piece(text, source))
             if turn.role == "user":
                 asked.append(text)
@@ -133,10 +166,7 @@ def from_conversation(
             "the user and the system wrote"
         )
     evidence = _without_quotations(evidence)
-    chunks = []
-    for piece in evidence:
-        chunk = {"text": piece.text, "source": piece.source}
-        chunks.append(chunk)
+    chunks = [{"text": piece.text, "source": piece.source} for piece in evidence]
     question = asked[-1] if asked else None
     return question, chunks, _answer_text(answer, evidence)
 
@@ -342,7 +372,7 @@ def _tool_names(messages: Sequence[Fields]) -> dict[str, str]:
     return names
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Turn:
     """One message, and what its blocks are read with."""
 
@@ -350,10 +380,20 @@ class _Turn:
     message: Fields
     tools: Mapping[str, str]
     """Names of tools by the ids of their calls."""
+    beside: Fields = field(default_factory=dict)
+    """Evidence that stands beside all messages."""
 
-    @property
+    @cached_property
     def role(self) -> str:
         return _role(self.message)
+
+    @property
+    def said(self) -> list[Piece]:
+        return [piece for piece in self.pieces if not piece.source]
+
+    @property
+    def evidence(self) -> list[Piece]:
+        return [piece for piece in self.pieces if piece.source]
 
     def source(
         self,
@@ -368,8 +408,9 @@ class _Turn:
             words.append("(failed)")
         return " ".join(words)
 
+    @cached_property
     def pieces(self) -> list[Piece]:
-        """Return the texts of the message that are not blank, those of tools and documents among them."""
+        """The texts of the message that are not blank, those of tools and documents among them."""
         message = self.message
         pieces: list[Piece] = []
         for block in _blocks(message, self.number):
@@ -384,7 +425,7 @@ class _Turn:
             keys = ", ".join(message)
             log.warning("conversation[%d]: got %s, but no content", self.number, keys)
         for key in _EVIDENCE_KEYS:
-            pieces += self.retrieved(message.get(key))
+            pieces += self.retrieved(self.beside.get(key) or message.get(key))
         return [piece for piece in pieces if piece.text.strip()]
 
     def read(self, block: Fields) -> list[Piece]:

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from faith_dspy.errors import InputError
 from faith_dspy.io.conversation import (
     CONVERSATION_KEYS,
+    answers_in,
     from_conversation,
     is_conversation,
 )
@@ -61,6 +62,8 @@ class Record:
     kind: str = "line"
     aside: Fields | None = None
     """Columns that were taken out of the row: what recorded judges said."""
+    turn: AnswerInput | None = None
+    """One answer of its conversation, where each is judged."""
 
     @property
     def place(self) -> str:
@@ -87,6 +90,22 @@ class AnswerInput:
     id: str | int | None = None
     problem: str | None = None
     """Why the record cannot be judged; None if it can."""
+    turn: int | None = None
+    """Of several answers in a conversation the number of this one's message, from 0."""
+
+    @classmethod
+    def turns_of(cls, record: Any) -> list[AnswerInput]:
+        """Read each answer of the conversation in a record; of any other record the one that it has."""
+        last = cls.of(record)
+        fields = fields_of(record.row if isinstance(record, Record) else record)
+        conversation = _loaded(fields.get("conversation"))
+        if last.problem or conversation is None or "answer" in fields_of(conversation):
+            return [last]
+        turns = []
+        for turn, read in answers_in(conversation).items():
+            one = cls.make(*read, id=last.id)
+            turns.append(replace(one, turn=turn))
+        return turns
 
     @classmethod
     def of(cls, record: Any) -> AnswerInput:
@@ -94,7 +113,7 @@ class AnswerInput:
         if isinstance(record, Record):
             if record.problem is not None:
                 return cls(problem=record.problem)
-            record = record.row
+            record = record.turn or record.row
         if isinstance(record, AnswerInput):
             return record
         fields = fields_of(record)
@@ -161,14 +180,20 @@ def _problem_of(record: Any, fields: Fields) -> str:
 
 def _turn(conversation: Any) -> tuple[Any, Any, Any]:
     """Return question, context and answer of a conversation, or of a record that has an answer by itself."""
-    if isinstance(conversation, str):
-        with suppress(ValueError):  # the conversation says what it expected
-            conversation = json.loads(conversation)
+    conversation = _loaded(conversation)
     if isinstance(conversation, Mapping):
         fields = fields_of(conversation)
         if "answer" in fields:
             return fields.get("question"), fields.get("context"), fields["answer"]
     return from_conversation(conversation)
+
+
+def _loaded(conversation: Any) -> Any:
+    """Return a conversation written as JSON as what it stands for."""
+    if isinstance(conversation, str):
+        with suppress(ValueError):  # the conversation says what it expected
+            return json.loads(conversation)
+    return conversation
 
 
 def _id_of(value: Any) -> str | int | None:

@@ -324,6 +324,8 @@ class MeteredLM(dspy.LM):
         thinking_tokens: Room for a model's thoughts, as `make_lm` has it.
     """
 
+    num_retries: int
+
     def __init__(
         self,
         model: str,
@@ -420,7 +422,8 @@ class MeteredLM(dspy.LM):
             return LMUnavailableError(
                 f"{self.model}: {experience.endless} times {why}."
             )
-        return dspy.LMError(why, model=self.model)
+        error: Exception = dspy.LMError(why, model=self.model)
+        return error
 
     def _leave_parent(self) -> None:
         """After a fork, begin without the parent's connections, on which its replies come in: as after unpickling."""

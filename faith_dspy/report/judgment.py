@@ -28,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faith_dspy.errors import counted
+from faith_dspy.io.documents import mapping
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import vote
@@ -246,6 +247,8 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     elif judgment.faithful:
         style = "green"
     head = Text.assemble((verdict, f"bold {style}"), gap if by else "", by)
+    if judgment.turn is not None:
+        head.append(f" – turn {judgment.turn}")
     if judgment.detail:
         head.append_text(shown(f" – {judgment.detail}", "dim"))
     if judgment.fitted_to == "default":
@@ -437,13 +440,16 @@ def _item(
         if chunk.text.strip():
             parts = _quoted(chunk, judgment.statements)
             chunks.append({"id": chunk.id, "source": chunk.source, "parts": parts})
+    names = [] if input.id is None else [str(input.id)]
+    if judgment.turn is not None:
+        names.append(f"turn {judgment.turn}")
     return fields | {
-        "id": None if input.id is None else str(input.id),
+        "id": ", ".join(names) or None,
         "question": (input.question or "").strip() or None,
         "bare": is_bare,
         "notes": notes,
         "decided_by": decided_by(judgment),
-        "people": vote((record or {}).get("faithful")),
+        "people": vote(mapping(record).get("faithful")),
         "parts": _parts(answer, judgment, verdicts),
         "chunks": chunks,
     }

@@ -40,9 +40,10 @@ class Rows:
         """Return what is written of a judgment."""
         fields = judgment.to_dict()
         row: dict[str, Any] = {}
-        own = fields.pop("id")
-        if own is not None:
-            row["id"] = own
+        for name in ("id", "turn"):
+            own = fields.pop(name)
+            if own is not None:
+                row[name] = own
         row["line"] = record.line
         if not self.header:
             row["question"] = input.question

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.conversation import from_conversation
+from faith_dspy.io.conversation import answers_in, from_conversation
 from faith_dspy.io.documents import as_text
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
@@ -83,6 +83,35 @@ def test_the_last_turn_is_judged():
         {"text": FOUND, "source": "turn 2: tool search_docs"},
         {"text": "And model C?", "source": "turn 4: user"},
     ]
+
+
+def test_each_answer_with_what_was_retrieved_for_it():
+    """A turn ends where the user goes on, not where the assistant calls a tool or its result comes in; an answer that
+    nothing was retrieved for has all before it, and what stands beside the messages."""
+    say = lambda role, *blocks: {"role": role, "content": list(blocks)}  # noqa: E731
+    text = lambda words: {"type": "text", "text": words}  # noqa: E731
+    call = {"type": "tool_use", "id": "c", "name": "search", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": FOUND}
+    messages = [
+        say("user", text("Model A?")),
+        say("assistant", text("None.")),
+        say("user", text("Model B?")),
+        say("assistant", text("Let me look."), call),
+        say("user", result),
+        say("assistant", text(ANSWER)),
+        say("user", text("Sure?")),
+        say("assistant", text("Yes.")),
+    ]
+    answers = answers_in({"messages": messages, "contexts": ["Model A is sold out."]})
+    tools = {}
+    for turn, (question, chunks, answer) in answers.items():
+        evidence = [c["text"] for c in chunks if "user" not in c["source"]]
+        tools[turn] = (question, evidence, answer)
+    assert tools == {
+        1: ("Model A?", ["Model A is sold out."], "None."),
+        5: ("Model B?", [FOUND], ANSWER),
+        7: ("Sure?", ["Model A is sold out.", FOUND], "Yes."),
+    }
 
 
 def test_an_answer_that_is_only_a_tool_call_is_empty():
