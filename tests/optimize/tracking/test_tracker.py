@@ -252,10 +252,13 @@ def test_the_model_is_in_a_run_of_its_own(logged):
 
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged):
-    """MLflow's page shows the feedback as failed, and why; nothing says whether judge and people agree."""
+    """MLflow's page shows the feedback as failed, and why; nothing says whether judge and label agree. A
+    model's label is no human's."""
     judge = logged.result.measured.champion
     judgment = Judgment(unscored=Unscored.LM_FAILED)
     row = judge.answers[0].with_judgment(judgment)
+    example = row.example.model_copy(update={"tags": {"labelled_by": "gpt-4o"}})
+    row = row.model_copy(update={"example": example})
     run_id = logged.client.create_run(logged.store.experiment_id).info.run_id
     unscored = judge.model_copy(update={"rows": (row,)})
     log_traces(logged.store, run_id, unscored, [row.id])
@@ -268,6 +271,7 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     assert feedback.feedback.value is None
     assert feedback.error.error_message == "lm_failed"
     assert "agrees" not in {a.name for a in trace.info.assessments}
+    assert {str(a.source.source_type) for a in trace.info.assessments} == {"LLM_JUDGE"}
 
 
 def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server, cli):
