@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlflow.models import set_model
+import pandas as pd
+from mlflow.models import ModelSignature, set_model
 from mlflow.pyfunc.model import PythonModel
-from pydantic import BaseModel
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from mlflow.types.schema import AnyType
 
 from faith_dspy import Judge, Judgment, load_judge
 from faith_dspy.errors import LMUnavailableError, ModelFileError
-from faith_dspy.judge import NO_LM
 from faith_dspy.runner import limit_replies_in_memory
 from faith_dspy.schema import Unscored
 
@@ -40,12 +41,21 @@ EXAMPLE = [
 """A request, for a model's signature; without a context no LM is asked when MLflow tries it."""
 
 
-class Row(BaseModel):
-    """One answer to judge. All fields are optional, so that a row without an answer fails no other row."""
-
-    question: str | None = None
-    context: list[str] | None = None
-    answer: str | None = None
+SIGNATURE = ModelSignature(
+    Schema(
+        [
+            ColSpec(AnyType(), name, required=False)
+            for name in ("question", "context", "answer")
+        ]
+    ),
+    params=ParamSchema(
+        [
+            ParamSpec("nested", DataType.boolean, PARAMS["nested"]),
+            ParamSpec("threads", DataType.long, PARAMS["threads"]),
+        ]
+    ),
+)
+"""Values of any type, and any may be missing: what cannot be judged is a row that says why."""
 
 
 def judge_rows(
@@ -97,10 +107,6 @@ class FaithfulnessModel(PythonModel):
     def load_context(self, context: Any) -> None:
         """Load the exported judge; its LM is not contacted before the first prediction."""
         folder = Path(context.artifacts["judge"])
-        # While a model is being saved MLflow runs its example on the folder as exported: that must not call the LM.
-        if not (folder.parents[1] / "MLmodel").exists():
-            self.judge = Judge(NO_LM)
-            return
         config = dict(context.model_config or {})
         config.setdefault("function", os.environ.get("FAITH_DSPY_FUNCTION") or None)
         if kept := config.pop("replies_in_memory", None):
@@ -110,11 +116,15 @@ class FaithfulnessModel(PythonModel):
         )
 
     def predict(
-        self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None
+        self,
+        context: Any,
+        model_input: pd.DataFrame,
+        params: dict[str, Any] | None = None,
     ) -> list[dict[str, object]]:  # MLflow warns of a hint that says Any
         """Return one row per row, in order."""
         options = PARAMS | (params or {})
-        records = [row.model_dump() for row in model_input]
+        cells = model_input.astype(object)
+        records = cells.where(cells.notna(), None).to_dict("records")
         rows = judge_rows(self.judge, records, options["threads"] or None)
         return [{"judgment": row} if options["nested"] else row for row in rows]
 

@@ -23,7 +23,7 @@ from faith_dspy.runner import REPLIES_IN_MEMORY
 with optional_dependency("mlflow", "spark", "Judging on Spark"):
     import mlflow
 
-    from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS, RESULT_TYPE
+    from faith_dspy.integrations.mlflow_model import RESULT_TYPE, SIGNATURE
 with optional_dependency("pyspark", "spark", "Judging on Spark"):
     from pyspark.sql import Column, DataFrame
     from pyspark.sql import functions as F
@@ -60,7 +60,7 @@ def judge_table(
             path=f"{folder}/model",
             python_model=str(Path(__file__).with_name("mlflow_model.py")),
             artifacts={"judge": f"{folder}/judge"},
-            input_example=(EXAMPLE, PARAMS),
+            signature=SIGNATURE,
             pip_requirements=["faith_dspy"],
             model_config={**endpoint, "replies_in_memory": REPLIES_IN_MEMORY},
         )

@@ -217,7 +217,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
     """
     import mlflow
 
-    from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS
+    from faith_dspy.integrations.mlflow_model import EXAMPLE, SIGNATURE
 
     extra = "[local]" if result.lm["model"].startswith("local/") else ""
     requirements = [
@@ -243,7 +243,8 @@ def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
             name=MODEL,
             python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
             artifacts={"judge": folder},
-            input_example=(EXAMPLE, PARAMS),
+            signature=SIGNATURE,
+            input_example=EXAMPLE,
             pip_requirements=requirements,
             params={"variant": result.champion},
             model_type="judge",

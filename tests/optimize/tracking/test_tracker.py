@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mlflow
+import pandas as pd
 import pytest
 
 from faith_dspy import load_judge
@@ -169,9 +170,8 @@ def test_the_registered_judge_loads_without_pickle_or_lm(logged, recorded, monke
     exported = load_judge(logged.result.judge_dir)
     assert load_judge("models:/faithfulness/1").config == exported.config
     model = mlflow.pyfunc.load_model("models:/faithfulness/1")
-    inputs = model.metadata.signature.inputs.inputs[0].type.properties
-    assert [p.name for p in inputs] == ["answer", "context", "question"]
-    (row,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
+    table = pd.DataFrame({"context": [[]], "answer": ["It opened in 1932."]})
+    (row,) = model.predict(table)
     assert (row["unscored"], row["score"]) == ("no_context", None)
     written = {f.suffix for f in logged.folder.rglob("*") if f.is_file()}
     assert ".json" in written
