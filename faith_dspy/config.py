@@ -32,7 +32,7 @@ WEIGHTS = {
 
 _SCORING_OPTIONS = {
     "verdict_scores", "threshold", "review_range", "citations_from", "no_statements", "abstention", "max_sentences",
-    "reasons",
+    "reasons", "scores",
 }  # fmt: skip
 """Options that change nothing about how the LM is asked for verdicts."""
 
@@ -106,6 +106,10 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Score of an answer that only declines to answer; None leaves it unscored."""
     max_sentences: int = Field(default=256, ge=1)
     """An answer with more is unscored as too long."""
+
+    scores: tuple[str, ...] = ()
+    """Columns of the records with what other judges said, as ``faith-dspy tune --scores`` takes them: the classifier is
+    fitted to these numbers, too, and an answer without them is unscored."""
 
     @field_validator(
         "samples",

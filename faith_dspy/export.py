@@ -237,12 +237,14 @@ def _identity(judge: Any) -> LMIdentity:
 
 
 def _plain_card(judge: Any) -> str:
-    means = "by lexical features alone, no LM"
+    means = "by lexical features, no LM"
     if judge.asks_lm:
         means = f"asked of `{without_path(judge.lm_name)}`"
     then = ""
     if judge.escalate_to:
         then = " What it is unsure of goes to the judge in `escalate_to/`."
+    if judge.columns:
+        means += f", with {' and '.join(map(repr, judge.columns))} of each record"
     unit = judge.config.granularity.value
     fit = describe_fit(judge.classifier).capitalize()
     return (

@@ -22,6 +22,7 @@ from faith_dspy.errors import (
     short_message,
 )
 from faith_dspy.export import save_judge
+from faith_dspy.io.columns import read_scores
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
@@ -44,6 +45,7 @@ from faith_dspy.scoring.measure import AnswerFeatures, measure_features
 from faith_dspy.scoring.score import (
     early_judgment,
     judgment_of,
+    lacking_scores,
     raw_judgment_without_lm,
     unscored,
 )
@@ -298,6 +300,12 @@ class Judge:
         return (self,) if self.escalate_to is None else (self, self.escalate_to)
 
     @property
+    def columns(self) -> list[str]:
+        """Columns of the records that it reads beside question, context and answer: what other judges said."""
+        scores = [name for judge in self.cascade for name in judge.config.scores]
+        return list(dict.fromkeys(name.removeprefix("!") for name in scores))
+
+    @property
     def default_threads(self) -> int:
         """`THREADS`; 1 without an LM, with an embedded one, whose prefix cache holds one context, or with a function,
         which need not be safe in several threads."""
@@ -417,7 +425,7 @@ class Judge:
             InputError: No records, or a file that cannot be read.
             LMUnavailableError: The endpoint never answered.
         """
-        inputs = read_inputs(records)
+        inputs = read_inputs(records, self.columns)
         first: dict[tuple[Chunk, ...], int] = {}
         for i, one in enumerate(inputs):
             first.setdefault(one.chunks, i)
@@ -498,7 +506,7 @@ class Judge:
         import_optional("numpy", "Measuring agreement")  # before anything is judged
         from faith_dspy.scoring.agreement import measure_agreement
 
-        examples = read_labels(labelled)
+        examples = read_labels(labelled, recorded=self.columns)
         return measure_agreement(examples, self.batch(examples, num_threads))
 
     def fit(
@@ -528,9 +536,8 @@ class Judge:
         import_optional("scipy", "Fitting a judge")
         from faith_dspy.optimize.select.candidates import fit_on_labels
 
-        return fit_on_labels(
-            self, read_labels(labelled), method, operating_point, num_threads
-        )
+        examples = read_labels(labelled, recorded=self.columns)
+        return fit_on_labels(self, examples, method, operating_point, num_threads)
 
     def stream_raw(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
@@ -569,9 +576,13 @@ class Judge:
             raw = RawJudgment()
             return raw, unscored(Unscored.PARSE_FAILED, why, raw)
         answer = split_answer(input.answer)
+        classifier = self.classifier
+        scores = read_scores(input.row, self.config.scores)
+        nothing = RawJudgment(sentences=answer.sentences, scores=scores)
         early = early_judgment(input.chunks, answer, self.config)
+        early = early or lacking_scores(nothing, classifier)
         if early is not None:
-            return RawJudgment(sentences=answer.sentences), early
+            return nothing, early
         if not self.asks_lm:
             raw = raw_judgment_without_lm(answer)
         else:
@@ -589,7 +600,7 @@ class Judge:
                 usage=meter.usage,
                 cached_usage=meter.replayed,
             )
-        classifier = self.classifier
+        raw = raw.model_copy(update={"scores": scores})
         features = measure_features(
             raw,
             input.chunks,

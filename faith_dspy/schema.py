@@ -324,6 +324,8 @@ class RawJudgment(_Frozen, extra="ignore"):
     raw_verdicts: tuple[RawVerdict, ...] = ()
     joint_fallbacks: int = 0
     extraction_fallbacks: int = 0
+    scores: dict[str, float] = Field(default_factory=dict)
+    """What other judges said of the answer, by column (`JudgeConfig.scores`); a higher number is more faithful."""
     escalated_to: RawJudgment | None = Field(
         default=None, validation_alias=AliasChoices("escalated_to", "escalated")
     )

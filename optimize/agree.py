@@ -36,6 +36,8 @@ class JudgedLabels:
     against_words: Comparison | None = None
     pass_rate: float | None = None
     """Share of the unlabelled answers that it passes, of those that it scores."""
+    column: str = ""
+    """Where a recorded judge stands."""
 
     @property
     def caveat(self) -> str:
@@ -116,17 +118,17 @@ def read_judges(
     ]
     free = Cost(usage=Usage(), judged=len(examples), lm_share=0)
     judges = []
-    for column, judged in judge_columns(columns, examples, unlabelled, file):
-        result = _result(column.name, whole, judged, free)
+    for judge, judged, how in judge_columns(columns, examples, unlabelled, file):
+        name = judge.column.name
+        result = _result(name, whole, judged, free)
         judges.append(
             JudgedLabels(
                 judgments=judged,
-                traffic=list(column.values[len(examples) :]),
+                traffic=list(map(judge.score, judge.values[len(examples) :])),
                 result=result,
-                three_lines=of_recorded(
-                    result.agreement, column.reading, labellers(examples)
-                ),
-                summary=f"column {column.name!r} of {file}",
+                three_lines=of_recorded(result.agreement, how, labellers(examples)),
+                summary=f"column {name!r} of {file}",
+                column=name,
             )
         )
     return judges

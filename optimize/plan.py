@@ -32,6 +32,7 @@ from pydantic import (
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError, describe_invalid
+from faith_dspy.io.columns import column_names
 from faith_dspy.judge import NO_LM
 from faith_dspy.lm.function import is_function
 from faith_dspy.lm.make import is_local
@@ -145,6 +146,7 @@ class Options(_Model):
     timeout: float | None = None
     reflection_lm: str | None = None
     reflection_api_base: str | None = None
+    scores: Annotated[tuple[str, ...], BeforeValidator(column_names)] = ()
     operating_point: Annotated[OperatingPoint, BeforeValidator(_operating_point)] = (
         BALANCED
     )

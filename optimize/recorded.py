@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.io.inputs import nearest
-from faith_dspy.io.labels import (
-    LabelColumn,
-    meanings_of,
-    named_meaning,
-    rating,
-)
+from faith_dspy.io.columns import ScoreColumn
 from faith_dspy.optimize.classifier.fitting import BALANCED, threshold_for
 from faith_dspy.optimize.classifier.logistic import (
     platt_scaling,
@@ -29,52 +23,78 @@ from faith_dspy.schema import Judgment, LabelledExample, Unscored
 from faith_dspy.scoring.classifier import to_logit
 from faith_dspy.scoring.statistics import Bools, Floats
 
-_PERCENT = re.compile(r"(-?[\d.]+)\s*%")
-_MEASURE = re.compile(r"_(?:scores?|prob(?:ability)?|rate)$")
-"""Ends of a column's name that say nothing of its direction."""
-
 
 class RecordedJudge(NamedTuple):
     """What a judge said of some answers."""
 
-    name: str
-    """Of its column."""
+    column: ScoreColumn
     values: Sequence[float | None]
-    """In [0, 1], a higher one more faithful; None where the judge said nothing. Of verdicts 0 or 1."""
+    """A higher one is more faithful; None where the judge said nothing. Of verdicts 0 or 1."""
+    scale: tuple[float, float]
+    """What becomes 0 and 1 in a score."""
     is_verdict: bool
-    reading: str
-    """How the column was read, a sentence."""
+
+    @property
+    def direction(self) -> str:
+        """How the column is read."""
+        name, is_upright = self.column.name, self.column.is_upright
+        if self.is_verdict:
+            meaning = "faithful" if is_upright else "unfaithful"
+            return f"a yes in {name!r} is read as {meaning}"
+        meaning = "more" if is_upright else "less"
+        return f"a higher {name!r} is read as {meaning} faithful"
+
+    def score(self, value: float | None) -> float | None:
+        """Return a value in [0, 1]."""
+        low, high = self.scale
+        return None if value is None else (value - low) / (high - low)
 
     def judgments(
         self, examples: Sequence[LabelledExample], fold_of: Mapping[str, int]
-    ) -> list[Judgment]:
-        """Return the judgments of labelled answers, the first that it has values of.
+    ) -> tuple[list[Judgment], str]:
+        """Return the judgments of labelled answers, the first that it has values of, and how its column was read.
 
         A verdict stands as it is. A number passes from the threshold that is fitted on the other folds of the sources,
         as of the LM calibrated: Platt's slope and offset, then the labels' base rate.
         """
         values = self.values[: len(examples)]
-        folds = [fold_of.get(e.group_key, 0) for e in examples]
-        thresholds: dict[int, float | None] = dict.fromkeys(folds)
-        if not self.is_verdict:
-            labels = np.array([bool(e.label) for e in examples])
-            x = np.array(values, dtype=np.float64)  # None is NaN
-            for fold in thresholds:
-                fitted = ~np.isnan(x) & (np.array(folds) != fold)
-                thresholds[fold] = _threshold(x[fitted], labels[fitted])
-        return [
+        if self.is_verdict:
+            return [self._judgment(value, None) for value in values], self.direction
+        folds = np.array([fold_of[e.group_key] for e in examples])
+        labels = np.array([bool(e.label) for e in examples])
+        x = np.array(values, dtype=np.float64)  # None is NaN
+        filled = ~np.isnan(x)
+        on_all = _threshold(x[filled], labels[filled])
+        thresholds = {}
+        for fold in np.unique(folds).tolist():
+            fitted = filled & (folds != fold)
+            thresholds[fold] = _threshold(x[fitted], labels[fitted])
+        judgments = [
             self._judgment(value, thresholds[fold])
-            for value, fold in zip(values, folds, strict=True)
+            for value, fold in zip(values, folds.tolist(), strict=True)
         ]
+        ends = sorted(map(self._own, thresholds.values()))
+        side = "above" if self.column.is_upright else "below"
+        return judgments, (
+            f"{self.direction}; an answer passes at {self._own(on_all):.3g} or {side}, fitted on all of these labels "
+            f"(each answer was judged by the other folds': {ends[0]:.3g} to {ends[-1]:.3g})"
+        )
+
+    def _own(self, value: float) -> float:
+        """Return a value as its column has it."""
+        return value if self.column.is_upright else 1 - value
 
     def _judgment(self, value: float | None, threshold: float | None) -> Judgment:
         if value is None:
             return Judgment(
-                unscored=Unscored.PARSE_FAILED,
-                detail=f"{self.name!r} is empty",
+                unscored=Unscored.PARSE_FAILED, detail=f"{self.column.name!r} is empty"
             )
-        faithful = bool(value) if threshold is None else value >= threshold
-        return Judgment(score=value, faithful=faithful, threshold=threshold)
+        is_faithful = value >= (0.5 if threshold is None else threshold)
+        return Judgment(
+            score=self.score(value),
+            faithful=is_faithful,
+            threshold=self.score(threshold),
+        )
 
 
 def judge_columns(
@@ -82,8 +102,8 @@ def judge_columns(
     examples: Sequence[LabelledExample],
     unlabelled: Sequence[LabelledExample],
     file: str,
-) -> list[tuple[RecordedJudge, list[Judgment]]]:
-    """Read columns, and return each with its judgments of the labelled answers.
+) -> list[tuple[RecordedJudge, list[Judgment], str]]:
+    """Read columns, and return each with its judgments of the labelled answers, and how it was read.
 
     `InputError` where a column cannot be read (`read_column`), or labels are too few to find the threshold of a number.
     """
@@ -91,13 +111,13 @@ def judge_columns(
     for judge in judges if unlabelled else ():
         if not any(value is not None for value in judge.values[len(examples) :]):
             raise InputError(
-                f"got {counted(len(unlabelled), 'unlabelled answer')} without a value in {judge.name!r}, expected one "
-                "of each."
+                f"got {counted(len(unlabelled), 'unlabelled answer')} without a value in {judge.column.name!r}, "
+                "expected one of each."
             )
     fold_of: Mapping[str, int] = {}
     if not all(judge.is_verdict for judge in judges):
         fold_of = assign_folds(examples, seed=0)
-    return [(judge, judge.judgments(examples, fold_of)) for judge in judges]
+    return [(judge, *judge.judgments(examples, fold_of)) for judge in judges]
 
 
 def with_own_sources(
@@ -129,17 +149,13 @@ def _threshold(x: Floats, labels: Bools) -> float:
     probabilities = probabilities_of(slope * z[:, 0] + shift)
     passing = to_logit(threshold_for(BALANCED, probabilities, labels))
     value = float(means[0] + scales[0] * (passing - shift) / slope)
-    return min(1.0, max(0.0, value))
+    return float(np.clip(value, x.min(), x.max()))
 
 
 def read_column(
     column: str, examples: Sequence[LabelledExample], file: str
 ) -> RecordedJudge:
-    """Read what a judge said of each answer.
-
-    Verdicts are read as labels are; other numbers, and percentages, of any scale are moved into [0, 1]. A column whose
-    name says so (``hallucination_score``) is read with a higher value, or a yes, as less faithful; ``!column`` reads
-    it the other way round.
+    """Read what a judge said of each answer (`faith_dspy.io.columns`): verdicts, or numbers of any scale.
 
     Args:
         column: its name, with ``!`` before it or without.
@@ -149,55 +165,35 @@ def read_column(
     Raises:
         InputError: the column is not there, or holds neither verdicts nor numbers, or one number alone.
     """
-    name = column.removeprefix("!")
-    cells = [e.columns.get(name) for e in examples]
+    read = ScoreColumn.of(column)
+    cells = [e.columns.get(read.name) for e in examples]
     filled = [cell for cell in cells if cell is not None]
     if not filled:
-        others = list(
-            dict.fromkeys(n for e in examples for n in e.columns if n != name)
-        )
-        got = ", ".join(others) or "nothing else"
+        others = list(dict.fromkeys(name for e in examples for name in e.columns))
+        others = [name for name in others if name != read.name]
+        names = ", ".join(others) or "nothing else beside texts and labels"
+        meant = get_close_matches(read.name, others, n=1)
         raise InputError(
-            f"{file}: got {got} beside texts and labels, but no values in {name!r} for --scores {name}"
-            f"{nearest([name], others) if others else ''}."
+            f"{file}: got --scores {read.name}, which no row has a value in; "
+            f"{f'did you mean {meant[0]}?' if meant else f'expected one of: {names}.'}"
         )
-    flipped = column.startswith("!")
-    upright = _is_upright(name) is not flipped
-    numbers = [_number(cell) for cell in cells]
+    where = f"{file}: {read.name!r}"
+    numbers = [read.number(cell) for cell in cells]
+    values = [read.value(cell) for cell in cells]
     are_numbers = 2 * sum(n is not None for n in numbers) > len(filled)
     if are_numbers and not {*numbers} <= {0.0, 1.0, None}:
-        _check(cells, numbers, f"{file}: {name!r}", "numbers, or 0 % to 100 %")
-        reading = (
-            f"a higher value is read as {'more' if upright else 'less'} faithful, and its threshold comes from the "
-            "other folds"
-        )
-        return RecordedJudge(name, _scaled(name, numbers, upright), False, reading)
-    label = LabelColumn(name, upright, meanings_of(upright, flipped))
-    verdicts = [None if cell is None else label.meaning(cell) for cell in cells]
-    expected = "numbers, or verdicts: PASS or FAIL, yes or no, supported …"
-    _check(cells, verdicts, f"{file}: {name!r}", expected)
-    reading = f"a yes is read as {'faithful' if upright else 'unfaithful'}"
-    values = [None if verdict is None else float(verdict) for verdict in verdicts]
-    return RecordedJudge(name, values, True, reading)
-
-
-def _is_upright(name: str) -> bool:
-    """Return whether a higher value or a yes means more faithful, as far as the name tells."""
-    words = _MEASURE.sub("", re.sub(r"\W+", "_", name).casefold()).split("_")
-    for start in range(len(words)):  # deepeval_hallucination
-        meaning = named_meaning("_".join(words[start:]))
-        if meaning is not None:
-            return meaning
-    return True
-
-
-def _number(cell: Any) -> float | None:
-    """Return a cell as a number; None where it is none, or a share beyond 100 %."""
-    percent = _PERCENT.fullmatch(str(cell).strip())
-    if percent is None:
-        return rating(cell)
-    share = (rating(percent[1]) or 0.0) / 100
-    return share if 0 <= share <= 1 else None
+        _check(cells, numbers, where, "numbers with a decimal point, or 0 % to 100 %")
+        present = [value for value in values if value is not None]
+        low, high = min(present), max(present)
+        if low == high:
+            raise InputError(
+                f"{where} is {filled[0]} throughout: it tells no answers apart, so that there is nothing to measure."
+            )
+        scale = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
+        return RecordedJudge(read, values, scale, is_verdict=False)
+    expected = "numbers with a decimal point, or verdicts: PASS or FAIL, yes or no, supported …"
+    _check(cells, values, where, expected)
+    return RecordedJudge(read, values, (0.0, 1.0), is_verdict=True)
 
 
 def _check(
@@ -211,20 +207,3 @@ def _check(
             f"{where} is {word!r} in {counted(n, 'row')}, expected {expected}; leave a cell empty where the judge said "
             "nothing."
         )
-
-
-def _scaled(
-    name: str, numbers: Sequence[float | None], upright: bool
-) -> list[float | None]:
-    """Return numbers in [0, 1], a higher one more faithful."""
-    present = [n for n in numbers if n is not None]
-    low, high = min(present), max(present)
-    if low == high:
-        raise InputError(
-            f"{name!r} is {low:g} throughout: it tells no answers apart, so that there is nothing to measure."
-        )
-    if low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    if not upright:
-        low, high = high, low
-    return [None if n is None else (n - low) / (high - low) for n in numbers]

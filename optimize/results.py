@@ -25,22 +25,24 @@ from faith_dspy.scoring.score import statement_values
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import DIRECTIONS
 
-CHAMPION, UNTUNED, CALIBRATED, LEXICAL, LENGTH = (
+CHAMPION, UNTUNED, CALIBRATED, COLUMN, LEXICAL, LENGTH = (
     "champion",
     "untuned",
     "lm-calibrated",
+    "column-baseline",
     "lexical-baseline",
     "length-baseline",
 )
 BASELINES = {
     CALIBRATED: "the LM calibrated",
+    COLUMN: "the column calibrated",
     LEXICAL: "the lexical baseline (no LM)",
     UNTUNED: "the untuned judge",
     LENGTH: "counting words (length alone)",
 }
 """What a champion is compared with, and how it is called. The last is no judge: a champion that is not ahead of it may
 have learned length."""
-CHEAPER = (CALIBRATED, LEXICAL, UNTUNED)
+CHEAPER = (CALIBRATED, COLUMN, LEXICAL, UNTUNED)
 """Those of them that are judges."""
 Verdict = Literal["better", "inconclusive", "worse"]
 
@@ -234,9 +236,13 @@ class CandidateResult(JudgeResult):
     variant: str | None
     """The variant that it asks; None without an LM."""
     method: str
-    """How replies become verdicts (`faith_dspy.optimize.select.candidates.Method`), or ``cascade``."""
+    """How replies become verdicts (`faith_dspy.optimize.select.candidates.Method`), ``column`` or ``cascade``."""
     description: str
     """One line: what is asked, and how replies become verdicts."""
+    columns: tuple[str, ...] = ()
+    """Columns that every answer it judges has to have: what other judges said."""
+    function: str | None = None
+    """The function that it asks."""
     params: dict[str, str | int] = Field(default_factory=dict)
     """What its variant was made of: granularity, other options, optimizer, LM and seed; empty without one."""
     prompts: Prompts | None = None

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import counted
+from faith_dspy.errors import InputError, counted
 from faith_dspy.judge import Judge
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import verify
@@ -119,8 +119,14 @@ def stress(
 ) -> StressReport:
     """Judge up to ``answers`` labelled answers, half of them faithful, as they are and with an injection of each kind.
 
-    The same seed and labels give the same injections; ``advance`` is called with each judgment.
+    The same seed and labels give the same injections; ``advance`` is called with each judgment. `InputError` for a
+    judge that reads a column: nobody has said what stands there for an answer with an injection.
     """
+    if judge.columns:
+        raise InputError(
+            f"the judge reads {judge.columns[0]!r}, which was not recorded for answers with an injection; expected a "
+            "judge without --scores."
+        )
     chosen = _draw(sorted(examples, key=lambda e: e.id), answers, seed)
     variants = {e.id: e for e in chosen}
     for e in chosen:

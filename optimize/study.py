@@ -14,6 +14,7 @@ from faith_dspy.errors import ConfigError, FaithDspyError, InputError, describe_
 from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.eval_sets.public import taught_defaults
 from faith_dspy.export import save_judge
+from faith_dspy.io.columns import read_scores
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import label_set_hash, labellers
 from faith_dspy.io.readers import name_of
@@ -33,8 +34,10 @@ from faith_dspy.optimize.plan import (
     View,
     plan,
 )
+from faith_dspy.optimize.recorded import read_column
 from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card, write_report
+from faith_dspy.optimize.report.tables import capitalised
 from faith_dspy.optimize.results import (
     LEXICAL,
     UNTUNED,
@@ -80,6 +83,7 @@ def tune(
     timeout: float | None = None,
     reflection_lm: str | None = None,
     reflection_api_base: str | None = None,
+    scores: str | Sequence[str] = (),
     operating_point: str = "balanced",
     budget: BudgetName = "quick",
     out: str | Path | None = None,
@@ -112,6 +116,8 @@ def tune(
         timeout: seconds to wait for a reply of any LM, as for `faith_dspy.Judge`.
         reflection_lm: the LM that writes instructions (gepa, mipro, guidelines); default: the judged one.
         reflection_api_base: the address of its endpoint; ``api_base`` is the judged LM's alone.
+        scores: columns of ``labels`` with what other judges said – numbers or verdicts; a list, or a text with commas
+            between. Each is a candidate, by itself, with lexical features, and with the LM.
         operating_point: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
             ``cost=5`` (how much worse it is to pass an unfaithful answer than to fail a faithful one).
         budget: how much is tried, and on how many answers (`faith_dspy.optimize.plan.BUDGETS`).
@@ -178,7 +184,12 @@ def run(
     """
     planned = plan(options)
     budget, point = planned.budget, options.operating_point
-    partition = read_partition(labels, test, budget.pool, budget.words, options.seed)
+    partition = read_partition(
+        labels, test, budget.pool, budget.words, options.seed, options.scores
+    )
+    for column in options.scores:
+        read = read_column(column, partition.labelled, name_of(labels))
+        view.say(f"{capitalised(read.direction)}.")
     study = Study(planned, options, partition, view)
     setup = _set_up(labels, test, study)
     out = _folder(labels, options)
@@ -213,7 +224,7 @@ def run(
             columns=group_columns([*partition.pool, *partition.test]),
             ceiling=annotator_agreement(partition.answers),
             classifier=choice.champion.judge.cascade[-1].classifier,
-            lexical=rivals.lexical.judge.classifier,
+            lexical=rivals.judges[LEXICAL].classifier,
             usage=meter.usage,
             replayed=meter.replayed.calls,
             **_stressed(choice.champion, study),
@@ -277,7 +288,8 @@ def _results(
     tried: Sequence[Candidate], choice: Choice, fold_of: Mapping[str, int]
 ) -> tuple[CandidateResult, ...]:
     """Return what each candidate reached on the pool, cross-fitted, and how far it is behind the best."""
-    prompts = {c.replies.name: _prompts(c.replies, fold_of) for c in tried}
+    asked = {c.replies.name: c.replies for c in tried}
+    prompts = {name: _prompts(replies, fold_of) for name, replies in asked.items()}
     results = []
     for c in tried:
         behind = None
@@ -289,6 +301,8 @@ def _results(
             variant=replies.name if c.asks_lm else None,
             method=c.method,
             description=c.description,
+            columns=tuple(c.judge.columns),
+            function=next((j.lm_name for j in c.judge.cascade if j.function), None),
             params=replies.params,
             prompts=prompts[replies.name],
             score=choice.scores.get(c.name),
@@ -413,8 +427,8 @@ def _export(
 def _references(champion: Candidate, lexical: Replies) -> list[tuple[Any, ...]]:
     """Three answers of the pool, one of them escalated where the judge is a cascade."""
     answers = usable(champion.replies.answers)
-    words = {a.id: a for a in lexical.answers}
-    judged = [as_asked(champion.judge, a, words[a.id]) for a in answers]
+    first = {a.id: a for a in (champion.first or lexical).answers}
+    judged = [as_asked(champion.judge, a, first[a.id]) for a in answers]
     escalated = [a for a in judged if a.raw.escalated_to]
     settled = [a for a in judged if not a.raw.escalated_to]
     references = []
@@ -441,6 +455,7 @@ def study_id(
         "reflection_lm",
         "reflection_api_base",
         "max_flips",
+        "scores",
     }
     packages = "faith_dspy", "dspy", "scikit-learn"
     return digest(
@@ -450,6 +465,10 @@ def study_id(
             planned.budget.model_dump(mode="json", exclude={"minutes"}),
             [v.model_dump(mode="json") for v in planned.variants],
             options.model_dump(mode="json", include=counted),
+            [
+                [e.id, read_scores(e.columns, options.scores)]
+                for e in partition.labelled
+            ],
             [metadata.version(name) for name in packages],
         ]
     )

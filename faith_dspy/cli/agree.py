@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from faith_dspy.cli import options as cli
-from faith_dspy.errors import InputError, counted, import_optional
+from faith_dspy.errors import counted, import_optional
 
 
 @cli.with_options
@@ -88,6 +88,7 @@ def agree(
     Example: faith-dspy agree new-labels.jsonl --judge models:/faithfulness@champion --track --min 0.75
     """
     import_optional("numpy", "Measuring agreement")  # before anything is asked
+    from faith_dspy.io.columns import column_names
     from faith_dspy.io.files import check_page, check_writable
     from faith_dspy.io.labels import label_set_hash, read_labels
     from faith_dspy.optimize.agree import ask_judge, read_judges
@@ -118,20 +119,15 @@ def agree(
         check_writable(path, Path(labels))
     if html is not None:
         check_page(html)
-    columns = list(
-        dict.fromkeys(filter(None, map(str.strip, (scores or "").split(","))))
-    )
-    if scores is not None and not columns:
-        raise InputError(
-            f"got --scores {scores!r}, expected names of columns with commas between."
-        )
+    columns = column_names(() if scores is None else scores)
     asked = chosen.each
     if not asked and (chosen.lm or not columns):
         asked = [chosen]
     names = [name.removeprefix("!") for name in columns]
+    judges = [one.load() for one in asked]
     read = partial(
         read_labels,
-        recorded=names,
+        recorded={*names, *(name for judge in judges for name in judge.columns)},
         further=[by or ""],
         texts=bool(asked),
     )
@@ -141,7 +137,6 @@ def agree(
     examples, alone = with_own_sources(examples)
     group_of = groups_of(group_columns(examples), by) if by else {}
     traffic = read(unlabelled, require_label=False) if unlabelled is not None else []
-    judges = [one.load() for one in asked]
     if minimum is not None or traffic:
         use = "--unlabelled" if traffic else "--min"
         for judge in judges[:1]:
@@ -229,7 +224,7 @@ def agree(
     if alone:
         tables.append(own_sources(alone))
     above = [*tables]  # on the page, which shows the disagreements themselves
-    tables.append(disagreements_table(wrong))
+    tables.append(disagreements_table(wrong, first.column))
     if unscored:
         why_of = {j.unscored: j.detail for j in reversed(first.judgments)}
         reasons = (

@@ -191,8 +191,8 @@ def _judge_file(
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source = Path(records)
-    check_records(source, read=["faithful"] if html else [])
     judge = _load(chosen, reasons)
+    check_records(source, read=[*judge.columns, *(["faithful"] if html else [])])
     limit_replies_in_memory()
     try:
         with TerminalView().bar("judging", count_lines(source)) as advance:

@@ -58,6 +58,14 @@ class TuneOptions:
             "URL",
         ),
     ] = None
+    scores: Annotated[
+        str | None,
+        cli.option(
+            "--scores",
+            "Columns of LABELS with what other judges said, with commas between: candidates, alone and beside the LM.",
+            "COLUMNS",
+        ),
+    ] = None
     operating_point: Annotated[
         str,
         cli.option(

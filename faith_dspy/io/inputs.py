@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -28,7 +29,7 @@ from faith_dspy.io.documents import (
     value_of,
 )
 from faith_dspy.io.names import TABLES, Fields
-from faith_dspy.schema import Chunk
+from faith_dspy.schema import Chunk, LabelledExample
 
 Names = Mapping[str, Sequence[str]]
 NAMES: Names = TABLES["fields"]
@@ -92,6 +93,8 @@ class AnswerInput:
     """Why the record cannot be judged; None if it can."""
     turn: int | None = None
     """Of several answers in a conversation the number of this one's message, from 0."""
+    row: Any = dataclasses.field(default=None, repr=False, compare=False)
+    """Where its further columns stand, such as what other judges said."""
 
     @classmethod
     def turns_of(cls, record: Any) -> list[AnswerInput]:
@@ -104,7 +107,7 @@ class AnswerInput:
         turns = []
         for turn, read in answers_in(conversation).items():
             one = cls.make(*read, id=last.id)
-            turns.append(replace(one, turn=turn))
+            turns.append(replace(one, turn=turn, row=last.row))
         return turns
 
     @classmethod
@@ -124,9 +127,11 @@ class AnswerInput:
         if not fields.keys() & {"answer", "conversation"}:
             return cls(problem=_problem_of(record, fields), id=key)
         try:
-            return cls.make(**fields, id=key)
+            input = cls.make(**fields, id=key)
         except InputError as exc:
             return cls(problem=str(exc), id=key)
+        is_labelled = isinstance(record, LabelledExample)
+        return replace(input, row=record.columns if is_labelled else record)
 
     @classmethod
     def make(

@@ -411,7 +411,7 @@ def read_labels(
     columns: Mapping[str, str] | None = None,
     values: Mapping[str, bool] | None = None,
     unreadable: list[str] | None = None,
-    recorded: Sequence[str] = (),
+    recorded: Collection[str] = (),
     further: Sequence[str] = (),
     texts: bool = True,
 ) -> list[LabelledExample]:
@@ -435,6 +435,10 @@ def read_labels(
     """
     name = name_of(source)
     columns = columns or {}
+    if "faithful" in recorded:
+        raise LabelsError(
+            f"{name}: got --scores faithful, which is the column of people's labels; expected one that a judge filled."
+        )
     column = columns.get("faithful", "")
     if column.lstrip("!").split(".")[0] in columns:  # which is read from another
         column = re.sub(r"^!?", rf"\g<0>{_ROW}.", column)
@@ -483,7 +487,7 @@ def read_labels(
 
 
 def _with_columns(
-    record: Record, columns: Mapping[str, str], recorded: Sequence[str]
+    record: Record, columns: Mapping[str, str], recorded: Collection[str]
 ) -> Record:
     """Return the record with the fields that the user reads from other columns, and recorded verdicts aside; the label
     is found by itself."""

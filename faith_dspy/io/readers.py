@@ -144,10 +144,11 @@ def name_of(source: Any, otherwise: str = "labels") -> str:
     return otherwise
 
 
-def read_inputs(records: Any) -> list[AnswerInput]:
-    """Read the inputs in a file, a table in memory, or an iterable of records. A mapping is one record."""
+def read_inputs(records: Any, further: Iterable[str] = ()) -> list[AnswerInput]:
+    """Read the inputs in a file, a table in memory, or an iterable of records. A mapping is one record. ``further``:
+    columns that are read, too."""
     if isinstance(records, str | PathLike) or is_table(records):
-        check_records(records)
+        check_records(records, further)
     with open_records(records) as opened:
         return [AnswerInput.of(record) for record in opened]
 

@@ -232,6 +232,7 @@ def judge_summary(judge: Judge) -> str:
             how = "tuned"
         origin = f"{variant}, {how} on {judge.manifest['labels_file']}"
     lms = [j.lm_name if j.asks_lm else "lexical features" for j in judge.cascade]
+    lms[0] += "".join(f", with {column!r}" for column in judge.columns)
     return f"{origin} · {', then '.join(lms)} · fingerprint {judge.fingerprint[:8]}"
 
 

@@ -324,9 +324,10 @@ def _distance(judgment: Judgment) -> float:
 
 
 def disagreements_table(
-    pairs: Sequence[tuple[LabelledExample, Judgment]],
+    pairs: Sequence[tuple[LabelledExample, Judgment]], column: str = ""
 ) -> Table:
-    """Return the worst of them, in a line or two each."""
+    """Return the worst of them, in a line or two each; ``column``: where a recorded judge stands."""
+    caption = "label: as it was labelled; judge: its probability that the answer is faithful, across its threshold."
     columns = {
         "label": lambda d: "faithful" if d[0].label else "unfaithful",
         "judge": lambda d: number(d[1].ranking),
@@ -336,7 +337,9 @@ def disagreements_table(
     title = counted(len(pairs), "disagreement")
     if len(pairs) > WORST:
         title += f", the {WORST} worst"
-    caption = "label: as it was labelled; judge: its probability that the answer is faithful, across its threshold."
+    if column:
+        columns["judge"] = lambda d: str(d[0].columns[column])
+        caption = f"label: as it was labelled; judge: what stands in {column!r}."
     return table_of(title, columns, pairs[:WORST], caption=caption if pairs else "")
 
 

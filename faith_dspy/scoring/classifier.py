@@ -27,10 +27,19 @@ None grows with the number of statements as such. A sum of log-probabilities wou
 """
 
 
+COLUMN = "column "
+"""Begins the name of the feature that is another judge's number (`RawJudgment.scores`)."""
+
+
+def is_judge(name: str) -> bool:
+    """Tell whether a feature is what a judge says – ``lm``, the LM's log-odds, or another's number –, and not words."""
+    return name == "lm" or name.startswith(COLUMN)
+
+
 def sign_constraint(name: str) -> int:
-    """+1 for a feature that may only speak for support (``lm``, the LM's log-odds, and all aggregates), -1 if only
-    against it, 0 if either."""
-    if name == "lm" or name in AGGREGATES:
+    """+1 for a feature that may only speak for support (what a judge says, and all aggregates), -1 if only against it,
+    0 if either."""
+    if is_judge(name) or name in AGGREGATES:
         return 1
     return DIRECTIONS.get(name, 0)
 
@@ -168,6 +177,12 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
                 f"review_range ({low}, {high}) must hold the threshold {self.threshold} and lie in [0, 1]"
             )
         return self
+
+    @property
+    def columns(self) -> list[str]:
+        """Other judges' columns that it reads, and that every answer has to have."""
+        names = self.statement.names
+        return [n.removeprefix(COLUMN) for n in names if n.startswith(COLUMN)]
 
     def needs_review(self, probability: float) -> bool | None:
         """Return whether a person should look at an answer of that probability; None without a `review_range`."""

@@ -20,7 +20,7 @@ from faith_dspy.schema import (
     Verdict,
 )
 from faith_dspy.scoring.citations import measure_citations
-from faith_dspy.scoring.classifier import Classifier
+from faith_dspy.scoring.classifier import COLUMN, Classifier, is_judge
 from faith_dspy.scoring.measure import AnswerFeatures, Evidence, StatementFeatures
 from faith_dspy.text.sentences import SplitAnswer
 from faith_dspy.text.words import has_words, is_null
@@ -54,13 +54,14 @@ def raw_judgment_without_lm(answer: SplitAnswer) -> RawJudgment:
 def statement_values(
     raw_judgment: RawJudgment, features: AnswerFeatures, names: Collection[str]
 ) -> list[dict[str, float] | None]:
-    """Return what a classifier reads of each statement: the lexical features in ``names``, and ``lm``, the LM's
-    log-odds of support; None for a statement that could not be judged."""
+    """Return what a classifier reads of each statement: the lexical features in ``names``, ``lm``, the LM's log-odds of
+    support, and what other judges said of the answer; None for a statement that could not be judged."""
+    said = {COLUMN + name: value for name, value in raw_judgment.scores.items()}
     values = []
     verdicts = raw_judgment.raw_verdicts
     for raw, measured in zip(verdicts, features.statements, strict=True):
         lexical = measured.by_context.lexical
-        of_statement = {name: lexical[name] for name in names if name in lexical}
+        of_statement = {name: lexical[name] for name in names if name in lexical} | said
         if raw.logit is not None:
             of_statement["lm"] = raw.logit
         values.append(of_statement if raw.verdict else None)
@@ -123,7 +124,10 @@ def judgment_of(
     if not verdicts:
         value = config.no_statements
         return policy_judgment(Unscored.NO_STATEMENTS, value, raw_judgment)
-    if _needs_no_lm(classifier) and features.language_gap:
+    lacking = lacking_scores(raw_judgment, classifier)
+    if lacking is not None:
+        return lacking
+    if _is_by_words(classifier) and features.language_gap:
         why = f"{features.language_gap}: name an LM to judge it"
         return unscored(Unscored.LANGUAGE, why, raw_judgment)
     values: list[dict[str, float] | None] = [None for _ in verdicts]
@@ -193,8 +197,18 @@ def judgment_of(
     )
 
 
-def _needs_no_lm(classifier: Classifier | None) -> bool:
-    return classifier is not None and "lm" not in classifier.statement.names
+def lacking_scores(raw: RawJudgment, classifier: Classifier | None) -> Judgment | None:
+    """Return the judgment on an answer without a number that the classifier reads; None of any other."""
+    lacking = set(classifier.columns if classifier else ()) - raw.scores.keys()
+    if not lacking:
+        return None
+    names = ", ".join(repr(name.removeprefix("!")) for name in sorted(lacking))
+    why = f"the record has no number or verdict in {names}, which this judge reads"
+    return unscored(Unscored.PARSE_FAILED, why, raw)
+
+
+def _is_by_words(classifier: Classifier | None) -> bool:
+    return classifier is not None and not any(map(is_judge, classifier.statement.names))
 
 
 def _statement(
@@ -257,7 +271,7 @@ def _citations_support(
         return None
     if not is_supported or measured.by_cited is None:
         return is_supported
-    if classifier is None or not _needs_no_lm(classifier):
+    if classifier is None or not _is_by_words(classifier):
         return raw.cited_support
     probability = classifier.statement.probability(measured.by_cited.lexical)
     return probability >= classifier.statement_threshold

@@ -83,20 +83,23 @@ def read_partition(
     size: int,
     words: int,
     seed: int,
+    scores: Sequence[str] = (),
 ) -> Partition:
     """Read labels (`read_labels`) and a test of the user's own, from ``test`` or from rows with ``split: test``.
 
     With ``test``, rows of ``labels`` with ``split: test`` are used for nothing. ``size`` and ``words``: answers of the
-    pool, and words of them, that are used at most. `InputError` where the two share a source, or labels are too few.
+    pool, and words of them, that are used at most. ``scores``: columns with what other judges said. `InputError` where
+    the two share a source, or labels are too few.
     """
-    answers = read_labels(labels, require_label=False)
+    recorded = [column.removeprefix("!") for column in scores]
+    answers = read_labels(labels, require_label=False, recorded=recorded)
     own = [e for e in answers if e.split == _TEST]
     rest = [e for e in answers if e.split != _TEST]
     if test is None and not any(e.label is not None for e in rest):
         own, rest = [], answers  # nothing is left to tune on: no test was meant
     name = "split test"
     if test is not None:
-        own, name = read_labels(test), name_of(test)
+        own, name = read_labels(test, recorded=recorded), name_of(test)
     tuned = [e for e in rest if e.label is not None]
     tested = [e for e in own if e.label is not None]
     if not tuned:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import counted
 from faith_dspy.io.labels import whose_labels
+from faith_dspy.lm.function import PREFIX
 from faith_dspy.optimize.results import (
     BASELINES,
     CHEAPER,
@@ -45,13 +46,18 @@ class Headline(NamedTuple):
     judge: str
     """What ``--judge`` takes."""
     measured_by: str = "on these labels"
-    on_others: bool = False
-    """Whether all comparisons but that with the lexical baseline were made on other answers, those of its study."""
+    on_others: Collection[str] = ()
+    """Which of the comparisons were made on other answers, those of its study."""
     price: str = ""
     """What an answer costs, in words; nothing where nobody knows."""
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
-    asks_lm: bool = True
+    by_words: bool = False
+    """Whether it judges by lexical features alone."""
+    columns: Sequence[str] = ()
+    """Columns that every answer has to have."""
+    lm: str = ""
+    """What ``--lm`` takes, of a judge that was not tuned."""
     labelled_by: Mapping[str, int] = MappingProxyType({})
     """Labels by who gave them."""
     recorded: str = ""
@@ -60,25 +66,25 @@ class Headline(NamedTuple):
 
 def three_lines(headline: Headline) -> Table:
     """Say agreement in plain counts, gain, and next step, a sentence each."""
-    lines = (
-        _agreement(headline),
-        f"Gain: {_gain_line(headline)}",
-        f"Next: {_next_step(headline)}",
-    )
+    second = f"Gain: {_gain_line(headline)}"
+    if headline.recorded:
+        second = f"Column: {headline.recorded}."
+    lines = (_agreement(headline), second, f"Next: {_next_step(headline)}")
     return Table("In three lines", notes=lines)
 
 
 def of_study(result: StudyResult) -> Table:
     """Return the three lines of a study."""
-    measured = result.measured
+    measured, chosen = result.measured, result.chosen
     return three_lines(
         Headline(
             measured.champion.agreement,
             measured.comparisons,
-            result.judge_dir,
+            _with_function(result.judge_dir, chosen.function),
             measured_by=_MEASURED_BY[result.measured_by],
-            price=price_of(result.chosen),
-            asks_lm=result.chosen.variant is not None,
+            price=price_of(chosen),
+            by_words=chosen.variant is None and not chosen.columns,
+            columns=chosen.columns,
             labelled_by=result.labelled_by,
         )
     )
@@ -110,21 +116,33 @@ def of_judge(
         if name in BASELINES:
             # Without the fields that only other versions have.
             comparisons[name] = Comparison.model_validate(fields, extra="ignore")
+    on_others = set(comparisons)
     if against_words is not None:
         comparisons[LEXICAL] = against_words
+        on_others.discard(LEXICAL)
     asks_lm = any(one.asks_lm for one in judge.cascade)
+    function = next((j.lm_name for j in judge.cascade if j.function), None)
     return three_lines(
         Headline(
             agreement,
             comparisons,
-            source or "",
-            on_others=True,
+            _with_function(source, function) if source else "",
+            on_others=on_others,
             price=price_of(cost),
             seen=seen,
-            asks_lm=asks_lm,
+            by_words=not (asks_lm or judge.columns),
+            columns=judge.columns,
+            lm="" if judge.lm_name == "local" else f" --lm {judge.lm_name}",
             labelled_by=labelled_by,
         )
     )
+
+
+def _with_function(source: str, function: str | None) -> str:
+    """Return what ``--judge`` takes, with the function that a judge asks."""
+    if function is None:
+        return source
+    return f"{source} --function {function.removeprefix(PREFIX)}"
 
 
 def of_recorded(
@@ -242,15 +260,12 @@ def _counts(a: Agreement, measured_by: str) -> str:
 
 
 def _gain_line(headline: Headline) -> str:
-    if headline.recorded:
-        return f"none; this judge is recorded: {headline.recorded}."
     gains: dict[bool, list[str]] = {False: [], True: []}
     for name in CHEAPER:
         c = headline.comparisons.get(name)
         if c is not None:
-            elsewhere = headline.on_others and name != LEXICAL
             gain = f"{points(c.balanced_accuracy)} over {BASELINES[name]}"
-            gains[elsewhere].append(gain + _unless_better(c))
+            gains[name in headline.on_others].append(gain + _unless_better(c))
     sentences = []
     if gains[False]:
         sentences.append(f"in points, {'; '.join(gains[False])}.")
@@ -286,11 +301,14 @@ def _next_step(headline: Headline) -> str:
             "label more answers like these and tune on them; until then do not use it."
         )
     if headline.recorded:
-        step = "measure another judge beside it (--judge), or tune one: faith-dspy tune LABELS."
+        step = "tune with it (faith-dspy tune LABELS --scores), or measure another judge beside it (--judge)."
         return " ".join(filter(None, (step, _doubt(headline))))
     if not headline.comparisons and not headline.judge:
-        return "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"
+        return f"use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl{headline.lm}"
     cost = f" ({headline.price})" if headline.price else ""
+    if headline.columns:
+        names = " and ".join(map(repr, headline.columns))
+        cost = f" on answers that have {names}{cost.replace(' (free)', '')}"
     step = f"use it{cost}: faith-dspy judge ANSWERS.jsonl --judge {headline.judge}."
     return " ".join(filter(None, (step, _doubt(headline))))
 
@@ -303,7 +321,7 @@ def _doubt(headline: Headline) -> str:
     if not better_than_chance(a):
         return "Inconclusive: it is not significantly better than chance; label more answers."
     c = headline.comparisons.get(LEXICAL)
-    if not headline.asks_lm or c is None or c.verdict == "better":
+    if headline.by_words or c is None or c.verdict == "better":
         return ""
     lead = round(_lead(c), 1)
     if lead > 0:

@@ -55,13 +55,15 @@ def _three(result: StudyResult) -> str:
 
 def _details(result: StudyResult) -> str:
     champion = result.chosen
-    asks = "no LM is asked"
+    asks = ""
     if champion.lm_share:
         lm = champion.params.get("lm", result.lm["model"])
-        asks = f"an LM is asked about {champion.lm_share:.0%} of the answers (`{lm}`)"
+        asks = f"; `{lm}` is asked about {champion.lm_share:.0%} of the answers"
+    if champion.columns:
+        asks += f"; every answer needs {' and '.join(map(repr, champion.columns))}"
     file = result.labels_file.replace("`", "'")  # it would end the code
     about = (
-        f"{tables.capitalised(champion.description)}; {asks}. Tuned on `{file}` (label set "
+        f"{tables.capitalised(champion.description)}{asks}. Tuned on `{file}` (label set "
         f"{result.label_set_hash}). Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
     )
     if result.labelled_by:

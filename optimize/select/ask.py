@@ -41,6 +41,11 @@ class Replies(NamedTuple):
     seed: Sequence[JudgedAnswer] = ()
     """The same answers by the prompts before compiling, where those were asked; empty where nothing was compiled."""
 
+    @property
+    def is_seed(self) -> bool:
+        """Whether nothing was compiled."""
+        return self.prompts is None or not self.prompts.seed
+
 
 class Asked(NamedTuple):
     """What became of the planned variants."""
@@ -58,8 +63,7 @@ class Asked(NamedTuple):
         None where every variant was compiled."""
         if not self.replies:
             return self.lexical
-        plain = (r for r in self.replies if r.prompts and not r.prompts.seed)
-        return next(plain, None)
+        return next((r for r in self.replies if r.is_seed), None)
 
 
 def verify(
@@ -78,9 +82,11 @@ def verify(
     return judged
 
 
-def without_lm(examples: Iterable[LabelledExample]) -> Replies:
-    """Judge by the default judge without an LM."""
-    judge = Judge(NO_LM)
+def without_lm(
+    examples: Iterable[LabelledExample], scores: Sequence[str] = ()
+) -> Replies:
+    """Judge by the default judge without an LM, and read these columns."""
+    judge = Judge(NO_LM, scores=scores)
     return Replies(NO_LM, "no LM", {}, judge, verify(judge, examples))
 
 
@@ -104,7 +110,8 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
         InputError: no variant could be asked; it says what is wrong with the first.
     """
     variants, minutes = study.plan.variants, study.plan.budget.minutes
-    asked = Asked(without_lm(study.labels.pool), [], [], finished=True)
+    lexical = without_lm(study.labels.pool, study.options.scores)
+    asked = Asked(lexical, [], [], finished=True)
     if not variants:
         return asked
     first_fault = None
@@ -278,7 +285,7 @@ def judge_of(variant: Variant, options: Options) -> Judge:
         api_base=api_base,
         api_key=api_key,
         timeout=options.timeout,
-        config=variant.config,
+        config=variant.config.model_copy(update={"scores": options.scores}),
         classifier=None,
     )
 
@@ -315,7 +322,12 @@ def _forecast(study: Study) -> str:
     minutes = share * usage.seconds / judge.default_threads / 60
     cost = "" if dollars is None else f", ${share * dollars:,.2f}"
     took = f", {counted(max(1, round(minutes)), 'minute')}" if minutes else ""
-    return f"The study will take about {calls:,} LM calls, {round(tokens):,} tokens{cost}{took}, beside optimizers."
+    asked = (
+        f"{calls:,} LM calls, {round(tokens):,} tokens{cost}{took}, beside optimizers"
+    )
+    if not tokens:
+        asked = f"{calls:,} calls{took}"
+    return f"The study will take about {asked}."
 
 
 def _calls(variant: Variant, sentences: float) -> float:

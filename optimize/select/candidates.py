@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.fitting import (
@@ -27,6 +27,7 @@ from faith_dspy.optimize.select.ask import Replies, price, usable, verify
 from faith_dspy.schema import LabelledExample, Usage
 from faith_dspy.scoring.agreement import measure_agreement
 from faith_dspy.scoring.classifier import (
+    COLUMN,
     LOGIT_LIMIT,
     Classifier,
     default_classifier,
@@ -40,20 +41,15 @@ Method = Literal["lm", "features", "default"]
 """How replies become verdicts. ``lm``: slope, offset and threshold of the LM's log-odds, of its verdict where it tells
 none; ``features``: with the lexical features, or these alone where no LM is asked; ``default``: the classifier we ship,
 with a slope, offset and threshold of its own."""
-_LEXICAL_DEFAULT = "lexical, default"
 SHARE = 0.5
 """Share of the answers that a cascade escalates: those that the lexical judge is least sure of."""
-_TEXTS = {
+_TEXTS: dict[Method, tuple[str, str]] = {
     "lm": (
-        "{name}, LM calibrated",
-        "{description}; slope, offset and threshold of the LM's log-odds",
+        "{}, LM calibrated",
+        "{}; slope, offset and threshold of the LM's log-odds",
     ),
-    "features": ("{name}", "{description}; the LM with lexical features"),
-    "cascade": (
-        "lexical, then {name}",
-        "lexical features first, then “{name}” for the half of the answers they are least sure of: {description}",
-    ),
-    "default": ("{name}, default", "{description}; the shipped default, recalibrated"),
+    "features": ("{}", "{}; the LM with lexical features"),
+    "default": ("{}, default", "{}; the shipped default, recalibrated"),
 }
 """Name and description of each candidate that asks a variant."""
 
@@ -75,10 +71,17 @@ class Candidate(NamedTuple):
     replies: Replies
     """Of the variant that it asks, or without an LM."""
     method: str
-    """`Method`, or ``cascade``."""
+    """`Method`, ``column`` or ``cascade``."""
     judge: Judge
     answers: list[JudgedAnswer]
     """Cross-fitted."""
+    first: Replies | None = None
+    """Of a cascade, those of its first judge."""
+
+    @property
+    def fitted(self) -> FittedJudge:
+        """Return the judge with its answers."""
+        return FittedJudge(self.judge, self.answers)
 
     @property
     def asks_lm(self) -> bool:
@@ -93,10 +96,11 @@ def candidates(
     point: OperatingPoint,
 ) -> list[Candidate]:
     """Lexical features, fitted and as the shipped default recalibrated; and for each variant the LM calibrated, with
-    lexical features, the cascade, and the shipped default recalibrated.
+    lexical features, the cascade, and the shipped default recalibrated. For each column of another judge's the column
+    calibrated, and each of these with it. Where functions and LMs are asked, the cascades of one and the other.
 
     Args:
-        lexical: replies without an LM.
+        lexical: replies without an LM; its judge's ``scores`` are the columns.
         asked: replies of the variants.
         fold_of: the fold of each source; answers of other sources count for nothing.
         point: what thresholds are for.
@@ -104,26 +108,67 @@ def candidates(
     Raises:
         InputError: no variant can be fitted.
     """
-    judge, answers = lexical.judge, _in_folds(lexical, fold_of)
-    words = fit_judge(judge, answers, "features", fold_of, point)
-    default = fit_judge(judge, answers, "default", fold_of, point)
-    about, about_default = (
-        "lexical features, no LM",
-        "the shipped default, recalibrated; no LM",
-    )
-    tried = [
-        Candidate(LEXICAL, about, lexical, "features", *words),
-        Candidate(_LEXICAL_DEFAULT, about_default, lexical, "default", *default),
-    ]
+    tried: list[Candidate] = []
     faults = []
-    for replies in asked:
+    for columns in ((), *((column,) for column in lexical.judge.config.scores)):
         try:
-            tried += _of_variant(replies, words, fold_of, point)
-        except InputError as exc:
-            faults.append(f"{replies.name}: {exc}")
-    if asked and len(faults) == len(asked):
+            free = _without_lm(_reading(lexical, columns), fold_of, point)
+        except InputError:
+            if columns:  # too few of its cells are filled
+                continue
+            raise
+        tried += free
+        for replies in asked:
+            variant = _reading(replies, columns)
+            try:
+                tried += _of_variant(variant, free[0], fold_of, point)
+            except InputError as exc:
+                faults.append(f"{replies.name}: {exc}")
+    if asked and not any(c.asks_lm for c in tried):
         raise InputError(faults[0])
+    plain = [c for c in tried if c.method == "features" and not c.judge.columns]
+    for first, second in permutations(plain[1:], 2):
+        are_two = (first.judge.function is None) is not (second.judge.function is None)
+        if are_two and first.replies.is_seed:
+            tried.append(_cascade(first, second, point))
     return tried
+
+
+def _reading(replies: Replies, columns: tuple[str, ...]) -> Replies:
+    """Return the same replies of a judge that reads these columns."""
+    config = replies.judge.config.model_copy(update={"scores": columns})
+    return replies._replace(judge=replies.judge.copy(config=config))
+
+
+def _without_lm(
+    lexical: Replies, fold_of: Mapping[str, int], point: OperatingPoint
+) -> list[Candidate]:
+    """Return the lexical judge, and what else asks no LM; with a column, these with it."""
+
+    def fitted(name: str, about: str, method: Method, how: str = "") -> Candidate:
+        answers = _in_folds(lexical, fold_of)
+        judge = fit_judge(lexical.judge, answers, method, fold_of, point)
+        return Candidate(name, f"{about}; no LM", lexical, how or method, *judge)
+
+    columns = lexical.judge.columns
+    if not columns:
+        about = "the shipped default, recalibrated"
+        return [
+            fitted(LEXICAL, "lexical features", "features"),
+            fitted("lexical, default", about, "default"),
+        ]
+    about = f"column {columns[0]!r}"
+    calibrated = f"{about} calibrated: slope, offset and threshold"
+    return [
+        fitted(
+            f"lexical{_with(columns)}", f"{about} with lexical features", "features"
+        ),
+        fitted(f"column {columns[0]}", calibrated, "lm", "column"),
+    ]
+
+
+def _with(columns: Sequence[str]) -> str:
+    return f", with {columns[0]}" if columns else ""
 
 
 def _in_folds(replies: Replies, fold_of: Mapping[str, int]) -> list[JudgedAnswer]:
@@ -132,25 +177,44 @@ def _in_folds(replies: Replies, fold_of: Mapping[str, int]) -> list[JudgedAnswer
 
 def _of_variant(
     replies: Replies,
-    lexical: FittedJudge,
+    words: Candidate,
     fold_of: Mapping[str, int],
     point: OperatingPoint,
 ) -> list[Candidate]:
     judge, answers = replies.judge, _in_folds(replies, fold_of)
-    fitted = {
-        "lm": fit_judge(judge, answers, "lm", fold_of, point),
-        "features": fit_judge(judge, answers, "features", fold_of, point),
-    }
-    fitted["cascade"] = cascade(lexical, fitted["features"], point)
-    is_seed = replies.prompts is None or not replies.prompts.seed
-    if is_seed and default_classifier(judge.lm_name, judge.config) is not None:
-        fitted["default"] = fit_judge(judge, answers, "default", fold_of, point)
+    methods: list[Method] = ["features"]
+    if not judge.columns:
+        methods = ["lm", "features"]
+        is_default = default_classifier(judge.lm_name, judge.config) is not None
+        if replies.is_seed and is_default:
+            methods.append("default")
     tried = []
-    for method, one in fitted.items():
-        texts = {"name": replies.name, "description": replies.description}
-        name, description = (text.format(**texts) for text in _TEXTS[method])
-        tried.append(Candidate(name, description, replies, method, *one))
+    for method in methods:
+        name, about = _TEXTS[method]
+        one = Candidate(
+            name.format(replies.name) + _with(judge.columns),
+            about.format(replies.description) + _with(judge.columns),
+            replies,
+            method,
+            *fit_judge(judge, answers, method, fold_of, point),
+        )
+        tried.append(one)
+        if method == "features":
+            tried.append(_cascade(words, one, point))
     return tried
+
+
+def _cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Candidate:
+    name = first.name if first.asks_lm else "lexical"
+    return Candidate(
+        f"{name}, then {second.name}",
+        f"“{name}” first, then “{second.name}” for the half of the answers that it is least sure of: "
+        f"{second.description}",
+        second.replies,
+        "cascade",
+        *cascade(first.fitted, second.fitted, point),
+        first.replies,
+    )
 
 
 def fit_judge(
@@ -177,8 +241,13 @@ def fit_judge(
     if method == "default" and default is not None:
         fitted = judge.copy(classifier=recalibrate(default, scorable, operating_point))
         return FittedJudge(fitted, [a.by(fitted) for a in answers])
+    columns = [COLUMN + name for name in judge.config.scores]
     lm = ["lm"] if judge.asks_lm else []
-    names = lm if method == "lm" else [*lm, *CLASSIFIER_FEATURES]
+    names = lm or columns
+    if method == "features":
+        names = [*lm, *columns, *CLASSIFIER_FEATURES]
+    needed = {name for name in judge.config.scores if COLUMN + name in names}
+    scorable = [a for a in scorable if a.raw.scores.keys() >= needed]
     fit = fit_classifier(scorable, names, fold_of, operating_point, default)
     without = {k: judge.copy(classifier=c) for k, c in fit.without_fold.items()}
     fitted = judge.copy(classifier=fit.classifier)
@@ -203,7 +272,7 @@ def fit_on_labels(
         raise ConfigError(
             f"there is no default classifier for {judge.lm_name} with these options; fit 'features'."
         )
-    if method == "lm" and not judge.asks_lm:
+    if method == "lm" and not (judge.asks_lm or judge.config.scores):
         raise ConfigError("this judge asks no LM; fit 'features'.")
     labelled = with_sources([e for e in examples if e.label is not None])
     fold_of = assign_folds(labelled, 0, least=2)
@@ -216,56 +285,58 @@ def fit_on_labels(
 
 
 def cascade(
-    lexical: FittedJudge, lm: FittedJudge, point: OperatingPoint = BALANCED
+    first: FittedJudge, second: FittedJudge, point: OperatingPoint = BALANCED
 ) -> FittedJudge:
-    """Return the lexical judge, which escalates to the other one the half of the answers that it is least sure of.
+    """Return the first judge, which escalates to the second the half of the answers that it is least sure of.
 
     Both have one threshold, fitted to the answers as the cascade judges them.
     """
-    first = _escalating(lexical, lm.judge)
-    assert first.classifier is not None
-    followed = {a.id: a for a in lm.answers}
-    judged = {}
-    for a in lexical.answers:
-        if a.id in followed:
-            judgment = a.judgment
-            if a.probability is not None:  # by weights that did not see its source
-                unsure = first.classifier.needs_review(a.probability)
-                judgment = judgment.model_copy(update={"needs_review": unsure})
-            escalates = first.should_escalate(judgment)
-            judged[a.id] = followed[a.id] if escalates else a
-    scored = [a for a in judged.values() if a.probability is not None]
+    escalating = _escalating(first, second.judge)
+    assert escalating.classifier is not None
+    by_id = {a.id: a for a in first.answers}
+    judged = []
+    for following in second.answers:
+        a = by_id[following.id]
+        judgment = a.judgment
+        if a.probability is not None:  # by weights that did not see its source
+            unsure = escalating.classifier.needs_review(a.probability)
+            judgment = judgment.model_copy(update={"needs_review": unsure})
+        if escalating.should_escalate(judgment):
+            usage = a.raw.usage + following.raw.usage
+            raw = following.raw.model_copy(update={"usage": usage})
+            a = following.model_copy(update={"raw": raw})
+        judged.append(a)
+    scored = [a for a in judged if a.probability is not None]
     threshold = threshold_for(
         point,
         np.array([a.probability for a in scored], dtype=np.float64),
         np.array([a.label for a in scored], dtype=bool),
     )
-    judge = first.copy(
-        classifier=_with_threshold(first.classifier, threshold),
-        escalate_to=lm.judge.copy(
-            classifier=_with_threshold(lm.judge.classifier, threshold)
+    judge = escalating.copy(
+        classifier=_with_threshold(escalating.classifier, threshold),
+        escalate_to=second.judge.copy(
+            classifier=_with_threshold(second.judge.classifier, threshold)
         ),
     )
     answers = []
-    for a in lm.answers:
-        one = judged.get(a.id, a)
-        judgment = one.judgment
+    for a in judged:
+        judgment = a.judgment
         if judgment.probability is not None:
             faithful = judgment.probability >= threshold
             judgment = judgment.model_copy(
                 update={"faithful": faithful, "threshold": threshold}
             )
-        answers.append(one.with_judgment(judgment))
+        answers.append(a.with_judgment(judgment))
     return FittedJudge(judge, answers)
 
 
-def _escalating(lexical: FittedJudge, following: Judge) -> Judge:
-    classifier = lexical.judge.classifier
+def _escalating(first: FittedJudge, following: Judge) -> Judge:
+    classifier = first.judge.classifier
     assert classifier is not None
-    low, high = _escalation_range(lexical, classifier.threshold)
-    return Judge(
-        NO_LM,
-        config=JudgeConfig.make(**following.config.scoring_options),
+    low, high = _escalation_range(first, classifier.threshold)
+    scoring = following.config.scoring_options
+    return first.judge.copy(
+        config=first.judge.config.model_copy(update=scoring),
         classifier=classifier.model_copy(update={"review_range": (low, high)}),
         escalate_to=following,
     )
@@ -280,15 +351,15 @@ def _with_threshold(classifier: Classifier | None, threshold: float) -> Classifi
     return classifier.model_copy(update=update)
 
 
-def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, float]:
-    """Return the lexical judge's probabilities between which the LM is asked.
+def _escalation_range(first: FittedJudge, threshold: float) -> tuple[float, float]:
+    """Return the first judge's probabilities between which the second is asked.
 
     It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside; what is
     as unsure as the last answer inside is inside, too.
     """
     centre = to_logit(threshold)
     distances = []
-    for a in usable(lexical.answers):
+    for a in usable(first.answers):
         if a.probability is not None:
             distances.append(abs(to_logit(a.probability) - centre))
     distances.sort()
@@ -299,17 +370,22 @@ def _escalation_range(lexical: FittedJudge, threshold: float) -> tuple[float, fl
     return to_probability(low), to_probability(high)
 
 
-def as_asked(judge: Judge, answer: JudgedAnswer, words: JudgedAnswer) -> JudgedAnswer:
-    """Return what ``judge`` would have made of an answer that its LM was asked about in full, and of which ``words`` is
-    what was said without an LM. No LM call."""
+def as_asked(judge: Judge, answer: JudgedAnswer, first: JudgedAnswer) -> JudgedAnswer:
+    """Return what ``judge`` would have made of an answer that its last judge was asked about in full, and of which
+    ``first`` is what that of a cascade said. No LM call."""
     if judge.escalate_to is None or not answer.raw.raw_verdicts:
         return answer.by(judge)
-    first = words.by(judge)
-    if not judge.should_escalate(first.judgment):
-        return first
-    following = {"escalated_to": answer.raw, "usage": answer.raw.usage}
-    raw = words.raw.model_copy(update=following)
-    measured = replace(words.measured, escalated_to=answer.measured)
+    alone = first.by(judge)
+    if not judge.should_escalate(alone.judgment):
+        return alone
+    raw = first.raw.model_copy(
+        update={
+            "escalated_to": answer.raw,
+            "usage": first.raw.usage + answer.raw.usage,
+            "cached_usage": first.raw.cached_usage + answer.raw.cached_usage,
+        }
+    )
+    measured = replace(first.measured, escalated_to=answer.measured)
     both = answer.model_copy(update={"raw": raw, "measured": measured})
     return both.with_judgment(judge.score_answer(raw, measured))
 
@@ -317,8 +393,11 @@ def as_asked(judge: Judge, answer: JudgedAnswer, words: JudgedAnswer) -> JudgedA
 def cost_of(usages: Sequence[Usage], judge: Judge) -> Cost:
     """Return what judging took, from what each answer did."""
     usage = sum(usages, Usage())
-    dollars = price(judge.cascade[-1], usage)
+    lms = [one for one in judge.cascade if one.function is None]
+    dollars = price((lms or judge.cascade)[-1], usage)
     asked = [one for one in usages if one.calls]
+    if judge.function is not None and lms:  # the function is asked about all
+        asked = [one for one in asked if one.prompt_tokens]
     return Cost(
         usage=usage,
         judged=len(usages),

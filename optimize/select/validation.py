@@ -22,6 +22,7 @@ from faith_dspy.optimize.results import (
     BASELINES,
     CALIBRATED,
     CHAMPION,
+    COLUMN,
     LENGTH,
     LEXICAL,
     UNTUNED,
@@ -47,18 +48,21 @@ from faith_dspy.scoring.statistics import Floats
 class Rivals(NamedTuple):
     """The champion and the judges that it is compared with."""
 
-    champion: Candidate
-    calibrated: Candidate | None
-    """The best of the LMs calibrated; None without an LM."""
-    lexical: Candidate
+    candidates: dict[str, Candidate]
+    """By name: the champion, the lexical baseline, and the best LM and the best column calibrated, where there are
+    any."""
     untuned: Replies | None
+
+    @property
+    def replies(self) -> dict[str, Replies]:
+        """Return what each was made from."""
+        replies = {name: c.replies for name, c in self.candidates.items()}
+        return replies if self.untuned is None else replies | {UNTUNED: self.untuned}
 
     @property
     def judges(self) -> dict[str, Judge]:
         """Return them by name; the length baseline is none."""
-        judges = {CHAMPION: self.champion.judge, LEXICAL: self.lexical.judge}
-        if self.calibrated is not None:
-            judges[CALIBRATED] = self.calibrated.judge
+        judges = {name: c.judge for name, c in self.candidates.items()}
         if self.untuned is not None:
             judges[UNTUNED] = self.untuned.judge
         return judges
@@ -67,18 +71,19 @@ class Rivals(NamedTuple):
 def rivals_of(
     champion: Candidate, tried: Sequence[Candidate], untuned: Replies | None
 ) -> Rivals:
-    """Return what a champion is compared with; of the LMs calibrated, the best on all of the champion's answers."""
+    """Return what a champion is compared with; of the LMs and columns calibrated, the best on all of the champion's
+    answers."""
     own = {a.id for a in champion.answers}
-    shared = {}
-    for c in tried:
-        if c.method == "lm":
-            shared[c.name] = [a for a in c.answers if a.id in own]
-    # One that learned from some of these answers itself would leave fewer to read figures of.
-    most = max(map(len, shared.values()), default=0)
-    whole = [c for c in tried if c.name in shared and len(shared[c.name]) == most]
-    best = max(whole, key=lambda c: score(shared[c.name]) or 0.0, default=None)
     lexical = next(c for c in tried if c.name == LEXICAL)
-    return Rivals(champion, best, lexical, untuned)
+    rivals = {CHAMPION: champion, LEXICAL: lexical}
+    for name, method in ((CALIBRATED, "lm"), (COLUMN, "column")):
+        calibrated = [c for c in tried if c.method == method]
+        shared = [[a for a in c.answers if a.id in own] for c in calibrated]
+        # One that learned from some of these answers itself would leave fewer to read figures of.
+        merits = [(len(answers), score(answers) or 0.0) for answers in shared]
+        if calibrated:
+            rivals[name] = calibrated[merits.index(max(merits))]
+    return Rivals(rivals, untuned)
 
 
 def cross_validate(
@@ -97,23 +102,16 @@ def cross_validate(
         except InputError:  # too few scored labels are left to fit an LM
             tried = candidates(asked.lexical, (), rest, point)
         chosen = choose(tried, point).champion
+        first = {a.id: a for a in (chosen.first or asked.lexical).answers}
         rivals = rivals_of(chosen, tried, asked.untuned)
         for name, judge in rivals.judges.items():
-            replies = _replies_of(name, rivals)
+            replies = rivals.replies[name]
             held = [a for a in replies.answers if fold_of[a.source] == k]
-            judged[name] += [as_asked(judge, a, words[a.id]) for a in held]
+            judged[name] += [as_asked(judge, a, first[a.id]) for a in held]
         fitted_on = [a for a in words.values() if a.source in rest]
         held = [a for a in words.values() if fold_of[a.source] == k]
         judged[LENGTH] += by_length(fitted_on, held)
     return judged
-
-
-def _replies_of(name: str, rivals: Rivals) -> Replies:
-    if name == UNTUNED:
-        assert rivals.untuned is not None
-        return rivals.untuned
-    of = {CHAMPION: rivals.champion, CALIBRATED: rivals.calibrated}
-    return (of.get(name) or rivals.lexical).replies
 
 
 def judge_test(
@@ -125,11 +123,11 @@ def judge_test(
     answers: dict[str, list[JudgedAnswer]] = {}
     by_variant: dict[str, list[JudgedAnswer]] = {}
     for name, judge in rivals.judges.items():
-        variant = _replies_of(name, rivals).name
+        variant = rivals.replies[name].name
         if judge.escalate_to is None and variant in by_variant:
             answers[name] = [a.by(judge) for a in by_variant[variant]]
             continue
-        what = rivals.champion.name if name == CHAMPION else name
+        what = rivals.candidates[CHAMPION].name if name == CHAMPION else name
         with study.view.task(f"{what}: test", len(test)) as advance:
             answers[name] = verify(judge, test, advance)
         if judge.escalate_to is None:
@@ -149,15 +147,16 @@ def measure(
     for name in (CHAMPION, *BASELINES):
         if name in answers:
             shared[name] = _in_order(answers[name], ids)
+    by_name = rivals.judges
     judges = [
-        measure_judge(name, judged, rivals.judges.get(name, rivals.lexical.judge))
+        measure_judge(name, judged, by_name.get(name, by_name[LEXICAL]))
         for name, judged in shared.items()
     ]
     own = shared[CHAMPION]
-    candidate_of = {LEXICAL: rivals.lexical, CALIBRATED: rivals.calibrated}
+    champion = rivals.candidates[CHAMPION]
     comparisons = {}
     for name, called in BASELINES.items():
-        if name in shared and candidate_of.get(name) is not rivals.champion:
+        if name in shared and rivals.candidates.get(name) is not champion:
             names = "the champion", called
             comparisons[name] = compare(own, shared[name], names, cost=point.cost)
     return Measured(judges=tuple(judges), comparisons=comparisons)
@@ -196,14 +195,15 @@ def compare_with_words(
 ) -> Comparison | None:
     """Compare a tuned judge with the lexical baseline fitted on the labels of its study, on the same new answers.
 
-    None where the export has no such baseline, or where the judge asks no LM itself.
+    None where the export has no such baseline, or where the judge is by words alone itself.
     """
     fields = judge.manifest.get("lexical_baseline")
-    if fields is None or not any(one.asks_lm for one in judge.cascade):
+    by_words = not (judge.columns or any(one.asks_lm for one in judge.cascade))
+    if fields is None or by_words:
         return None
     words = Judge(NO_LM, classifier=Classifier.model_validate(fields))
-    by_words = words.batch(examples)
     own, others = (
-        list(map(Row.of, examples, judged)) for judged in (judgments, by_words)
+        list(map(Row.of, examples, judged))
+        for judged in (judgments, words.batch(examples))
     )
     return compare(own, others, ("the judge", BASELINES[LEXICAL]))

@@ -56,11 +56,14 @@ def study(
     validated = cross_validate(everything, fold_of, BALANCED)
     exported = choice.champion
     whose = {replies.name: replies for replies in (lexical, *asked)}
-    unasked = {a.id: a for a in lexical.answers}
     tested = {}
-    for name, candidate in ((CHAMPION, exported), (LEXICAL, rivals.lexical)):
+    for name, candidate in (
+        (CHAMPION, exported),
+        (LEXICAL, rivals.candidates[LEXICAL]),
+    ):
         others = _only(whose[candidate.replies.name], test).answers
-        tested[name] = [as_asked(candidate.judge, a, unasked[a.id]) for a in others]
+        first = {a.id: a for a in whose[(candidate.first or lexical).name].answers}
+        tested[name] = [as_asked(candidate.judge, a, first[a.id]) for a in others]
     return Studied(choice, measure(validated, rivals, BALANCED), tested)
 
 

@@ -26,7 +26,7 @@ def read(column, values, ask=""):
         ("!verdict", ["yes", "no"], [0, 1]),
         ("ragas_faithfulness", ["0.2", 0.9, "1"], [0.2, 0.9, 1]),
         ("p", ["85 %", "0%"], [0.85, 0]),
-        ("stars", [1, 5, "3", None], [0, 1, 0.5, None]),
+        ("stars", [1, 5, "3", None], [1, 5, 3, None]),
         ("hallucination_score", [0.25, 1.0], [0.75, 0]),
         ("!hallucination_score", [0.25, 1.0], [0.25, 1]),
     ],
@@ -41,10 +41,10 @@ def test_what_a_column_says(column, values, expected):
     ("values", "said"),
     [
         ([0.1, 0.2, "high"], "'s' is 'high' in 1 row, expected numbers"),
-        (["99 %", "50 %", "101 %"], "'s' is '101 %' in 1 row, expected numbers, or 0 % to 100 %"),
-        (["PASS", "perhaps", "perhaps"], "'s' is 'perhaps' in 2 rows, expected numbers, or verdicts"),
+        (["99 %", "50 %", "101 %"], "'s' is '101 %' in 1 row, expected numbers with a decimal point, or 0 % to 100 %"),
+        (["PASS", "perhaps", "perhaps"], "'perhaps' in 2 rows, expected numbers with a decimal point, or verdicts"),
         ([0.5, 0.5], "'s' is 0.5 throughout"),
-        ([None, None], "no values in 's' for --scores s"),
+        ([None, None], "got --scores s, which no row has a value in"),
     ],
 )  # fmt: skip
 def test_what_is_no_judge(values, said):
@@ -63,7 +63,8 @@ def test_the_threshold_of_a_number_has_not_seen_the_answer():
     examples, alone = with_own_sources(
         read_labels(rows("s", values), recorded=["s"], texts=False)
     )
-    ((_, judged),) = judge_columns(["s"], examples, (), "r.csv")
+    ((_, judged, how),) = judge_columns(["s"], examples, (), "r.csv")
+    assert "an answer passes at 4.48 or above" in how
     assert alone == 40
     assert len({j.threshold for j in judged if j.unscored is None}) > 1
     assert [j.faithful for j in judged if j.unscored is None] == [
@@ -77,7 +78,7 @@ def test_verdicts_need_no_threshold():
     labelled = read_labels(
         rows("v", ["yes", "no", "no", "no"]), recorded=["v"], texts=False
     )
-    ((_, judged),) = judge_columns(["v"], with_own_sources(labelled)[0], (), "r.csv")
+    ((_, judged, _),) = judge_columns(["v"], with_own_sources(labelled)[0], (), "r.csv")
     assert [j.faithful for j in judged] == [True, False, False, False]
 
 

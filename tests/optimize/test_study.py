@@ -19,8 +19,8 @@ from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.optimize.data.pool import Partition
 from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan
 from faith_dspy.optimize.report.headline import of_study
-from faith_dspy.optimize.results import BASELINES, CALIBRATED, UNTUNED
-from faith_dspy.optimize.stress import StressReport
+from faith_dspy.optimize.results import BASELINES, CALIBRATED, COLUMN, UNTUNED
+from faith_dspy.optimize.stress import StressReport, stress
 from faith_dspy.optimize.study import run, study_id
 from faith_dspy.optimize.tracking.store import connect, read_study
 from faith_dspy.report.tables import number
@@ -46,7 +46,7 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     for variant in ("sentence", "sentence-few-shot"):
         calibrated, cascade = f"{variant}, LM calibrated", f"lexical, then {variant}"
         assert {variant, calibrated, cascade} <= names
-    everyone = ["champion", *BASELINES]
+    everyone = ["champion", *(name for name in BASELINES if name != COLUMN)]
     for measured, n in ((result.cv, 24), (result.test, 12)):
         assert [judge.name for judge in measured.judges] == everyone
         assert {judge.agreement.n for judge in measured.judges} == {n}
@@ -144,6 +144,47 @@ def test_a_study_may_ask_no_lm(tmp_path, options):
         advice == f"Next: use it (free): faith-dspy judge ANSWERS.jsonl --judge {out}."
     )
     assert not load_judge(out).asks_lm
+
+
+def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server):
+    """By itself, with words and with the LM. An answer without it is unscored, and no LM is asked about it."""
+    server = chat_server(says=knowing)
+    path = labels(tmp_path / "l.jsonl", parts=False, swapped=True)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for i, row in enumerate(rows):
+        verdicts = [s["verdict"] == "fully_supported" for s in row["statements"]]
+        row["risk"] = f"{80 - 70 * all(verdicts) + i % 7} %"
+    options = Options(
+        lm="openai/tiny",
+        api_base=server.base,
+        scores="!risk",
+        variants="sentence",
+        out=tmp_path / "j",
+    )
+    view = Quiet()
+    result = run(write_lines(path, rows), options, view, tracker=Record)
+    assert "A higher 'risk' is read as less faithful." in view.lines
+    assert {"column risk", "lexical, with risk", "sentence, with risk", "lexical, then sentence, with risk"} < {
+        c.name for c in result.candidates
+    }  # fmt: skip
+    assert (result.chosen.columns, result.cv.judge(COLUMN).agreement.n) == (
+        ("risk",),
+        36,
+    )
+    assert "use it on answers that have 'risk'" in of_study(result).notes[2]
+    judge = load_judge(tmp_path / "j", api_base=server.base)
+    asked = len(server.requests)
+    row = {name: rows[0][name] for name in ("question", "context", "answer")}
+    good, bad, *lacking = judge.batch(
+        [row | {"risk": 0.1}, row | {"risk": 0.8}, row, row | {"risk": "101 %"}]
+    )
+    assert (good.faithful, bad.faithful) == (True, False)
+    for judgment in lacking:
+        assert judgment.unscored == "parse_failed"
+        assert "has no number or verdict in 'risk'" in judgment.detail
+    assert len(server.requests) == asked
+    with pytest.raises(InputError, match="'risk', which was not recorded"):
+        stress(judge, read_labels(path))
 
 
 def test_few_labels_give_a_judge_and_decide_nothing(tmp_path, monkeypatch, chat_server):

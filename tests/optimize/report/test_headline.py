@@ -84,15 +84,21 @@ def test_the_gain_is_over_what_is_cheaper():
     """A difference whose interval holds 0 is inconclusive; where a judge meets other answers, only the comparison with
     words was made there."""
     over = "+10.0 [+5.0, +15.0] over"
-    three = f"{over} the LM calibrated; {over} the lexical baseline (no LM); {over} the untuned judge."
-    assert lines()[1] == f"Gain: in points, {three}"
+    judges = (
+        "LM calibrated",
+        "column calibrated",
+        "lexical baseline (no LM)",
+        "untuned judge",
+    )
+    gains = "; ".join(f"{over} the {name}" for name in judges)
+    assert lines()[1] == f"Gain: in points, {gains}."
     open_ = {UNTUNED: compared("inconclusive"), LEXICAL: compared("worse", -0.1)}
     gain = lines(comparisons=open_)[1]
     assert "the lexical baseline (no LM), worse; " in gain
     assert "the untuned judge, inconclusive." in gain
-    assert lines(on_others=True)[1] == (
-        f"Gain: in points, {over} the lexical baseline (no LM). In its study {over} the LM calibrated; {over} the "
-        "untuned judge."
+    own = {"comparisons": {LEXICAL: compared("better"), UNTUNED: compared("better")}}
+    assert lines(**own, on_others={UNTUNED})[1] == (
+        f"Gain: in points, {over} the lexical baseline (no LM). In its study {over} the untuned judge."
     )
     assert "not tuned" in lines(comparisons={})[1]
 
@@ -119,7 +125,7 @@ FEW = agreement(by_source(5))
     ("changes", "step"),
     [
         ({}, USE),
-        ({"asks_lm": False, "price": "free"}, USE.replace("$0.40 for 1,000 answers", "free")),
+        ({"by_words": True, "price": "free"}, USE.replace("$0.40 for 1,000 answers", "free")),
         (
             {"comparisons": {LEXICAL: compared("inconclusive", 0.03)}},
             f"{USE} Its lead over the lexical baseline (no LM), free, is inconclusive.",

@@ -19,6 +19,7 @@ from faith_dspy.optimize.select.candidates import (
 from faith_dspy.schema import Unscored, Usage
 from faith_dspy.scoring.gate import count_tuned_on
 from tests.support.classifiers import CLEAR, OPEN, WORDS, by_weakest, linear
+from tests.support.judges import blue
 from tests.support.replies import examples, replies
 
 
@@ -50,6 +51,31 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
         assert {judge.classifier.threshold for judge in c.judge.cascade} == {0.5}
     (lm,) = [c for c in tried if c.method == "lm"]
     assert lm.judge.classifier.statement.names == ("lm",)
+
+
+def test_a_function_and_an_lm_make_cascades_of_one_and_the_other():
+    """The second is asked about half of the answers, and what the first took is counted with it."""
+    pool = examples(40)
+    hosted = Judge("openai/gpt-4o-mini", classifier=None)
+    asked = [
+        replies(
+            pool, separation=2, judge=hosted, usage=Usage(calls=1, prompt_tokens=9)
+        ),
+        replies(pool, "rule", separation=1, judge=Judge(blue), usage=Usage(calls=1)),
+    ]
+    tried = candidates(without_lm(pool), asked, assign_folds(pool, 0), BALANCED)
+    *_, one, other = tried
+    assert (one.name, other.name) == ("sentence, then rule", "rule, then sentence")
+    costs = []
+    for c in (one, other):
+        costs.append(cost_of([a.raw.usage for a in c.answers], c.judge))
+    assert [cost.usage.prompt_tokens == 9 * 40 for cost in costs] == [True, False]
+    assert costs[0].lm_share == 1
+    assert 20 <= 40 * costs[1].lm_share <= 28
+    assert all(60 <= cost.usage.calls <= 68 for cost in costs)
+    first = {a.id: a for a in other.first.answers}
+    for a in other.replies.answers:
+        assert as_asked(other.judge, a, first[a.id]).raw.usage.calls in (1, 2)
 
 
 @pytest.mark.parametrize(("seed", "offered"), [({}, True), ({"verify": {}}, False)])

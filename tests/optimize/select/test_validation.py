@@ -9,6 +9,7 @@ from faith_dspy.optimize.results import (
     BASELINES,
     CALIBRATED,
     CHAMPION,
+    COLUMN,
     LEXICAL,
     JudgedAnswer,
 )
@@ -43,11 +44,14 @@ def test_every_label_is_in_the_figures_exactly_once():
     """Of the champion and of each baseline; the first variant as it was asked is the untuned judge."""
     validated = cross_validate(ASKED, FOLD_OF, BALANCED)
     everyone = sorted(e.id for e in POOL)
-    assert set(validated) == {CHAMPION, *BASELINES}
+    assert set(validated) == {CHAMPION, *BASELINES} - {COLUMN}
     for answers in validated.values():
         assert sorted(a.id for a in answers) == everyone
     measured = measure(validated, fit_and_choose(ASKED), BALANCED)
-    assert [judge.name for judge in measured.judges] == [CHAMPION, *BASELINES]
+    assert [judge.name for judge in measured.judges] == [
+        CHAMPION,
+        *(name for name in BASELINES if name != COLUMN),
+    ]
     assert {judge.agreement.n for judge in measured.judges} == {60}
     assert measured.champion.agreement.balanced_accuracy.value > 0.85
 
@@ -91,7 +95,7 @@ def test_no_fold_is_judged_by_what_its_own_labels_taught():
 
 def test_the_lm_calibrated_is_the_best_of_them_not_the_first():
     rivals = fit_and_choose(ASKED)
-    assert rivals.calibrated.name == "strong, LM calibrated"
+    assert rivals.candidates[CALIBRATED].name == "strong, LM calibrated"
     assert rivals.untuned.name == "weak"
 
 
@@ -105,7 +109,7 @@ def test_what_is_compared_with_the_champion_covers_its_answers():
     right = [a for a in weak.answers if a.predicted is a.label][:30]
     half = weak._replace(name="half, LM calibrated", answers=right)
     rivals = rivals_of(champion, [*tried, half], None)
-    assert rivals.calibrated.name == "strong, LM calibrated"
+    assert rivals.candidates[CALIBRATED].name == "strong, LM calibrated"
 
 
 def test_without_an_lm_there_is_nothing_to_calibrate():
@@ -113,8 +117,8 @@ def test_without_an_lm_there_is_nothing_to_calibrate():
     asked = ASKED._replace(replies=[])
     rivals = fit_and_choose(asked)
     validated = cross_validate(asked, FOLD_OF, BALANCED)
-    assert set(validated) == {CHAMPION, *BASELINES} - {CALIBRATED}
-    own = rivals._replace(champion=rivals.lexical)
+    assert set(validated) == {CHAMPION, *BASELINES} - {CALIBRATED, COLUMN}
+    own = rivals_of(rivals.candidates[LEXICAL], list(rivals.candidates.values()), None)
     assert LEXICAL not in measure(validated, own, BALANCED).comparisons
 
 
@@ -147,7 +151,7 @@ def test_length_is_not_smuggled_in():
 
 def test_a_tuned_judge_is_compared_with_words_on_new_answers():
     """By the lexical baseline that its study fitted; not where it asks no LM, or where the export has none."""
-    classifier = fit_and_choose(ASKED).lexical.judge.classifier
+    classifier = fit_and_choose(ASKED).judges[LEXICAL].classifier
     manifest = {"lexical_baseline": classifier.model_dump(mode="json")}
     new = examples(40, prefix="n")
     words = Judge(NO_LM, classifier=classifier)
