@@ -97,7 +97,7 @@ def test_each_test_that_shows_a_documented_behaviour_exists():
     names = re.findall(
         r"`(\w+\.py)::(\w+)", text_of("tests/integrations/DOCUMENTED.md")
     )
-    assert len(names) > 80
+    assert len(names) > 30
     for file, test in names:
         source = (folder / file).read_text(encoding="utf-8")
         assert re.search(rf"def {test}\(", source), f"{file}::{test}"

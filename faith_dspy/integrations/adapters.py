@@ -30,7 +30,7 @@ def judge_of(
     """Return the judge behind an adapter.
 
     Args:
-        defaults: Options of the adapter's library, for a judge that has none of its own.
+        defaults: Options of the adapter's library, and its ``demos``, for a judge that has none of its own.
         model: What `open_judge` takes: a judge, its folder or MLflow address, a model's name or a `dspy.LM`; a model's
             name as other libraries write it (``gpt-4o-mini``, ``openai:gpt-4o-mini``, ``openai:/gpt-4o-mini``); or a
             model or client of another library, which is asked itself (`client_lm`). None: the embedded model.
@@ -62,6 +62,8 @@ def judge_of(
         from faith_dspy.integrations.clients import client_lm
 
         source = client_lm(source)
+    defaults = {**defaults}
+    prompts["demos"] = demos or defaults.pop("demos", None)
     judge = open_judge(source, **defaults | options)
     if any(prompts.values()):
         _set_prompts(judge, **prompts)

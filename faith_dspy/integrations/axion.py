@@ -6,7 +6,7 @@ result = await Faithfulness(strict_mode=True).execute(DatasetItem(query=…, act
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -61,7 +61,9 @@ class FaithfulnessResult(BaseModel):
 class MetricResult(BaseModel):
     """The result of one answer; ``explanation`` says why it has no score, ``judgment`` is the judge's own."""
 
+    name: str = "Faithfulness"
     score: float | None
+    threshold: float | None
     passed: bool | None
     explanation: str
     signals: FaithfulnessResult
@@ -78,16 +80,16 @@ class MetricResult(BaseModel):
 class Faithfulness:
     """axion's metric. ``llm`` and ``options``: what `judge_of` takes.
 
-    In ``strict_mode`` a claim without evidence counts −1, unless ``verdict_scores``, in axion's spelling or ours, say
-    otherwise. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a judge of one's own
+    In ``strict_mode`` a claim without evidence counts −1; ``verdict_scores``, in axion's spelling or ours, take its
+    place. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a judge of one's own
     decides.
     """
 
     def __init__(
         self,
+        mode: EvaluationMode | str = EvaluationMode.GRANULAR,
         strict_mode: bool = False,
         verdict_scores: Mapping[str, float] | None = None,
-        mode: EvaluationMode | str = EvaluationMode.GRANULAR,
         *,
         threshold: float | None = None,
         llm: Any = None,
@@ -95,7 +97,9 @@ class Faithfulness:
     ) -> None:
         if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC:
             options["granularity"] = "answer"
-        weights = {"no_evidence": -1.0} if strict_mode else {}
+        if strict_mode and not verdict_scores:
+            verdict_scores = {"no_evidence": -1.0}
+        weights = {}
         for name, weight in (verdict_scores or {}).items():
             weights[str(getattr(name, "value", name)).lower()] = weight
         if "no_evidence" in weights:  # what we call not supported is its No Evidence
@@ -113,11 +117,19 @@ class Faithfulness:
         """Judge one `DatasetItem`, or whatever else has its fields."""
         return (await self.run([item]))[0]
 
-    async def run(self, items: Iterable[Any]) -> list[MetricResult]:
+    async def run(
+        self,
+        items: Iterable[Any],
+        max_concurrent: int | None = None,
+        threshold: float | None = None,
+    ) -> list[MetricResult]:
         """Judge many; one that cannot be judged has no score, and says why."""
-        return [self._result(judgment) for judgment in await self.judge.abatch(items)]
+        if threshold is None:
+            threshold = self.threshold
+        judgments = await self.judge.abatch(items, max_concurrent)
+        return [self._result(judgment, threshold) for judgment in judgments]
 
-    def _result(self, judgment: Judgment) -> MetricResult:
+    def _result(self, judgment: Judgment, threshold: float | None) -> MetricResult:
         score = judgment.score
         counts = judgment.verdict_counts
         counts["no_evidence"] += counts.pop("not_supported")  # a binary judge's word
@@ -139,9 +151,10 @@ class Faithfulness:
             verdict_counts=counts,
             judged_claims=claims,
         )
-        passed = None if score is None else passes(judgment, score, self.threshold)
+        passed = None if score is None else passes(judgment, score, threshold)
         return MetricResult(
             score=score,
+            threshold=threshold,
             passed=passed,
             explanation=explain(judgment),
             signals=signals,
@@ -150,12 +163,55 @@ class Faithfulness:
 
 
 @dataclass
+class TestResult:
+    """An item with the result of each metric."""
+
+    test_case: Any
+    score_results: list[MetricResult]
+
+
 class MetricRunner:
-    """Runs metrics over a data set."""
+    """Runs metrics, or a ``metric``, over a data set.
 
-    metrics: Sequence[Faithfulness]
+    ``max_concurrent``: items judged at the same time. ``thresholds``: by the name of a metric.
+    """
 
-    async def run(self, dataset: Iterable[Any]) -> list[MetricResult]:
-        """Return the results in the order of the items, those of the first metric first."""
-        items = list(dataset)
-        return [result for metric in self.metrics for result in await metric.run(items)]
+    def __init__(
+        self,
+        metrics: Iterable[Faithfulness] = (),
+        *,
+        metric: Faithfulness | None = None,
+        max_concurrent: int | None = None,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> None:
+        self.metrics = [*metrics] if metric is None else [*metrics, metric]
+        self.max_concurrent = max_concurrent
+        self.thresholds = thresholds or {}
+
+    async def run(self, dataset: Any) -> Any:
+        """Return the results in the order of the items, those of the first metric first; of a `DatasetItem` by a single
+        metric its result."""
+        is_item = isinstance(dataset, DatasetItem)
+        by_metric = await self._run(_items([dataset] if is_item else dataset))
+        results = [result for results in by_metric for result in results]
+        return results[0] if is_item and len(results) == 1 else results
+
+    async def execute_batch(self, evaluation_inputs: Any) -> list[TestResult]:
+        """Return each item, or row of a data frame, with its results."""
+        items = _items(evaluation_inputs)
+        by_item = zip(items, *await self._run(items), strict=True)
+        return [TestResult(item, results) for item, *results in by_item]
+
+    async def _run(self, items: list[Any]) -> list[list[MetricResult]]:
+        results = []
+        for metric in self.metrics:
+            threshold = self.thresholds.get("Faithfulness")
+            results.append(await metric.run(items, self.max_concurrent, threshold))
+        return results
+
+
+def _items(dataset: Any) -> list[Any]:
+    """Return the items of a data set, or the rows of a data frame as items."""
+    if not hasattr(dataset, "to_dict"):
+        return list(dataset)
+    return [DatasetItem.model_construct(**row) for row in dataset.to_dict("records")]

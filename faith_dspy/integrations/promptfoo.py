@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from faith_dspy.errors import ConfigError
-from faith_dspy.integrations.adapters import explain, judge_of, line_of, value
+from faith_dspy.errors import ConfigError, FaithDspyError
+from faith_dspy.integrations.adapters import explain, judge_of, line_of, passes, value
 from faith_dspy.integrations.traces import record_of_call
 from faith_dspy.judge import Judge
 from faith_dspy.schema import StatementVerdict
@@ -33,11 +33,12 @@ def get_assert(output: Any, context: Mapping[str, Any]) -> dict[str, Any]:
             ``config``: ``judge``, as `judge_of` takes it, and options of `JudgeConfig`.
 
     Returns:
-        promptfoo's ``GradingResult``, with a component for each statement. An answer that cannot be scored does not
-        pass, and its reason begins with ``unscored``; ``faithfulness`` is then in no mean, and ``scored`` is 0.
+        promptfoo's ``GradingResult``, with a component for each statement. It passes from the assertion's
+        ``threshold`` on; without one the judge decides.
 
     Raises:
         ConfigError: The configuration is no object, or the judge cannot be made with it.
+        FaithDspyError: The answer cannot be scored; the message says why. A result would pass under ``not-python``.
     """
     options = context.get("config") or {}
     if not isinstance(options, Mapping):
@@ -48,16 +49,26 @@ def get_assert(output: Any, context: Mapping[str, Any]) -> dict[str, Any]:
     record = record_of_call(context.get("vars"), output, context.get("metadata"))
     (judgment,) = _judge(config).batch([record], 1)
     score = value(judgment)
-    scores = {"scored": float(score is not None)}
-    if score is not None:
-        scores["faithfulness"] = score
+    if score is None:
+        raise FaithDspyError(explain(judgment))
     return {
-        "pass": bool(judgment.faithful),
-        "score": score or 0.0,
+        "pass": passes(judgment, score, _threshold(context)),
+        "score": score,
         "reason": explain(judgment),
-        "namedScores": scores,
+        "namedScores": {"faithfulness": score},
         "componentResults": [_component(one) for one in judgment.statements],
     }
+
+
+def _threshold(context: Mapping[str, Any]) -> float | None:
+    """Return the threshold of the assertion. promptfoo hands over those of the test: the one with the same
+    configuration is meant."""
+    for assertion in (context.get("test") or {}).get("assert") or ():
+        is_python = assertion.get("type") in ("python", "not-python")
+        if is_python and assertion.get("config") == context.get("config"):
+            threshold: float | None = assertion.get("threshold")
+            return threshold
+    return None
 
 
 def _component(statement: StatementVerdict) -> dict[str, Any]:

@@ -6,7 +6,11 @@ Faithfulness.grade(question=question, answer=answer, context=chunks, client="ope
 
 from __future__ import annotations
 
+import inspect
+import json
 import sys
+from collections.abc import Sequence
+from logging import getLogger
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,6 +20,7 @@ from faith_dspy.integrations.adapters import explain, judge_of, prompt_of
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
 
+log = getLogger(__name__)
 DEFAULTS = {
     "granularity": "statement",
     "reasoning": "after",
@@ -33,7 +38,8 @@ class StatementEvaluation(BaseModel, use_attribute_docstrings=True):
     is_supported: bool
     """Whether the context supports it; false also if it could not be judged, which ``reasoning`` then says."""
     supporting_chunk_ids: list[int] | None = None
-    """0-based positions in the context; every one exists. None where no chunk supports it, not even partly."""
+    """0-based positions in the context; every one exists. None, or empty, where no chunk supports it, not even
+    partly."""
     found_by: list[str] | None = None
     """How each of them was found: cited or quoted by the LM, or by shared words."""
     reasoning: str = ""
@@ -64,6 +70,9 @@ class FaithfulnessResult(BaseModel, use_attribute_docstrings=True):
 class ContextEvaluation:
     """What grades answers. ``prompt`` replaces ours; ``options`` are those of `JudgeConfig`.
 
+    ``examples``, whatever their form, stand behind the prompt as JSON. ``chunk_template`` is not used, with a warning:
+    the form of a request stays ours.
+
     ``response_model`` is made of ``statements`` and whatever else of our result it has fields for; without a field
     ``unscored``, answers and statements that could not be judged raise `FaithDspyError`.
     """
@@ -72,12 +81,24 @@ class ContextEvaluation:
         self,
         prompt: str | None = None,
         response_model: type[Any] = FaithfulnessResult,
+        examples: Sequence[Any] | None = None,
+        chunk_template: str | None = None,
         **options: Any,
     ) -> None:
         if "{{" in (prompt or ""):
             raise ConfigError(
                 "the prompt is no template: question, context and answer follow it; leave out what is in {{…}}"
             )
+        if chunk_template is not None:
+            log.warning(
+                "chunk_template is not used: question, statement and numbered chunks are laid out as ever"
+            )
+        if examples:
+            shown = [
+                json.dumps(one, default=str, ensure_ascii=False) for one in examples
+            ]
+            criteria = filter(None, [options.get("criteria"), "Examples:", *shown])
+            options["criteria"] = "\n".join(criteria)
         is_own = prompt and prompt != prompt_of(DEFAULTS | options)
         self._prompt = prompt if is_own else None
         self.response_model, self._options = response_model, options
@@ -92,7 +113,10 @@ class ContextEvaluation:
     def grade(
         self, question: str | None, answer: str, context: list[Any], client: Any = None
     ) -> Any:
-        """Grade one answer. ``context``: chunks in order of their ids. ``client``: whatever `judge_of` takes."""
+        """Grade one answer. ``context``: chunks in order of their ids. ``client``: whatever `judge_of` takes; with an
+        asynchronous one of instructor's the result is to be awaited, as there."""
+        if inspect.iscoroutinefunction(getattr(client, "create", None)):
+            return self.agrade(question, answer, context, client)
         return self._result(self._judge(client)(question, context, answer))
 
     async def agrade(
@@ -122,7 +146,7 @@ class ContextEvaluation:
             statement = {
                 "statement": one.text,
                 "is_supported": bool(one.is_supported),
-                "supporting_chunk_ids": list(one.supporting_chunk_ids) or None,
+                "supporting_chunk_ids": list(one.supporting_chunk_ids),
                 "found_by": list(one.found_by) or None,
                 "reasoning": one.reason or one.error or "",
                 "confidence": one.confidence,

@@ -6,6 +6,7 @@ ragas.evaluate(dataset, metrics=[Faithfulness()], llm=llm)
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -18,17 +19,14 @@ from faith_dspy.integrations.adapters import (
 )
 from faith_dspy.judge import Judge
 from faith_dspy.program.extraction import assign_statements
+from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import Judgment, digest
 from faith_dspy.text.sentences import split_answer
 
 with optional_dependency("ragas", "ragas", "A judge as a RAGAS metric"):
+    from langchain_core.runnables.config import set_config_context
     from ragas.metrics.base import MetricType, MetricWithLLM, SingleTurnMetric
-    from ragas.metrics.collections.faithfulness.util import (
-        NLIStatementInput,
-        NLIStatementOutput,
-        StatementGeneratorInput,
-        StatementGeneratorOutput,
-    )
+    from ragas.metrics.collections.faithfulness import util
     from ragas.metrics.result import MetricResult
     from ragas.prompt import PydanticPrompt
 
@@ -38,7 +36,8 @@ KEPT = 10_000
 
 
 class _Prompt(PydanticPrompt[Any, Any]):
-    """A prompt of which ``instruction`` and ``examples`` are the user's to set; the form of the reply stays ours."""
+    """A prompt of which ``instruction`` and ``examples`` are the user's to set; the form of the reply stays ours. The
+    examples are RAGAS' unless set."""
 
     def to_string(self, data: Any = None) -> str:
         """Return the instruction; the texts that are judged follow it."""
@@ -49,44 +48,44 @@ class NLIStatementPrompt(_Prompt):
     """What the judge is asked about a statement; ``language`` is that of the reasons."""
 
     instruction = prompt_of(DEFAULTS)
-    input_model, output_model = NLIStatementInput, NLIStatementOutput
+    examples = util.NLIStatementPrompt.examples
+    input_model, output_model = util.NLIStatementInput, util.NLIStatementOutput
 
 
 class StatementGeneratorPrompt(_Prompt):
     """What the judge is asked where it takes an answer apart."""
 
     instruction = extraction_prompt_of(DEFAULTS)
-    input_model, output_model = StatementGeneratorInput, StatementGeneratorOutput
+    examples = util.StatementGeneratorPrompt.examples
+    input_model = util.StatementGeneratorInput
+    output_model = util.StatementGeneratorOutput
 
 
-def _verification_demos(prompt: Any) -> list[dict[str, Any]]:
-    """Return the prompt's examples as demos, one for each statement."""
-    demos = []
-    for demo in _joint_demos(prompt):
-        for text, verdict in zip(
-            demo["statements"].values(), demo["verdicts"], strict=True
-        ):
-            about = {"context": [*demo["context"].values()], "question": ""}
-            demos.append(about | verdict | {"statement": text})
-    return demos
-
-
-def _joint_demos(prompt: Any) -> list[dict[str, Any]]:
-    """Return the prompt's examples as demos of a judge that asks about all statements at once."""
-    demos = []
+def _verification_demos(prompt: Any, verdicts: str) -> dict[str, list[Any]]:
+    """Return the prompt's examples as demos of a judge that asks about each statement, and of one that asks about all
+    at once; ``verdicts`` as in `JudgeConfig`."""
+    labels = INSTRUCTIONS[verdicts].labels
+    words = min(labels, key=labels.__getitem__), max(labels, key=labels.__getitem__)
+    each, joint = [], []
     for example, reply in prompt.examples:
-        verdicts = [
-            {
-                "statement": number,
-                "verdict": "Yes" if statement.verdict else "No",
+        texts, entries = {}, []
+        for number, statement in enumerate(reply.statements, 1):
+            verdict = {
+                "verdict": words[bool(statement.verdict)],
                 "reason": statement.reason,
             }
-            for number, statement in enumerate(reply.statements, 1)
-        ]
-        texts = {n: s.statement for n, s in enumerate(reply.statements, 1)}
+            texts[number] = statement.statement
+            entries.append({"statement": number, **verdict})
+            demo = {
+                "context": [example.context],
+                "question": "",
+                "statement": statement.statement,
+                "supporting_chunk_ids": [0] if statement.verdict else [],
+            }
+            each.append(demo | verdict)
         demo = {"context": {0: example.context}, "question": "", "statements": texts}
-        demos.append(demo | {"verdicts": verdicts})
-    return demos
+        joint.append(demo | {"verdicts": entries})
+    return {"verify.predict": each, "joint": joint}
 
 
 def _extraction_demos(prompt: Any) -> list[dict[str, Any]]:
@@ -134,15 +133,15 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         columns = {"response", "retrieved_contexts", "user_input:optional"}
         super().__init__(_required_columns={MetricType.SINGLE_TURN: columns}, name=name)
         self.llm, self.options = llm, options
-        self.nli_statements_prompt = NLIStatementPrompt(language=language)
-        self.statement_generator_prompt = StatementGeneratorPrompt()
+        self.nli_statement_prompt: Any = NLIStatementPrompt(language=language)
+        self.statement_generator_prompt: Any = StatementGeneratorPrompt()
         self._last: tuple[Any, Judge] | None = None
         self._judgments: dict[str, Judgment] = {}
 
     @property
     def judge(self) -> Judge:
         """Made anew when the LM or a prompt has changed."""
-        verify, extract = self.nli_statements_prompt, self.statement_generator_prompt
+        verify, extract = self.nli_statement_prompt, self.statement_generator_prompt
         asks: dict[str, Any] = {}
         if verify.instruction != NLIStatementPrompt.instruction:
             asks["system_prompt"] = verify.instruction
@@ -150,63 +149,61 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
             asks["extraction_prompt"] = extract.instruction
         if verify.language != "english":
             asks["criteria"] = f"Give reasons in {verify.language.capitalize()}."
-        if verify.examples or extract.examples:
-            asks["demos"] = {
-                "verify.predict": _verification_demos(verify),
-                "joint": _joint_demos(verify),
-                "extract": _extraction_demos(extract),
-            }
-        settings = self.llm, asks
+        examples = [*verify.examples], [*extract.examples]
+        settings = self.llm, asks, examples
         if self._last is None or self._last[0] != settings:
-            judge = judge_of(DEFAULTS, self.llm, **asks | self.options)
-            self._last = settings, judge
+            verdicts = self.options.get("verdicts", "binary")
+            demos = _verification_demos(verify, verdicts)
+            demos["extract"] = _extraction_demos(extract)
+            is_own = examples != (
+                NLIStatementPrompt.examples,
+                StatementGeneratorPrompt.examples,
+            )
+            defaults = DEFAULTS if is_own else DEFAULTS | {"demos": demos}
+            options = {"demos": demos if is_own else None} | asks | self.options
+            self._last = settings, judge_of(defaults, self.llm, **options)
         return self._last[1]
+
+    nli_statements_prompt = property(
+        lambda self: self.nli_statement_prompt,
+        lambda self, prompt: setattr(self, "nli_statement_prompt", prompt),
+        doc="`nli_statement_prompt` under the name that it has in `ragas.metrics`.",
+    )
 
     def init(self, run_config: Any) -> None:
         """Do nothing: waiting and trying again are the judge's own business."""
 
-    async def ascore(
-        self,
-        user_input: str | None = None,
-        response: str = "",
-        retrieved_contexts: Any = (),
-    ) -> MetricResult:
-        """Score (NaN if unscored) with the reason; ``traces`` have each statement with its sentence's index."""
-        arguments = _arguments(user_input, response, retrieved_contexts)
-        return self._result(await self.judge.acall(*arguments), arguments)
+    async def ascore(self, **row: Any) -> MetricResult:
+        """Score ``user_input``, ``response`` and ``retrieved_contexts`` (NaN if unscored) with the reason; ``traces``
+        have each statement with its sentence's index."""
+        return (await self.abatch_score([row]))[0]
 
-    def score(
-        self,
-        user_input: str | None = None,
-        response: str = "",
-        retrieved_contexts: Any = (),
-    ) -> MetricResult:
+    def score(self, **row: Any) -> MetricResult:
         """Score as `ascore` does, also where an event loop runs."""
-        arguments = _arguments(user_input, response, retrieved_contexts)
-        return self._result(self.judge(*arguments), arguments)
+        return self.batch_score([row])[0]
 
     async def abatch_score(self, inputs: list[dict[str, Any]]) -> list[MetricResult]:
         """Results in the order of ``inputs``, each the arguments of `ascore` by name."""
-        calls = [_arguments(**one) for one in inputs]
-        judgments = await self.judge.abatch([_record(*call) for call in calls])
-        return list(map(self._result, judgments, calls))
+        records = [_record(**row) for row in inputs]
+        return list(map(self._result, await self.judge.abatch(records), records))
 
     def batch_score(self, inputs: list[dict[str, Any]]) -> list[MetricResult]:
         """Score as `abatch_score` does, also where an event loop runs."""
-        calls = [_arguments(**one) for one in inputs]
-        judgments = self.judge.batch([_record(*call) for call in calls])
-        return list(map(self._result, judgments, calls))
+        records = [_record(**row) for row in inputs]
+        return list(map(self._result, self.judge.batch(records), records))
 
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
         """Return the score of a sample, also where an event loop runs."""
         return float(self.score(**_row_of(sample)).value)
 
     async def _single_turn_ascore(self, sample: Any, callbacks: Any) -> float:
-        result = await self.ascore(**_row_of(sample))
+        with set_config_context({"callbacks": callbacks}) as context:
+            scoring = self.ascore(**_row_of(sample))
+            result = await asyncio.create_task(scoring, context=context)
         return float(result.value)
 
-    def _result(self, judgment: Judgment, arguments: tuple[Any, ...]) -> MetricResult:
-        self._judgments[digest(arguments)] = judgment
+    def _result(self, judgment: Judgment, record: dict[str, Any]) -> MetricResult:
+        self._judgments[digest(record)] = judgment
         if len(self._judgments) > KEPT:
             del self._judgments[next(iter(self._judgments))]
         statements = [
@@ -228,8 +225,10 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     def judgment(self, sample: Any) -> Judgment | None:
         """Return what was found of a sample (or a row of the data set) that this metric has scored; None of any
         other."""
-        arguments = _arguments(**_row_of(sample))
-        return self._judgments.get(digest(arguments))
+        return self._judgments.get(digest(_record(**_row_of(sample))))
+
+
+faithfulness = Faithfulness()
 
 
 def _row_of(sample: Any) -> dict[str, Any]:
@@ -239,14 +238,11 @@ def _row_of(sample: Any) -> dict[str, Any]:
     return {name: row.get(name) for name in names}
 
 
-def _arguments(
+def _record(
     user_input: str | None = None,
     response: str | None = "",
     retrieved_contexts: Any = (),
-) -> tuple[Any, ...]:
-    """Return what a judge is called with: question, context and answer."""
-    return user_input, list(retrieved_contexts or ()), response or ""
-
-
-def _record(question: str | None, context: list[Any], answer: str) -> dict[str, Any]:
-    return {"question": question, "context": context, "answer": answer}
+) -> dict[str, Any]:
+    """Return what a judge is asked about."""
+    context = list(retrieved_contexts or ())
+    return {"question": user_input, "context": context, "answer": response or ""}

@@ -7,13 +7,16 @@ Experiment(cases=cases, evaluators=[FaithfulnessEvaluator()]).run_evaluations(ta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from faith_dspy.errors import ConfigError, optional_dependency
 from faith_dspy.integrations.adapters import explain, judge_of, passes, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.inputs import AnswerInput
-from faith_dspy.schema import Judgment, Unscored
+from faith_dspy.judge import Judge
+from faith_dspy.schema import Chunk, Judgment, Unscored
 from faith_dspy.text.sentences import split_answer
 
 with optional_dependency("strands_evals", "strands", "A judge as a Strands evaluator"):
@@ -28,6 +31,11 @@ DEFAULTS = {
     "reasoning": "after",
     "threshold": 0.5,
 }
+NO_CONFLICT = """You check whether an assistant's answer conflicts with a conversation. It may say more than that.
+
+completely: nothing in it conflicts. generally: hardly anything does. mixed: half of it does. hardly: most of it does.
+not: nearly all of it does."""
+"""What is asked where nobody stated anything, as Strands asks everywhere."""
 
 
 class FaithfulnessEvaluator(Evaluator):
@@ -38,7 +46,8 @@ class FaithfulnessEvaluator(Evaluator):
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
     ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``. Where
-    nobody stated anything before the answer, as with an agent without tools, the reason says so.
+    users only asked, and no tool was used, a model is asked whether the answer conflicts with the question, and the
+    reason says so; a judge of one's own leaves it unscored.
 
     The label is one of five levels, the score the number behind it; there is always a reason. An answer passes from the
     score ``threshold`` on, 0.5 unless given; without it a judge of one's own decides. An unscored answer has the label
@@ -65,23 +74,43 @@ class FaithfulnessEvaluator(Evaluator):
         super().__init__(name=name)
         # Strands writes public attributes into files, and makes an evaluator of them again.
         self._judge = judge_of(DEFAULTS, model, system_prompt=system_prompt, **options)
+        self._judge_of_questions: Judge | None = None
+        with suppress(ConfigError):  # a judge of one's own takes no prompt
+            prompt = system_prompt or NO_CONFLICT
+            self._judge_of_questions = judge_of(
+                DEFAULTS, model, system_prompt=prompt, **options
+            )
         self.model = model
         self.system_prompt = system_prompt
         self.version = version
         self.threshold = threshold
         self.__dict__.update(options)
 
+    @classmethod
+    def get_type_name(cls) -> str:
+        """Return the name in files, which is not that of Strands' own evaluator."""
+        return f"faith_dspy.{cls.__name__}"
+
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """Return one output."""
-        record = _input(evaluation_case)
-        (judgment,) = self._judge.batch([record], 1)
+        judge, record = self._question_of(evaluation_case)
+        (judgment,) = judge.batch([record], 1)
         return [self._output(judgment, record)]
 
     async def evaluate_async(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """Evaluate without blocking the event loop."""
-        record = _input(evaluation_case)
-        (judgment,) = await self._judge.abatch([record], 1)
+        judge, record = self._question_of(evaluation_case)
+        (judgment,) = await judge.abatch([record], 1)
         return [self._output(judgment, record)]
+
+    def _question_of(self, case: Any) -> tuple[Judge, AnswerInput]:
+        """Return who judges a case, and what; the question is the context where a conversation has nothing else."""
+        record = _input(case)
+        judge, asked = self._judge_of_questions, record.question
+        if judge is None or record.chunks or not (asked and case.actual_trajectory):
+            return self._judge, record
+        chunk = Chunk(id=0, text=asked, source="user")
+        return judge, replace(record, chunks=(chunk,))
 
     def _output(self, judgment: Judgment, record: AnswerInput) -> EvaluationOutput:
         reason = explain(judgment)

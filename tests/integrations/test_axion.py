@@ -1,8 +1,14 @@
 import asyncio
 
+import pandas
 import pytest
 
-from faith_dspy.integrations.axion import DatasetItem, EvaluationMode, Faithfulness
+from faith_dspy.integrations.axion import (
+    DatasetItem,
+    EvaluationMode,
+    Faithfulness,
+    MetricRunner,
+)
 
 TABLET = ["Adults take one tablet of 200 mg every six hours with water."]
 TAKEN = "The tablet is taken with water."
@@ -17,7 +23,7 @@ def endpoint(replies):
     return replies(
         {
             **{TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing"},
-            **{DRY: "contradicts", "So.": "perhaps"},
+            **{DRY: "contradicts"},
         }
     )
 
@@ -95,14 +101,18 @@ def test_claims_of_one_sentence(chat_server, dspy_lm):
             {"strict_mode": True, "verdict_scores": {"NO_EVIDENCE": -0.5}},
             0.25,
         ),  # (1 − .5) / 2
+        (
+            HEADACHES,
+            {"strict_mode": True, "verdict_scores": {"CONTRADICTORY": -2.0}},
+            0.5,
+        ),  # (1 + 0) / 2: weights of one's own take the place of strict mode
         (DRY, {}, 0.0),  # (1 − 1) / 2
         (DRY, {"verdict_scores": {"CONTRADICTORY": -3.0}}, 0.0),  # (1 − 3) / 2
         (HEADACHES, {"verdict_scores": {"FULLY_SUPPORTED": 3.0}}, 1.0),  # 3 / 2
     ],
 )
 def test_weights(execute, second, options, score):
-    """Strict mode, and weights in axion's spelling, which come first; those left out keep theirs. The mean is clamped
-    to [0, 1]."""
+    """Strict mode, or weights in axion's spelling; those left out keep theirs. The mean is clamped to [0, 1]."""
     assert execute(f"{TAKEN} {second}", **options).score == score
 
 
@@ -116,8 +126,19 @@ def test_modes(execute, endpoint, mode, answer, calls):
     assert len(endpoint.requests) == calls
 
 
-def test_a_claim_that_was_not_judged(execute):
-    """It is none of the four verdicts and says why; the answer has no score."""
-    result = execute("So.")
-    assert (result.score, result.data.judged_claims[0].verdict) == (None, "Not Judged")
-    assert result.explanation.startswith("unscored (parse_failed)")
+def test_runner(endpoint, dspy_lm):
+    """A runner takes one metric or several, one item, items, or a data frame of one row; `execute_batch` gives each
+    item with its results, which pass from the threshold of the metric's name on. Mode and strict mode come first."""
+    metric = Faithfulness(EvaluationMode.GRANULAR, True, llm=dspy_lm(endpoint))
+    row = {"query": "?", "actual_output": TAKEN, "retrieved_content": TABLET}
+    frame = pandas.DataFrame([row])
+    thresholds = {"Faithfulness": 1.0}
+    runner = MetricRunner(metric=metric, max_concurrent=1, thresholds=thresholds)
+    assert asyncio.run(runner.run(DatasetItem(**row))).score == 1.0
+    for dataset in ([DatasetItem(**row)], frame):
+        (result,) = asyncio.run(MetricRunner([metric]).run(dataset))
+        assert result.score == 1.0
+        (test,) = asyncio.run(runner.execute_batch(evaluation_inputs=dataset))
+        assert test.test_case.query == "?"
+        (score,) = test.score_results
+        assert (score.name, score.threshold, score.passed) == (*thresholds, 1.0, True)

@@ -1,27 +1,18 @@
 import json
-import subprocess
-import sys
 
 import pytest
 
-from faith_dspy.errors import ConfigError
+from faith_dspy.errors import ConfigError, FaithDspyError
 from faith_dspy.integrations.promptfoo import get_assert
 
+CONFIG = {"judge": "openai:tiny", "criteria": "Be strict."}
 ASKED = {
     "prompt": "Which colour?",
     "vars": {"query": "Which colour?", "context": "It is blue."},
-    "test": {"assert": [{"type": "python"}]},
-    "config": {"judge": "openai:tiny", "criteria": "Be strict."},
+    "test": {"assert": [{"type": "python", "threshold": 0.5, "config": CONFIG}]},
+    "config": CONFIG,
 }
-WRAPPER = """
-import importlib.util, json, sys
-spec = importlib.util.spec_from_file_location("faithful", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-given = json.load(open(sys.argv[2]))
-print(json.dumps(getattr(module, "get_assert")(*given)))
-"""
-"""As promptfoo calls a file: in a process of its own, by its path, with arguments and result as JSON."""
+BOTH = "It is blue. It is new."
 
 
 @pytest.fixture
@@ -33,30 +24,17 @@ def server(chat_server, monkeypatch):
     return server
 
 
-@pytest.fixture
-def asserted(server, tmp_path):
-    """What promptfoo gets for an output and a context."""
-    file = tmp_path / "faithful.py"
-    file.write_text("from faith_dspy.integrations.promptfoo import get_assert\n")
-
-    def run(output, context):
-        (tmp_path / "given.json").write_text(json.dumps([output, context]))
-        command = [sys.executable, "-c", WRAPPER, str(file), "given.json"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, check=True
-        )
-        return json.loads(done.stdout)
-
-    return run
-
-
-def test_a_file_as_promptfoo_calls_it(asserted, server):
-    """A grading result with a component for each statement, by the judge and the options of the configuration."""
-    assert asserted("It is blue. It is new.", ASKED) == {
-        "pass": False,
+def test_an_assertion(server):
+    """A grading result, which promptfoo takes as JSON, with a component for each statement, by the judge and the
+    options of the configuration. It passes from the assertion's threshold on; without one every statement has to be
+    supported. The provider's metadata may name the context; without any the answer is an error that says why, which is
+    no pass under `not-python` either."""
+    result = json.loads(json.dumps(get_assert(BOTH, ASKED)))
+    assert result == {
+        "pass": True,
         "score": 0.5,
         "reason": "1 of 2 statements supported\nfully_supported [0]: It is blue.\nnot_supported: It is new.",
-        "namedScores": {"faithfulness": 0.5, "scored": 1.0},
+        "namedScores": {"faithfulness": 0.5},
         "componentResults": [
             {"pass": True, "score": 1.0, "reason": "fully_supported [0]: It is blue."},
             {"pass": False, "score": 0.0, "reason": "not_supported: It is new."},
@@ -65,19 +43,15 @@ def test_a_file_as_promptfoo_calls_it(asserted, server):
     top, asked = (one["content"] for one in server.requests[0]["messages"])
     assert top.endswith("Be strict.")
     assert "Question: Which colour?" in asked
-
-
-def test_where_the_context_is(server):
-    """The provider's metadata may name it; without any the answer does not pass, and the reason says that it is
-    unscored."""
-    from faith_dspy.integrations.promptfoo import get_assert
-
+    for threshold, passes in ((None, False), (0.6, False)):
+        assertion = ASKED["test"]["assert"][0] | {"threshold": threshold}
+        test = {"assert": [{"type": "contains"}, assertion]}
+        assert get_assert(BOTH, ASKED | {"test": test})["pass"] is passes
     bare = {**ASKED, "vars": {"query": "Which colour?"}}
-    told = get_assert("It is blue.", {**bare, "metadata": {"context": ["It is blue."]}})
-    assert (told["pass"], told["score"]) == (True, 1.0)
-    unscored = get_assert("It is blue.", bare)
-    assert unscored["reason"].startswith("unscored (no_context)")
-    assert (unscored["pass"], unscored["namedScores"]) == (False, {"scored": 0.0})
+    named = {**bare, "metadata": {"context": ["It is blue."]}}
+    assert get_assert("It is blue.", named)["pass"] is True
+    with pytest.raises(FaithDspyError, match=r"^unscored \(no_context\)"):
+        get_assert("It is blue.", bare)
 
 
 def test_a_configuration_that_is_no_object():

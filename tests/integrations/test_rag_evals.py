@@ -1,5 +1,5 @@
 import asyncio
-from types import SimpleNamespace
+import json
 
 import pytest
 from pydantic import BaseModel
@@ -46,7 +46,7 @@ def test_basic_usage(client):
             **{
                 "statement": LITRES,
                 "is_supported": False,
-                "supporting_chunk_ids": None,
+                "supporting_chunk_ids": [],
             },
             **{"found_by": None, "reasoning": "So it is."},
         },
@@ -57,40 +57,24 @@ def test_basic_usage(client):
 
 @pytest.mark.all
 def test_a_batch_of_mixed_contexts(server):
-    """As rag_evals' page on batches has it: an asynchronous instructor client grades many answers at once, each by its
-    own context. A chunk is a text, a mapping or an object with one; an answer without a context says that it has none.
-    """
+    """As rag_evals' pages have it: with an asynchronous instructor client `grade`, as `agrade`, is awaited. Answers
+    are graded at once, each by its own context."""
     import instructor
     import openai
 
-    client = instructor.from_openai(
-        openai.AsyncOpenAI(base_url=server.base, api_key="none"), model="tiny"
-    )
-    contexts = [
-        CONTEXT,
-        [{"text": BLUE, "source": "data sheet"}],
-        [{"id": "d7", "content": "Steel."}, SimpleNamespace(page_content=BLUE)],
-        [],
-        [CONTEXT[0], "", BLUE],
-    ]
+    bare = openai.AsyncOpenAI(base_url=server.base, api_key="none")
+    client = instructor.from_openai(bare, model="tiny")
+    contexts = [CONTEXT, [{"text": BLUE}], [CONTEXT[0], "", BLUE]]
 
-    async def grade_all():
-        tasks = [
-            Faithfulness.agrade(
-                question="Which colour?", answer=BLUE, context=context, client=client
-            )
-            for context in contexts
-        ]
+    async def grade_all(grade):
+        tasks = [grade("Which colour?", BLUE, context, client) for context in contexts]
         return await asyncio.gather(*tasks)
 
-    results = asyncio.run(grade_all())
-    assert [result.score for result in results] == [1.0, 1.0, 1.0, None, 1.0]
-    scored = [result for result in results if result.score is not None]
-    ids = [result.statements[0].supporting_chunk_ids for result in scored]
-    assert ids == [[1], [0], [1], [1]]
-    assert "no_context" in results[3].unscored
-    asked = [str(request["messages"]) for request in server.requests]
-    assert all(BLUE in text for text in asked)
+    for grade in (Faithfulness.agrade, Faithfulness.grade):
+        results = asyncio.run(grade_all(grade))
+        assert [result.score for result in results] == [1.0] * 3
+        ids = [result.statements[0].supporting_chunk_ids for result in results]
+        assert ids == [[1], [0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +126,7 @@ class Statement(BaseModel):
     statement: str
     is_supported: bool
     reasoning: str
+    supporting_chunk_ids: list[int]
 
 
 class Result(BaseModel):
@@ -162,10 +147,9 @@ def test_response_model_of_ones_own(client, judge_at):
     judged, that is an error with the reason, and no 0. Our own says what its fields mean."""
     own = base.ContextEvaluation(response_model=Result)
     found = own.grade(None, f"{BLUE} {LITRES}", CONTEXT, client)
-    assert (found.score, [s.reasoning for s in found.statements]) == (
-        0.5,
-        ["So it is."] * 2,
-    )
+    assert found.score == 0.5
+    assert [s.reasoning for s in found.statements] == ["So it is."] * 2
+    assert [s.supporting_chunk_ids for s in found.statements] == [[1], []]
     judge, _ = judge_at(yes={"It is red.": 0.1})
     assert own.grade(None, "It is red.", CONTEXT, judge).statements[0].reasoning == ""
     why = r"(?s)nothing recorded for 'It is light\.'.*Result has no field 'unscored'"
@@ -179,8 +163,9 @@ def test_response_model_of_ones_own(client, judge_at):
         assert all(field.description for field in model.model_fields.values())
 
 
-def test_prompt_of_ones_own(client, server):
-    """It takes the place of ours where a statement is verified, and extraction is left alone. Ours can be read."""
+def test_prompt_of_ones_own(client, server, caplog):
+    """It takes the place of ours where a statement is verified, extraction is left alone, ours can be read. Examples
+    stand in both; a template is not used, and that is said."""
     given = {
         "question": "Which colour?",
         "answer": BLUE,
@@ -201,5 +186,13 @@ def test_prompt_of_ones_own(client, server):
     (asked,) = server.requests[2:]  # extraction is what it was: the cache has it
     assert asked["messages"][0]["content"] == own.prompt
     assert "fully supported" not in str(asked["messages"])
+    server.requests.clear()
+    example = {"question": "Q", "answer": "A", "expected_result": {"score": 1.0}}
+    page = base.ContextEvaluation(own.prompt, examples=[example], chunk_template="{{}}")
+    page.grade(**given)
+    assert len(server.requests) == 2
+    tops = [asked["messages"][0]["content"] for asked in server.requests]
+    assert all(top.endswith(f"\nExamples:\n{json.dumps(example)}") for top in tops)
+    assert "chunk_template is not used" in caplog.text
     with pytest.raises(ConfigError, match="the prompt is no template"):
         base.ContextEvaluation(prompt="Is it in {{ context }}?")

@@ -1,17 +1,21 @@
 import asyncio
 import json
+import math
 
 import pytest
 
 pytest.importorskip("ragas")
 
+from langchain_openai import ChatOpenAI
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
-from ragas.metrics import Faithfulness as TheirFaithfulness
+from ragas.cost import get_token_usage_for_openai
+from ragas.llms import LangchainLLMWrapper
+from ragas.metrics.collections.faithfulness import util
 
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
-from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
-from tests.support.cases import CONTEXT, ICELAND, LANDED, WALKED
+from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt, faithfulness
+from tests.support.cases import CONTEXT, ICELAND, LANDED
 
 pytestmark = pytest.mark.all
 ROW = {
@@ -19,6 +23,15 @@ ROW = {
     "response": f"{LANDED} {ICELAND}",
     "retrieved_contexts": CONTEXT,
 }
+ROWS = [ROW, {**ROW, "response": LANDED}, {**ROW, "response": "I don't know."}]
+"""Half of it supported, all of it, and nothing to score."""
+EINSTEIN = (
+    "1. Albert Einstein was a German-born theoretical physicist.\n"
+    "1. Albert Einstein is recognized as one of the greatest and most influential physicists of all time.\n"
+    "2. Albert Einstein was best known for developing the theory of relativity.\n"
+    "2. Albert Einstein made important contributions to the development of the theory of quantum mechanics."
+)
+"""RAGAS' example of statements, each after the number of its sentence."""
 
 
 @pytest.fixture
@@ -33,76 +46,53 @@ def llm(server, dspy_lm):
     return dspy_lm(server)
 
 
-def test_evaluate(recorded):
-    """In `ragas.evaluate` each row gets its score; a row that cannot be scored is NaN and outside the mean."""
-    rows = [
-        {**ROW, "response": answer}
-        for answer in (f"{LANDED} {WALKED}", ROW["response"], "I don't know.")
-    ]
-    metric = Faithfulness(recorded()[0])
+def test_evaluate(server):
+    """`ragas.evaluate` gives each row its score, and counts the tokens of a LangChain model (100 and 5 a call); a row
+    that cannot be scored is NaN and outside the mean."""
+    own = ChatOpenAI(model="tiny", base_url=server.base, api_key="k")
     result = evaluate(
-        EvaluationDataset.from_list(rows), metrics=[metric], show_progress=False
+        EvaluationDataset.from_list(ROWS),
+        metrics=[faithfulness],
+        llm=LangchainLLMWrapper(own),
+        token_usage_parser=get_token_usage_for_openai,
+        show_progress=False,
     )
-    assert result["faithfulness"] == pytest.approx(
-        [1.0, 0.5, float("nan")], nan_ok=True
-    )
-    assert "0.75" in str(result)  # (1 + .5) / 2
-    assert metric.judgment(rows[2]).unscored == "abstained"
-    assert [
-        s.is_supported for s in metric.judgment(SingleTurnSample(**rows[1])).statements
-    ] == [True, False]
-    assert metric.judgment({"response": "Something else."}) is None
+    values = result["faithfulness"]
+    assert values == pytest.approx([0.5, 1.0, math.nan], nan_ok=True)
+    assert "0.75" in str(result)  # (.5 + 1) / 2
+    tokens, calls = result.total_tokens(), len(server.requests)
+    assert (tokens.input_tokens, tokens.output_tokens) == (100 * calls, 5 * calls)
+    assert faithfulness.judgment(ROWS[2]).unscored == "abstained"
+    statements = faithfulness.judgment(SingleTurnSample(**ROW)).statements
+    assert [one.is_supported for one in statements] == [True, False]
+    assert faithfulness.judgment({"response": "Something else."}) is None
 
 
 def test_basic_usage(llm):
-    """RAGAS' own calls, old and new, awaited and not, also from inside a running event loop."""
+    """RAGAS' own calls, old and new, one row and many, awaited and not, also from inside a running event loop."""
     metric, sample = Faithfulness(llm=llm), SingleTurnSample(**ROW)
 
     async def inside():
-        awaited = await metric.ascore(**ROW)
-        return (
-            awaited,
-            metric.score(**ROW).value,
-            await metric.single_turn_ascore(sample),
-        )
+        one = await metric.single_turn_ascore(sample)
+        results = [await metric.ascore(**ROW), metric.score(**ROW)]
+        return one, results, await metric.abatch_score(ROWS), metric.batch_score(ROWS)
 
-    result, *values = asyncio.run(inside())
-    assert [result.value, *values, metric.single_turn_score(sample)] == [0.5] * 4
+    one, (result, again), *batches = asyncio.run(inside())
+    assert [one, metric.single_turn_score(sample), again.value] == [0.5] * 3
+    for batch in batches:
+        values = [row.value for row in batch]
+        assert values == pytest.approx([0.5, 1.0, math.nan], nan_ok=True)
+        assert batch[2].reason.startswith("unscored (abstained)")
+        assert batch[0] == result
+    assert metric.batch_score([]) == []
     assert result.reason.startswith(
         f"1 of 2 statements supported\nfully_supported [0]: {LANDED} – So it is."
     )
+    verdicts = {LANDED: 1, ICELAND: 0}
     assert result.traces["output"]["statements"] == [
-        {"sentence_index": 0, "statement": LANDED, "reason": "So it is.", "verdict": 1},
-        {
-            "sentence_index": 1,
-            "statement": ICELAND,
-            "reason": "So it is.",
-            "verdict": 0,
-        },
+        {"sentence_index": i, "statement": text, "reason": "So it is.", "verdict": yes}
+        for i, (text, yes) in enumerate(verdicts.items())
     ]
-
-
-def test_batches(llm):
-    """`batch_score` and `abatch_score`, as RAGAS' collections have them: results in the order of the rows; one that
-    cannot be scored is NaN with the reason, beside the others; what was judged is kept as of single rows."""
-    rows = [
-        ROW,
-        {**ROW, "response": LANDED},
-        {**ROW, "retrieved_contexts": []},
-        {**ROW, "response": ICELAND, "retrieved_contexts": CONTEXT[:1]},
-    ]
-    metric = Faithfulness(llm=llm)
-
-    async def inside():
-        return await metric.abatch_score(rows), metric.batch_score(rows)
-
-    for results in [*asyncio.run(inside()), metric.batch_score(rows)]:
-        values = [result.value for result in results]
-        assert values == pytest.approx([0.5, 1.0, float("nan"), 0.0], nan_ok=True)
-        assert results[2].reason.startswith("unscored (no_context)")
-        assert results[0].traces == metric.score(**ROW).traces
-    assert metric.judgment(rows[3]).score == 0.0
-    assert metric.batch_score([]) == []
 
 
 def test_defaults(llm):
@@ -111,39 +101,45 @@ def test_defaults(llm):
     assert metric.judge.lm_name == "local"
     metric.llm = llm
     assert metric.score(**ROW).value == 0.5
-    assert (
-        Faithfulness(llm=llm, language="german").judge.config.criteria
-        == "Give reasons in German."
-    )
+    german = Faithfulness(llm=llm, language="german")
+    assert german.judge.config.criteria == "Give reasons in German."
+
+
+def tops(server):
+    """What stands at the top of each request since the last time."""
+    asked = [request["messages"][0]["content"] for request in server.requests]
+    server.requests.clear()
+    return asked
 
 
 def test_prompts(llm, server, tmp_path):
-    """Both prompts can be read, changed where they stand, replaced and saved; each is asked in its own requests."""
+    """Both prompts can be read, changed where they stand, replaced under either API's name, and saved; each is asked in
+    its own requests."""
     metric = Faithfulness(llm=llm)
-    generator, verifier = (
-        metric.get_prompts()[name]
-        for name in ("statement_generator_prompt", "n_l_i_statement_prompt")
-    )
-    for prompt in (generator, verifier):
-        assert prompt.to_string() == prompt.instruction
+    generator, verifier = metric.statement_generator_prompt, metric.nli_statement_prompt
+    assert [*metric.get_prompts().values()] == [verifier, generator]
     metric.score(**ROW)
     for prompt, asked in zip((generator, verifier), server.requests[:2], strict=True):
-        top, _, ask = prompt.instruction.rpartition("\n\n")
+        top, _, ask = prompt.to_string().rpartition("\n\n")
         assert asked["messages"][0]["content"] == top
         assert f"\n{ask}" in asked["messages"][-1]["content"]
     server.requests.clear()
     verifier.instruction = "You check lives of scientists."
     generator.instruction = "You divide lives of scientists."
     metric.score(**ROW)
-    tops = [asked["messages"][0]["content"] for asked in server.requests]
-    assert tops == [generator.instruction] + [verifier.instruction] * 2
-    server.requests.clear()
+    assert tops(server) == [generator.instruction] + [verifier.instruction] * 2
     german = NLIStatementPrompt(language="german")
     german.instruction = "Du prüfst Lebensläufe."
     metric.set_prompts(n_l_i_statement_prompt=german)
     metric.score(**ROW)
-    top = server.requests[-1]["messages"][0]["content"]
-    assert top == "Du prüfst Lebensläufe.\nGive reasons in German."
+    assert tops(server)[-1] == "Du prüfst Lebensläufe.\nGive reasons in German."
+    for name in ("nli_statement_prompt", "nli_statements_prompt"):
+        theirs = util.NLIStatementPrompt()
+        theirs.instruction = f"As {name} has it."
+        setattr(metric, name, theirs)
+        metric.score(**ROW)
+        assert tops(server)[-1] == theirs.instruction
+    metric.nli_statement_prompt = german
     metric.save_prompts(str(tmp_path))
     assert {f.name for f in tmp_path.iterdir()} == {
         "faithfulness_n_l_i_statement_prompt_german.json",
@@ -151,33 +147,32 @@ def test_prompts(llm, server, tmp_path):
     }
 
 
-@pytest.mark.parametrize("options", [{}, {"verification": "joint"}], ids=str)
-def test_examples(llm, server, options):
-    """Examples of both prompts, here RAGAS' own, are demos before what is asked; a tuned judge refuses them."""
-    metric, theirs = Faithfulness(llm=llm, **options), TheirFaithfulness()
-    metric.set_prompts(**theirs.get_prompts())
-    assert metric.score(**ROW).value == 0.5
+@pytest.mark.parametrize(
+    ("options", "labels"),
+    [
+        ({}, ["No", "No", "Yes", "No"]),
+        ({"cite": True}, ["No []", "No []", "Yes [0]", "No []"]),
+        ({"verdicts": "graded"}, ["nothing", "nothing", "fully", "nothing"]),
+        ({"verification": "joint"}, None),
+    ],
+    ids=str,
+)
+def test_examples(llm, server, options, labels):
+    """RAGAS' examples of both prompts are demos before what is asked, in the labels of the options, until others are
+    set; a tuned judge has its own, and refuses others."""
+    metric = Faithfulness(llm=llm, **options)
+    metric.score(**ROW)
     extraction, verification, *_ = (asked["messages"] for asked in server.requests)
-    assert extraction[0]["content"].startswith("Given a question and an answer")
-    assert extraction[2] == {
-        "role": "assistant",
-        "content": "1. Albert Einstein was a German-born theoretical physicist.\n"
-        "1. Albert Einstein is recognized as one of the greatest and most influential physicists of all time.\n"
-        "2. Albert Einstein was best known for developing the theory of relativity.\n"
-        "2. Albert Einstein also made important contributions to the development of the theory of quantum mechanics.",
-    }
+    assert extraction[2] == {"role": "assistant", "content": EINSTEIN}
     replies = [one["content"] for one in verification if one["role"] == "assistant"]
-    if options:
-        verdicts = [json.loads(reply)["verdicts"] for reply in replies]
-        assert [len(entries) for entries in verdicts] == [4, 1]
-        assert verdicts[1][0]["reason"] == "The context and statement are unrelated"
+    if labels is None:
+        (verdicts,) = (json.loads(reply)["verdicts"] for reply in replies)
+        assert [one["verdict"] for one in verdicts] == ["No", "No", "Yes", "No"]
+        assert verdicts[0]["reason"].startswith("John's major is explicitly stated")
     else:
-        labels = [reply.partition("\nWhy: ")[0] for reply in replies]
-        assert labels == ["No", "No", "Yes", "No", "No"]
-    metric.llm = Judge("openai/tiny")
-    with pytest.raises(ConfigError, match="was made without system_prompt="):
-        metric.score(**ROW)
-    metric = Faithfulness(metric.llm)
-    metric.nli_statements_prompt.examples = theirs.nli_statements_prompt.examples
+        assert [reply.partition("\nWhy: ")[0] for reply in replies] == labels
+    metric = Faithfulness(Judge("openai/tiny"))
+    assert metric.judge.program.predictors()[0].demos == []
+    metric.nli_statement_prompt.examples = []
     with pytest.raises(ConfigError, match="was made without demos="):
         metric.score(**ROW)

@@ -18,8 +18,7 @@ from strands_evals.types.evaluation import EvaluationData
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations import otel
-from faith_dspy.integrations.adapters import judge_of
-from faith_dspy.integrations.strands import DEFAULTS, FaithfulnessEvaluator, records
+from faith_dspy.integrations.strands import FaithfulnessEvaluator, records
 from tests.support.cases import CONTEXT, WALKED
 
 pytestmark = pytest.mark.all
@@ -44,27 +43,17 @@ class Recorded(Model):
 
     async def stream(self, messages, tool_specs=None, system_prompt=None, **kwargs):
         """A tool call on the user's message, the answer on the tool's result."""
-        asked = any("text" in block for block in messages[-1]["content"])
-        start = (
-            {"toolUse": {"toolUseId": f"call-{len(messages)}", "name": "search_docs"}}
-            if asked
-            else {}
-        )
-        delta = (
-            {"toolUse": {"input": json.dumps({"query": "refund"})}}
-            if asked
-            else {"text": ANSWER}
-        )
-        usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
-        for event in (
-            {"messageStart": {"role": "assistant"}},
-            {"contentBlockStart": {"start": start}},
-            {"contentBlockDelta": {"delta": delta}},
-            {"contentBlockStop": {}},
-            {"messageStop": {"stopReason": "tool_use" if asked else "end_turn"}},
-            {"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}},
-        ):
-            yield event
+        start, delta, reason = {}, {"text": ANSWER}, "end_turn"
+        if any("text" in block for block in messages[-1]["content"]):
+            tool_use = {"toolUseId": f"call-{len(messages)}", "name": "search_docs"}
+            start = {"toolUse": tool_use}
+            delta = {"toolUse": {"input": json.dumps({"query": "refund"})}}
+            reason = "tool_use"
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": start}}
+        yield {"contentBlockDelta": {"delta": delta}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": reason}}
 
 
 @tool
@@ -102,30 +91,22 @@ def ran(monkeypatch):
     return exporter, session, agent
 
 
-def test_basic_usage(ran, replies, dspy_lm, capsys, monkeypatch):
-    """Strands' own example, and its file: an experiment with an evaluator, run, and run again as it was read. Its
-    report is shown by Strands' own table."""
-    evaluator = FaithfulnessEvaluator(
-        model="openai/tiny", system_prompt="You check a shop's clerk."
-    )
+def test_basic_usage(ran, replies, capsys, monkeypatch):
+    """Strands' own example, and its file: an experiment with an evaluator, run, and run again as it was read, for which
+    the file does not name Strands' own evaluator. Its report is shown by Strands' own table."""
+    server = replies({ANSWER: "not"})
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    own = {"model": "openai/tiny", "system_prompt": "You check a shop's clerk."}
     experiment = Experiment(
         cases=[Case(name="refund", input="Is opened software refunded?")],
-        evaluators=[evaluator],
+        evaluators=[FaithfulnessEvaluator(**own)],
     )
-    read = Experiment.from_dict(
-        experiment.to_dict(), custom_evaluators=[FaithfulnessEvaluator]
-    )
+    written = experiment.to_dict()
+    with pytest.raises(Exception, match=r"Cannot find faith_dspy\.FaithfulnessEvalu"):
+        Experiment.from_dict(written)
+    read = Experiment.from_dict(written, custom_evaluators=[FaithfulnessEvaluator])
     for one in (experiment, read):
-        server = replies({ANSWER: "not"})
         monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))  # leaves Strands' table
-        (again,) = one.evaluators
-        assert (again.model, again.system_prompt) == (
-            "openai/tiny",
-            "You check a shop's clerk.",
-        )
-        again._judge = judge_of(
-            DEFAULTS, dspy_lm(server), system_prompt=again.system_prompt
-        )
         report = one.run_evaluations(
             lambda case: {"output": ANSWER, "trajectory": ran[1]}
         )
@@ -134,11 +115,13 @@ def test_basic_usage(ran, replies, dspy_lm, capsys, monkeypatch):
         assert report.detailed_results[0][0].label == "Not At All"
         report.run_display()
         assert "refund" in capsys.readouterr().out
-        assert (
-            server.requests[0]["messages"][0]["content"] == "You check a shop's clerk."
-        )
+    assert server.requests[0]["messages"][0]["content"] == own["system_prompt"]
     with pytest.raises(ConfigError, match="no version 'v1' of the prompt here"):
         FaithfulnessEvaluator(version="v1")
+
+
+def data(answer, **fields):
+    return EvaluationData(input="Which colour?", actual_output=answer, **fields)
 
 
 class Judging(Recorded):
@@ -154,43 +137,38 @@ class Judging(Recorded):
 def test_a_model_of_ones_own():
     """Strands' way to bring a model: a subclass of its `Model` is asked itself."""
     model = Judging()
-    evaluator = FaithfulnessEvaluator(
-        model=model, system_prompt="You check a shop's clerk."
-    )
-    case = EvaluationData(
-        input="Which colour?",
-        actual_output="It is blue.",
-        metadata={"context": ["It is light."]},
-    )
-    for (found,) in (
-        evaluator.evaluate(case),
-        asyncio.run(evaluator.evaluate_async(case)),
-    ):
-        assert (found.score, found.label, found.test_pass) == (
-            0.25,
-            "Not Generally",
-            False,
-        )
-        assert "Nobody said so." in found.reason
-        system, (message,) = model.asked
-        assert (system, message["role"]) == ("You check a shop's clerk.", "user")
-        assert "[0] It is light." in message["content"][0]["text"]
+    evaluator = FaithfulnessEvaluator(model=model, system_prompt="You check a clerk.")
+    case = data("It is blue.", metadata={"context": ["It is light."]})
+    (output,) = evaluator.evaluate(case)
+    assert asyncio.run(evaluator.evaluate_async(case)) == [output]
+    outcome = (output.score, output.label, output.test_pass)
+    assert outcome == (0.25, "Not Generally", False)
+    assert "Nobody said so." in output.reason
+    system, (message,) = model.asked
+    assert (system, message["role"]) == ("You check a clerk.", "user")
+    assert "[0] It is light." in message["content"][0]["text"]
 
 
-def test_an_agent_without_tools(replies, dspy_lm):
-    """Where nothing but the question was there before it, no LM is asked, and the reason says so."""
+def test_an_agent_without_tools(replies, dspy_lm, judge_at):
+    """Where nothing but the question was there before it, a model is asked, as by Strands, whether the answer conflicts
+    with it, and the reason says so; a judge of one's own leaves it unscored."""
     said = "Paris is the capital of France."
     turns = {"user": "What is the capital of France?", "assistant": said}
     messages = [
         {"role": role, "content": [{"text": text}]} for role, text in turns.items()
     ]
-    server = replies({said: "hardly"})
-    case = EvaluationData(input="?", actual_output=said, actual_trajectory=messages)
+    server = replies({said: "completely"})
+    case = data(said, actual_trajectory=messages)
     (found,) = FaithfulnessEvaluator(dspy_lm(server)).evaluate(case)
+    assert (found.score, found.label) == (1.0, "Completely Yes")
     assert found.reason.endswith(
         "\nNobody stated anything before it, and no tool was used."
     )
-    assert server.requests == []
+    top, asked = (one["content"] for one in server.requests[0]["messages"])
+    assert "conflicts with a conversation" in top
+    assert f"[0] {turns['user']}" in asked
+    (found,) = FaithfulnessEvaluator(judge_at()[0]).evaluate(case)
+    assert found.reason.startswith("unscored (no_context)")
 
 
 def test_a_session_without_an_answer(ran):
@@ -198,45 +176,35 @@ def test_a_session_without_an_answer(ran):
     session = ran[1].model_copy(deep=True)
     for trace in session.traces:
         trace.spans = [s for s in trace.spans if s.span_type != "invoke_agent"]
-    case = EvaluationData(input="?", actual_output="?", actual_trajectory=session)
+    case = data("?", actual_trajectory=session)
     (found,) = FaithfulnessEvaluator("none").evaluate(case)
     assert (found.label, found.test_pass) == ("not_applicable", False)
     assert "the Session has no agent's answer" in found.reason
 
 
 def test_unscored(recorded):
-    """What could not be scored is not applicable and says why, in the two kinds Strands knows.
+    """What could not be scored is not applicable, in the two kinds Strands knows.
 
     Nothing to judge passes and is outside Strands' mean; what failed to be judged does not pass and is 0 in it:
     (1 + 0) / 2.
     """
-    said = {"good": WALKED, "declines": "I don't know.", "bare": "It is blue."}
-    experiment = Experiment(
-        cases=[
-            Case(
-                name=n, input="?", metadata={} if n == "bare" else {"context": CONTEXT}
-            )
-            for n in said
-        ],
-        evaluators=[FaithfulnessEvaluator(recorded()[0])],
+    context = {"context": CONTEXT}
+    cases = [
+        Case(name="good", input=WALKED, metadata=context),
+        Case(name="declines", input="I don't know.", metadata=context),
+        Case(name="bare", input="It is blue."),
+    ]
+    evaluators = [FaithfulnessEvaluator(recorded()[0])]
+    report = Experiment(cases=cases, evaluators=evaluators).run_evaluations(
+        lambda case: case.input
     )
-    report = experiment.run_evaluations(lambda case: said[case.name])
-    names, labels = (
-        [case["name"] for case in report.cases],
-        [row[0].label for row in report.detailed_results],
-    )
-    reasons = [reason.partition(":")[0] for reason in report.reasons]
-    found = dict(
-        zip(names, zip(labels, report.test_passes, reasons, strict=True), strict=True)
-    )
-    assert found == {
-        "good": (
-            "Completely Yes",
-            True,
-            "1 of 1 statement supported\nfully_supported [2]",
-        ),
-        "declines": ("not_applicable", True, "unscored (abstained)"),
-        "bare": ("not_applicable", False, "unscored (no_context)"),
+    names = [case["name"] for case in report.cases]
+    labels = [row[0].label for row in report.detailed_results]
+    outcomes = zip(labels, report.test_passes, strict=True)
+    assert dict(zip(names, outcomes, strict=True)) == {
+        "good": ("Completely Yes", True),
+        "declines": ("not_applicable", True),
+        "bare": ("not_applicable", False),
     }
     assert report.overall_score == 0.5
 
@@ -284,46 +252,26 @@ LEVELS = {
 }
 
 
-@pytest.mark.parametrize(("level", "reply"), enumerate(LEVELS))
+@pytest.mark.parametrize(("level", "reply"), [*enumerate(LEVELS)])
 def test_five_levels(judge_at, reply, level):
     """The levels are 0, .25, .5, .75, 1 and pass from .5 on; what is supported in part is mixed, as Strands says."""
     top = {word: 0.24 if word == reply else 0.19 for word in LEVELS}
-    judge, server = judge_at(
-        says={"text": reply, "top": top}, granularity="answer", verdicts="five_level"
-    )
-    case = EvaluationData(
-        input="?",
-        actual_output="It is blue. It is light.",
-        metadata={"context": ["It is blue."]},
-    )
-    (found,) = FaithfulnessEvaluator(judge).evaluate(case)
-    assert (found.score, found.label, found.test_pass) == (
-        level / 4,
-        LEVELS[reply],
-        level >= 2,
-    )
-    assert case.actual_output in found.reason
-    assert FaithfulnessEvaluator(judge, threshold=1.0).evaluate(case)[0].test_pass is (
-        level == 4
-    )
-    assert (
-        "mixed (some of it is supported and some is not)"
-        in server.requests[0]["messages"][-1]["content"]
-    )
+    says = {"text": reply, "top": top}
+    judge, server = judge_at(says=says, granularity="answer", verdicts="five_level")
+    case = data("It is blue. It is light.", metadata={"context": ["It is blue."]})
+    (output,) = FaithfulnessEvaluator(judge).evaluate(case)
+    outcome = (output.score, output.label, output.test_pass)
+    assert outcome == (level / 4, LEVELS[reply], level >= 2)
+    assert case.actual_output in output.reason
+    asked = server.requests[0]["messages"][-1]["content"]
+    assert "mixed (some of it is supported and some is not)" in asked
 
 
-@pytest.mark.parametrize(
-    ("supported", "of", "threshold", "passes"),
-    [(2, 5, 0.5, False), (2, 3, 0.7, False), (3, 5, 0.6, True)],
-)
-def test_a_score_is_compared_as_it_is(judge_at, supported, of, threshold, passes):
-    """.4 fails at .5 and .67 at .7, whose nearest levels are .5 and .75; .6 passes at .6, whose nearest is .5."""
-    said = [f"Kettle {i} is blue." for i in range(of)]
-    judge, _ = judge_at(
-        yes={s: 0.9 if i < supported else 0.1 for i, s in enumerate(said)}
-    )
-    case = EvaluationData(
-        input="?", actual_output=" ".join(said), metadata={"context": ["It is blue."]}
-    )
-    (found,) = FaithfulnessEvaluator(judge, threshold=threshold).evaluate(case)
-    assert (found.score, found.test_pass) == (supported / of, passes)
+def test_a_score_is_compared_as_it_is(judge_at):
+    """Two of three statements fail at .7 and pass at .6, though the nearest level is .75."""
+    said = ["It is blue.", "It is light.", "It is new."]
+    judge, _ = judge_at(yes=dict(zip(said, (0.9, 0.9, 0.1), strict=True)))
+    case = data(" ".join(said), metadata={"context": ["It is blue."]})
+    for threshold, passes in ((0.7, False), (0.6, True)):
+        (output,) = FaithfulnessEvaluator(judge, threshold=threshold).evaluate(case)
+        assert (output.score, output.test_pass) == (2 / 3, passes)
