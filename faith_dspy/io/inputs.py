@@ -366,27 +366,29 @@ def missing(row: Fields, field: str, names: Names = COLUMNS) -> str:
     """Say that a row lacks a field: the columns it has, the likeliest misspelling, and the names it may have."""
     if row.keys() >= {"role", "content"}:
         return 'it is one message: put a whole conversation in a record, as {"messages": […]}'
-    present = []
-    for name, value in row.items():
-        if name and value is None:
-            present.append(f"{name} (empty)")
-        elif name:
-            present.append(str(name))
-    noun = field
-    if field == "faithful":
-        noun = "label"
+    noun = "label" if field == "faithful" else field
+    present = [str(name) for name in row if name]
+    for name in present:
+        if row[name] is None and name.casefold() in names[field]:
+            return f"its {noun} is empty"
     got = ", ".join(present) or "nothing"
-    return f"it has no {noun}: got {got}{nearest(row, names[field])}"
+    likely = close_pair(present, names[field])
+    if likely is None:
+        return f"it has no {noun}: got {got}, expected {', '.join(names[field])}"
+    column, _ = likely
+    command = f"faith-dspy labels import FILE --map {field}={column}"
+    return f"it has no {noun}: got {got}. If it is {column!r}, rename that to {field!r}; labels: {command}"
 
 
-def nearest(present: Iterable[str], expected: Sequence[str]) -> str:
-    """Return the misspelt one of ``present`` beside what is expected, or else what is expected."""
+def close_pair(
+    present: Iterable[str], expected: Sequence[str]
+) -> tuple[str, str] | None:
+    """Return a misspelt name of ``present`` with the one that it is close to of ``expected``; None without one."""
     for column in present:
-        spelling = str(column).casefold()
-        likely = get_close_matches(spelling, expected, n=1, cutoff=0.75)
+        likely = get_close_matches(column.casefold(), expected, n=1, cutoff=0.75)
         if likely and likely[0] != column:
-            return f" ({column} → {likely[0]}?)"
-    return f", expected {', '.join(expected)}"
+            return column, likely[0]
+    return None
 
 
 def log_columns(

@@ -24,13 +24,13 @@ from faith_dspy.io.inputs import (
     AnswerInput,
     Names,
     Record,
+    close_pair,
     columns,
     fields_of,
     is_filled,
     log_columns,
     log_once,
     missing,
-    nearest,
     second_answer,
 )
 from faith_dspy.io.names import TABLES, Fields
@@ -183,8 +183,8 @@ class LabelColumn:
         if counts.keys() <= _YES_OR_NO.keys():
             what = "does not tell which of its values means faithful"
         return (
-            f"{self.name!r} {what}: {_listed(counts)}. Say it with `faith-dspy labels import FILE --value "
-            f"{word}=unfaithful` (or {word}=faithful)"
+            f"{self.name!r} {what}: {_listed(counts)}. Say what each means: `faith-dspy labels import FILE --map "
+            f"faithful={self.name} --value {word}=unfaithful` (or {word}=faithful)"
         )
 
 
@@ -513,8 +513,10 @@ def _check_columns(
         column = column.lstrip("!")
         if all(at(row, column) is None for row in rows):
             got = ", ".join(map(str, rows[0]))
+            likely = close_pair([column], [*rows[0]])
+            hint = f"; did you mean {likely[1]!r}?" if likely else "."
             raise LabelsError(
-                f"{name}: got {got}, but no {column!r} for --map {needed}={column}{nearest([column], [*rows[0]])}."
+                f"{name}: got {got}, but no {column!r} for --map {needed}={column}{hint}"
             )
     if not texts:
         return

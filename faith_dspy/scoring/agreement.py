@@ -143,6 +143,11 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
             text = f"Measured on {', '.join(measured)}"
         return f"{text}; not on {'; '.join(missing)}." if missing else f"{text}."
 
+    def __repr__(self) -> str:
+        """Return the balanced accuracy of answers, and what was measured; `print` its parts for more."""
+        accuracy = self.answers.balanced_accuracy if self.answers else None
+        return f"JudgeAgreement(balanced accuracy {accuracy}; {self.measured})"
+
     def to_json(self) -> dict[str, Any]:
         """Return the metrics of answers at the top level, beside ``statements`` and ``evidence`` (null where
         None)."""

@@ -264,8 +264,7 @@ def _gain_line(headline: Headline) -> str:
     for name in CHEAPER:
         c = headline.comparisons.get(name)
         if c is not None:
-            gain = f"{points(c.balanced_accuracy)} over {BASELINES[name]}"
-            gains[name in headline.on_others].append(gain + _unless_better(c))
+            gains[name in headline.on_others].append(_gain(c, BASELINES[name]))
     sentences = []
     if gains[False]:
         sentences.append(f"in points, {'; '.join(gains[False])}.")
@@ -275,8 +274,12 @@ def _gain_line(headline: Headline) -> str:
     return " ".join(sentences) or "none yet; this judge was not tuned on labels."
 
 
-def _unless_better(c: Comparison) -> str:
-    return "" if c.verdict == "better" else f", {c.verdict}"
+def _gain(c: Comparison, baseline: str) -> str:
+    d = c.balanced_accuracy
+    if d.low == d.high == 0:
+        return f"the same verdicts as {baseline} on all {counted(c.n, 'answer')}"
+    gain = f"{points(d)} over {baseline}"
+    return gain if c.verdict == "better" else f"{gain}, {c.verdict}"
 
 
 def _next_step(headline: Headline) -> str:

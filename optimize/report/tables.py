@@ -80,7 +80,7 @@ def candidates_table(result: StudyResult) -> Table:
         "candidate": lambda c: MARK * (c.name == result.champion) + c.name,
         "balanced\naccuracy": lambda c: with_interval(c.agreement.balanced_accuracy),
         "AUROC": lambda c: number(c.agreement.auroc.value),
-        "behind\n± SE": _behind,
+        "to the best\n± SE": _behind,
         "LM\nasked": lambda c: f"{c.lm_share:.0%}",
         "prompt\ntokens": lambda c: each(c.usage.computed_tokens, c.judged),
         "s": lambda c: each(c.usage.seconds, c.judged),
@@ -89,9 +89,9 @@ def candidates_table(result: StudyResult) -> Table:
         "Candidates: to choose by, not agreement",
         columns,
         [c for _, c in by_cost],
-        caption="The cheapest first, all cross-fitted on the same answers. Behind: the Brier score (both labels "
-        "weighing the same) behind the best, and the standard error of that, in points. LM asked: share of the "
-        f"answers. Prompt tokens that were not cached, and seconds, for each answer. {INTERVALS}",
+        caption="The cheapest first, all cross-fitted on the same answers. To the best: the distance in "
+        "Brier score, in points, lower is better, with its standard error. LM asked: share of the answers. Prompt "
+        f"tokens that were not cached, and seconds, for each answer. {INTERVALS}",
         notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.skipped),
     )
 
@@ -148,13 +148,14 @@ def _behind(v: CandidateResult) -> str:
         return NONE
     if v.behind is None or v.behind.value is None:
         return "best"
-    return f"{-100 * v.behind.value:.1f} ± {100 * (v.behind.standard_error or 0):.1f}"
+    behind = round(-100 * v.behind.value, 1) + 0.0  # no -0.0
+    return f"{behind:.1f} ± {100 * (v.behind.standard_error or 0):.1f}"
 
 
 def agreement_table(result: StudyResult) -> Table:
     """Show the champion, what it is compared with, and annotators, on answers that nothing learned from."""
     if result.test is None:
-        return _agreement_table(result, result.cv, "cross-validated", PROCEDURE)
+        return _agreement_table(result, result.cv, "cross-validated", f"{PROCEDURE} ")
     return _agreement_table(result, result.test, "on the test", "")
 
 
@@ -162,7 +163,7 @@ def validation_table(result: StudyResult) -> Table | None:
     """Show the same by cross-validation, beside a test of the user's own; None without one."""
     if result.test is None:
         return None
-    return _agreement_table(result, result.cv, "cross-validated", PROCEDURE)
+    return _agreement_table(result, result.cv, "cross-validated", f"{PROCEDURE} ")
 
 
 def _agreement_table(
@@ -190,9 +191,9 @@ def _agreement_table(
         f"Agreement with {whose} on {counted(champion.agreement.n, 'answer')}, {how}",
         columns,
         rows,
-        caption=f"champion: {result.champion}; LM calibrated: slope, offset and threshold, nothing else, the best of "
-        "the variants; untuned: the LM asked as it is; lexical, length: baselines without an LM. All but the untuned "
-        f"judge are fitted on the same labels{annotators}. {about} {INTERVALS}",
+        caption=f"champion: {result.champion}; LM calibrated: the best variant of the LM with a threshold fitted to "
+        "these labels; untuned: the LM asked as it is; lexical, length: words and length alone, no LM. All but the "
+        f"untuned judge are fitted on the same labels{annotators}. {about}{INTERVALS}",
         notes=(champion.levels.measured,),
     )
 

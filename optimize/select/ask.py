@@ -306,7 +306,8 @@ def _forecast(study: Study) -> str:
     """Return what the study will take, from what the first answers of the pool took the first variant."""
     pool, variants = study.labels.pool, study.plan.variants
     judge = judge_of(variants[0], study.options)
-    first = verify(judge, pool[:FIRST])
+    by_context = sorted(pool, key=lambda e: e.context_key)  # as they will be asked
+    first = verify(judge, by_context[:FIRST])
     usage = sum((a.raw.usage for a in first), Usage())
     counts = [
         len(raw_judgment_without_lm(split_answer(e.answer)).raw_verdicts) for e in pool
@@ -322,9 +323,8 @@ def _forecast(study: Study) -> str:
     minutes = share * usage.seconds / judge.default_threads / 60
     cost = "" if dollars is None else f", ${share * dollars:,.2f}"
     took = f", {counted(max(1, round(minutes)), 'minute')}" if minutes else ""
-    asked = (
-        f"{calls:,} LM calls, {round(tokens):,} tokens{cost}{took}, beside optimizers"
-    )
+    more = "; optimizers come on top" if any(v.optimizer for v in variants) else ""
+    asked = f"{calls:,} LM calls, {round(tokens):,} tokens{cost}{took}{more}"
     if not tokens:
         asked = f"{calls:,} calls{took}"
     return f"The study will take about {asked}."

@@ -136,7 +136,7 @@ def test_a_column_that_is_missing(tmp_path):
         )
         with pytest.raises(
             LabelsError,
-            match=rf"it has no {noun}: got .*{wrong}.* \({wrong} → {field}\?\)",
+            match=rf"it has no {noun}: got .*{wrong}.*\. If it is {wrong!r}, rename that",
         ):
             read_labels(path)
     wrong = pandas.DataFrame([{"contxt": "A cup.", "answer": "A cup.", "id": None}])
@@ -144,7 +144,7 @@ def test_a_column_that_is_missing(tmp_path):
         with pytest.raises(
             InputError,
             match=re.escape(
-                "it has no context: got contxt, answer, id (empty) (contxt → context?)"
+                "it has no context: got contxt, answer, id. If it is 'contxt', rename that to 'context'; labels: "
             ),
         ):
             Judge("openai/none").batch(judged)
@@ -191,7 +191,7 @@ def test_label_words(tmp_path):
     )
     with pytest.raises(
         LabelsError,
-        match=r"l\.csv: 'label' has other words: 'neutral' \(1\)\. Say it with .* --value neutral=unfaithful",
+        match=r"has other words: .neutral. \(1\)\. Say .* --map faithful=label --value neutral=unfaithful",
     ):
         read_labels(path)
     assert [e.label for e in read_labels(path, require_label=False)] == [None]
@@ -253,7 +253,7 @@ def test_csv_as_people_write_it(tmp_path):
         (
             "a.csv",
             b"anser,context\nx,y\n",
-            "it has no answer: got anser, context .anser → answer",
+            "it has no answer: got anser, context. If it is 'anser'",
         ),
         ("a.json", b'[{"reply_text": "x"}]', "it has no answer: got reply_text"),
     ],
