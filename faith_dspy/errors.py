@@ -6,6 +6,7 @@
     │   └── ConfigError       an option or a combination of options
     ├── LMUnavailableError    the endpoint is down, or does not have the model
     ├── LimitReachedError     a run's budget is spent, or the run was cancelled
+    ├── PendingReplyError     a provider's batch has yet to bring a reply (exit code 3)
     ├── ModelFileError        a model file is missing, truncated or altered
     ├── ArtifactError         an exported judge cannot be loaded
     └── MissingExtraError     an optional dependency is not installed
@@ -45,6 +46,10 @@ class LMUnavailableError(FaithDspyError):
 
 class LimitReachedError(FaithDspyError):
     """A run has spent its budget, or was cancelled; no further call is made."""
+
+
+class PendingReplyError(FaithDspyError):
+    """A reply that a provider's batch has yet to bring is needed."""
 
 
 class ModelFileError(FaithDspyError):

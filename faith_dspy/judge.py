@@ -18,6 +18,7 @@ from faith_dspy.errors import (
     FaithDspyError,
     InputError,
     LMUnavailableError,
+    PendingReplyError,
     import_optional,
     short_message,
 )
@@ -681,6 +682,8 @@ class Judge:
                 # DSPy's history of 10,000 prompts would be gigabytes
                 with metered(meter=meter, disable_history=True):
                     raw, judgment = self.judge_input(input)
+            except PendingReplyError:
+                judgment = unscored(Unscored.LM_FAILED, "it is in a batch", raw)
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - one bad record never ends a run

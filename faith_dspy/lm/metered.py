@@ -65,6 +65,7 @@ MAX_FAILURES = 20
 """Calls that fail in a row, each after its retries, before the endpoint is taken for dead."""
 PATIENT_RETRIES = 6
 """DSPy's retries of a call to an endpoint that limits the rate: after 1, 2, 4, … 32 seconds, a minute in all."""
+NO_PRICE = "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
 _METERS = "faith_dspy_meters"
 """Our key in `dspy.context`. A context variable of our own would not reach the threads of `dspy.Parallel`."""
 
@@ -114,6 +115,8 @@ class Call:
             counts = counts if any(counts) else _estimated_counts(entry)
         elif self.lm.endpoint.sha256:
             dollars = 0.0
+        elif price := getattr(self.lm.engine, "price", None):
+            dollars = price(*counts)
         prompt, cached, output = counts
         self.usage = Usage(
             calls=1,
@@ -184,9 +187,7 @@ class Meter:
         """
         paid = self.paid
         if "dollars" in self.limits and paid.calls and paid.dollars is None:
-            raise ConfigError(
-                "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
-            )
+            raise ConfigError(NO_PRICE)
         spent = self.spent
         for name, most in self.limits.items():
             if spent[name] >= most:
@@ -293,6 +294,8 @@ class Endpoint:
     """Context window in tokens, if known."""
 
 
+_ENGINES_OWN = (FaithDspyError, dspy.LMError)
+"""Errors that an engine of ours raises, and DSPy does not expect of one."""
 _KEY_ERRORS = (LMAuthError, LMBillingError)
 _FATAL = (
     *_KEY_ERRORS,
@@ -506,6 +509,10 @@ class MeteredLM(dspy.LM):
                     raise
                 self.num_retries = PATIENT_RETRIES
                 return super().__call__(*args, **kwargs)
+            except LMUnexpectedError as exc:
+                if isinstance(exc.__cause__, _ENGINES_OWN):
+                    raise exc.__cause__ from None
+                raise
 
 
 def _text_of(output: Any) -> str:

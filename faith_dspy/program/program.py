@@ -11,7 +11,7 @@ import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import FaithDspyError, short_message
+from faith_dspy.errors import FaithDspyError, PendingReplyError, short_message
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import to_metered_lm
 from faith_dspy.lm.metered import run_async
@@ -167,18 +167,32 @@ class FaithfulnessProgram(dspy.Module):
         for _ in range(MAX_CUTS):
             replies: list[list[RawVerdict]] = [[] for _ in statements]
             unread = list(range(len(statements)))
+            pending: PendingReplyError | None = None
             fallbacks = 0
             try:
                 for window in cut_into_windows(context, room):
                     several = [statements[i] for i in unread]
-                    samples = self.verify.ask_jointly(several, question, window)
+                    failed = set()
+                    try:
+                        samples = self.verify.ask_jointly(several, question, window)
+                    except PendingReplyError as exc:
+                        pending = exc
+                        continue
                     fallbacks += sum(None in answered for answered in samples)
                     for i, answered in zip(unread, samples, strict=True):
-                        verdict = self.verify.ask(
-                            statements[i], question, window, answered
-                        )
+                        try:
+                            verdict = self.verify.ask(
+                                statements[i], question, window, answered
+                            )
+                        except PendingReplyError as exc:
+                            pending = exc  # a batch takes the others along
+                            continue
                         replies[i].append(verdict)
-                    unread = [i for i in unread if not replies[i][-1].error]
+                        if verdict.error:
+                            failed.add(i)
+                    unread = [i for i in unread if i not in failed]
+                if pending:
+                    raise pending
             except ContextWindowExceededError as exc:
                 error = exc
                 size = sum(utf8_size(chunk.text) for chunk in context)

@@ -1,0 +1,204 @@
+"""Judge records through a provider's batch interface: submit now, collect the judgments later, for half the price."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import (
+    ConfigError,
+    InputError,
+    PendingReplyError,
+    counted,
+)
+from faith_dspy.io.files import owned, write_file
+from faith_dspy.io.readers import open_records
+from faith_dspy.lm.batch import BatchEngine, Submitted
+from faith_dspy.schema import Judgment, digest
+
+if TYPE_CHECKING:
+    from faith_dspy.judge import Judge
+    from faith_dspy.lm.metered import Limits
+
+AT_ONCE = 50
+"""So few requests that depend on replies are asked at once, instead of in another batch."""
+POLL_SECONDS = 30.0
+
+
+class Batch:
+    """Records on their way through a provider's batch interface.
+
+    What waits is in a small file: ids and hashes, no text and no key. The same records with the same judge and file go
+    on where they were, in another process too; nothing is submitted twice.
+
+    Args:
+        judge: The judge.
+        records: What `Judge.batch` takes, but no iterator.
+        path: The file, which is removed by `close`.
+        limits: Dollars and tokens that the requests may take.
+
+    Raises:
+        ConfigError: No LM of the judge has a batch interface, or it repeats its requests.
+        InputError: The file waits for another judge, or for other records.
+        LMUnavailableError: The provider cannot be reached.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        records: Any,
+        path: str | Path,
+        *,
+        limits: Limits | None = None,
+    ) -> None:
+        if judge.config.confidence == "samples":
+            raise ConfigError(
+                "confidence='samples' asks in the same words several times, which a batch does not tell apart. Set "
+                "confidence='auto'."
+            )
+        self.path = Path(path)
+        self._records = records
+        self._submitted = self._read(judge)
+        engines = []
+        judges = []
+        for one in judge.cascade:
+            new = one.copy(escalate_to=None)
+            with suppress(ConfigError):
+                engine = BatchEngine(one.lm, self._submitted, self._save, limits)
+                new.lm = engine.metered()
+                engines.append(engine)
+            judges.append(new)
+        if not engines:
+            raise ConfigError(
+                f"{judge.lm_name} has no batch interface. Leave --batch out."
+            )
+        self._engines = engines
+        self._judge = judges[0]
+        self._judge.escalate_to = judges[1] if judges[1:] else None
+
+    @property
+    def id(self) -> str:
+        """The provider's ids, with commas between them; empty before anything is submitted."""
+        return ", ".join(part.id for part in self._submitted.parts if part.id)
+
+    @property
+    def status(self) -> str:
+        """How far it was at the last look: what is asked, what that costs at most, and the provider's ids."""
+        parts = self._submitted.parts
+        asked = sum(len(part.keys) for part in parts)
+        answered = sum(part.answered for part in parts)
+        tokens = sum(part.tokens for part in parts)
+        price = (
+            ""
+            if self.cost is None
+            else f", ${self.cost:.2f} instead of ${2 * self.cost:.2f}"
+        )
+        return f"{answered:,} of {counted(asked, 'request')} answered; at most {tokens:,} tokens{price} · {self.id}"
+
+    @property
+    def cost(self) -> float | None:
+        """Dollars of what was submitted, at most; None without a price."""
+        dollars = [part.dollars for part in self._submitted.parts]
+        known = [one for one in dollars if one is not None]
+        return sum(known) if known and len(known) == len(dollars) else None
+
+    def ready(
+        self, *, wait: bool = False, progress: Callable[[str], None] = print
+    ) -> Judge:
+        """Return the judge with all replies that the records need; it asks nothing twice.
+
+        Args:
+            wait: Whether to wait for the provider, instead of raising.
+            progress: Receives a line at each look while it waits.
+
+        Raises:
+            PendingReplyError: The provider is at work; its message says with what.
+            LimitReachedError: The requests take more than they may; none of them is submitted.
+        """
+        with owned(self.path):
+            while True:
+                for engine in self._engines:
+                    engine.refresh()
+                if all(part.has_ended for part in self._submitted.parts):
+                    if not self._ask():
+                        for engine in self._engines:
+                            engine.is_live = True
+                        return self._judge
+                    continue
+                if not wait:
+                    raise PendingReplyError(f"{self.status}. Run the same again later.")
+                progress(self.status)
+                time.sleep(POLL_SECONDS)
+
+    def collect(self) -> list[Judgment]:
+        """Return the judgments, in the order of the records, as `Judge.batch` would.
+
+        Raises:
+            PendingReplyError: The provider is at work.
+        """
+        judgments = list(self.ready().stream(self._records))
+        self.close()
+        return judgments
+
+    def cancel(self) -> None:
+        """Ask the provider to begin no further request, and forget what was submitted. What it answered is billed."""
+        for engine in self._engines:
+            engine.cancel()
+        self.close()
+
+    def close(self) -> None:
+        """Remove the file: everything was collected."""
+        self.path.unlink(missing_ok=True)
+
+    def _ask(self) -> int:
+        """Put what the records need and no batch has to the provider; return how many requests that was."""
+        if not self._submitted.parts:
+            self._probe()
+        for _ in self._judge.stream(self._records):
+            pass
+        asked = sum(len(engine.recorded) for engine in self._engines)
+        if self._submitted.parts and asked <= AT_ONCE:
+            return 0
+        for engine in self._engines:
+            engine.submit()
+        return asked
+
+    def _probe(self) -> None:
+        """Judge the first record at once: a key that is refused shows before anything is submitted, and what the LM
+        takes is known."""
+        with open_records(self._records) as records:
+            first = [next(records).row]
+        for engine in self._engines:
+            engine.is_live = True
+        self._judge.preflight()
+        for _ in self._judge.stream(first):
+            pass
+        for engine in self._engines:
+            engine.is_live = False
+
+    def _read(self, judge: Judge) -> Submitted:
+        content: Any = self._records
+        if isinstance(content, (str, Path)):
+            content = sha256(Path(content).read_bytes()).hexdigest()
+        new = Submitted(judge=judge.fingerprint, records=digest(content))
+        if not self.path.exists():
+            return new
+        try:
+            old = Submitted.model_validate_json(self.path.read_bytes())
+        except ValueError:
+            raise InputError(
+                f"{self.path}: is no file of a batch. Give another."
+            ) from None
+        if (old.judge, old.records) != (new.judge, new.records):
+            raise InputError(
+                f"{self.path}: waits for another judge, other prompts or other records. Collect those first, or give "
+                "another --out."
+            )
+        return old
+
+    def _save(self) -> None:
+        write_file(self.path, self._submitted.model_dump_json())
