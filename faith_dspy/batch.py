@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from faith_dspy.lm.batch import BatchEngine, Submitted
 from faith_dspy.schema import Judgment, digest
 
 if TYPE_CHECKING:
-    from faith_dspy.judge import Judge
     from faith_dspy.lm.metered import Limits
 
 AT_ONCE = 50
@@ -49,7 +47,7 @@ class Batch:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: Any,
         records: Any,
         path: str | Path,
         *,
@@ -65,20 +63,23 @@ class Batch:
         self._submitted = self._read(judge)
         engines = []
         judges = []
+        why: ConfigError | None = None
         for one in judge.cascade:
             new = one.copy(escalate_to=None)
-            with suppress(ConfigError):
+            try:
                 engine = BatchEngine(one.lm, self._submitted, self._save, limits)
+            except ConfigError as exc:  # asked as ever, if the other one has one
+                why = exc
+            else:
                 new.lm = engine.metered()
                 engines.append(engine)
             judges.append(new)
-        if not engines:
-            raise ConfigError(
-                f"{judge.lm_name} has no batch interface. Leave --batch out."
-            )
+        if why and not engines:
+            raise why
         self._engines = engines
-        self._judge = judges[0]
-        self._judge.escalate_to = judges[1] if judges[1:] else None
+        self.judge = judges[0]
+        """The judge on the replies; `ready` says when they are there."""
+        self.judge.escalate_to = judges[1] if judges[1:] else None
 
     @property
     def id(self) -> str:
@@ -108,8 +109,8 @@ class Batch:
 
     def ready(
         self, *, wait: bool = False, progress: Callable[[str], None] = print
-    ) -> Judge:
-        """Return the judge with all replies that the records need; it asks nothing twice.
+    ) -> None:
+        """Submit what the records need, and return when `judge` has all replies.
 
         Args:
             wait: Whether to wait for the provider, instead of raising.
@@ -127,7 +128,7 @@ class Batch:
                     if not self._ask():
                         for engine in self._engines:
                             engine.is_live = True
-                        return self._judge
+                        return
                     continue
                 if not wait:
                     raise PendingReplyError(f"{self.status}. Run the same again later.")
@@ -140,7 +141,8 @@ class Batch:
         Raises:
             PendingReplyError: The provider is at work.
         """
-        judgments = list(self.ready().stream(self._records))
+        self.ready()
+        judgments = list(self.judge.stream(self._records))
         self.close()
         return judgments
 
@@ -156,12 +158,13 @@ class Batch:
 
     def _ask(self) -> int:
         """Put what the records need and no batch has to the provider; return how many requests that was."""
-        if not self._submitted.parts:
+        before = len(self._submitted.parts)
+        if not before:
             self._probe()
-        for _ in self._judge.stream(self._records):
+        for _ in self.judge.stream(self._records):
             pass
         asked = sum(len(engine.recorded) for engine in self._engines)
-        if self._submitted.parts and asked <= AT_ONCE:
+        if before == len(self._submitted.parts) and before and asked <= AT_ONCE:
             return 0
         for engine in self._engines:
             engine.submit()
@@ -174,13 +177,13 @@ class Batch:
             first = [next(records).row]
         for engine in self._engines:
             engine.is_live = True
-        self._judge.preflight()
-        for _ in self._judge.stream(first):
+        self.judge.preflight()
+        for _ in self.judge.stream(first):
             pass
         for engine in self._engines:
             engine.is_live = False
 
-    def _read(self, judge: Judge) -> Submitted:
+    def _read(self, judge: Any) -> Submitted:
         content: Any = self._records
         if isinstance(content, (str, Path)):
             content = sha256(Path(content).read_bytes()).hexdigest()

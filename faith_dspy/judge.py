@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from functools import cached_property, partial
 from logging import getLogger
@@ -54,6 +54,7 @@ from faith_dspy.text.features import DIRECTIONS
 from faith_dspy.text.sentences import split_answer
 
 if TYPE_CHECKING:  # they load DSPy or numpy
+    from faith_dspy.batch import Batch
     from faith_dspy.lm.metered import Meter, MeteredLM
     from faith_dspy.program.program import FaithfulnessProgram
     from faith_dspy.scoring.agreement import JudgeAgreement
@@ -704,6 +705,28 @@ class Judge:
             finally:
                 meter.stop()  # judgments in flight begin no further call
                 pool.shutdown(wait=False, cancel_futures=True)
+
+    def submit(self, records: Any, path: str | Path) -> Batch:
+        """Submit records to the provider's batch interface: half the price, judgments within a day.
+
+        Args:
+            records: What `batch` takes, but no iterator.
+            path: A small file that notes what waits. With the same judge, records and file, in this process or another,
+                nothing is submitted twice.
+
+        Returns:
+            The batch, with ``id``, ``status``, ``cost``, ``collect()`` and ``cancel()``.
+
+        Raises:
+            ConfigError: The LM has no batch interface.
+            LMUnavailableError: The provider cannot be reached.
+        """
+        from faith_dspy.batch import Batch
+
+        batch = Batch(self, records, path)
+        with suppress(PendingReplyError):
+            batch.ready()
+        return batch
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""

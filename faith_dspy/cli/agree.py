@@ -18,6 +18,7 @@ def agree(
     labels: cli.Labels,
     *,
     chosen: cli.ChosenJudge,
+    in_batch: cli.InBatch,
     scores: Annotated[
         str | None,
         cli.option(
@@ -156,6 +157,11 @@ def agree(
         for lm in (lm for judge in judges for lm in judge.prepare()):
             # Another model may answer to a hosted one's name by now.
             lm.cache = lm.cache and bool(lm.endpoint.sha256)
+    if in_batch.batch and len(judges) != 1:
+        raise InputError(f"--batch takes one judge, got {len(judges)}.")
+    answers = [*examples, *traffic]
+    batches = [in_batch.of(judge, answers, Path(labels.name)) for judge in judges]
+    judges = [b.judge if b else j for b, j in zip(batches, judges, strict=True)]
     recorded = read_judges(columns, examples, traffic, labels.name)
     judged = [
         ask_judge(
@@ -167,6 +173,8 @@ def agree(
         )
         for one, judge in zip(asked, judges, strict=True)
     ]
+    for batch in filter(None, batches):
+        batch.close()
     judged += recorded
     first = judged[0]
     agreement = first.result.levels

@@ -11,6 +11,7 @@ import typer
 
 from faith_dspy.cli.options import (
     ChosenJudge,
+    InBatch,
     drop_stdout,
     fail,
     option,
@@ -51,6 +52,7 @@ def judge(
     ] = None,
     *,
     chosen: ChosenJudge,
+    in_batch: InBatch,
     out: Annotated[
         str | None,
         option(
@@ -99,7 +101,8 @@ def judge(
     tokens and seconds.
 
     Exit codes: 0 judged, whatever the verdicts; 1 nothing could be scored, or, with --fail-on unfaithful, an answer is
-    not faithful; 2 wrong input, or the LM does not answer.
+    not faithful; 2 wrong input, or the LM does not answer; 3 with --batch, the provider is at work: run the same
+    command again to collect.
 
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
     """
@@ -117,9 +120,9 @@ def judge(
     if reasons is None:  # where somebody reads them
         reasons = html is not None or (answer is not None and not as_json)
     if answer is not None:
-        if out is not None or threads is not None or turns == "all":
+        if out is not None or threads is not None or in_batch.batch or turns == "all":
             raise InputError(
-                "--answer is one answer, shown here: give no --out, no --threads and no --turns with it."
+                "--answer is one answer, shown here: give no --out, --threads, --batch or --turns with it."
             )
         record = {"question": question, "context": context, "answer": answer}
         unfaithful = _judge_one(chosen, record, html, reasons, as_json)
@@ -134,6 +137,7 @@ def judge(
     else:
         unfaithful = _judge_file(
             chosen,
+            in_batch,
             str(records),
             file,
             html,
@@ -177,6 +181,7 @@ def _judge_one(
 
 def _judge_file(
     chosen: ChosenJudge,
+    in_batch: InBatch,
     records: str,
     file: Path | None,
     html: Path | None,
@@ -194,6 +199,13 @@ def _judge_file(
     judge = _load(chosen, reasons)
     check_records(source, read=[*judge.columns, *(["faithful"] if html else [])])
     limit_replies_in_memory()
+    if in_batch.batch and all_turns:
+        raise InputError(
+            "--batch judges the last turn of conversations: leave --turns out."
+        )
+    batch = in_batch.of(judge, source, file)
+    if batch is not None:
+        judge = batch.judge
     try:
         with TerminalView().bar("judging", count_lines(source)) as advance:
             tally = run(
@@ -212,6 +224,8 @@ def _judge_file(
         raise LMUnavailableError(
             f"{exc} What was judged is kept: run the same command again to continue."
         ) from None
+    if batch is not None:
+        batch.close()
     say(str(tally))
     if html is not None:
         write_html(tally.shown, html, total=tally.rows, judge=judge_summary(judge))

@@ -1,7 +1,7 @@
 """``faith-dspy …``: JSON lines in, JSON lines or a table out.
 
-Exit codes: 0 done · 1 the judge failed its bar · 2 wrong input, or something needed is missing · 70 a fault of this
-program · 130 stopped.
+Exit codes: 0 done · 1 the judge failed its bar · 2 wrong input, or something needed is missing · 3 a provider's batch
+is at work · 70 a fault of this program · 130 stopped.
 Everything heavy is imported inside the commands, so that ``--help`` is instant.
 """
 
@@ -23,8 +23,14 @@ from faith_dspy.cli.options import (
     print_on_any_terminal,
     say,
 )
-from faith_dspy.errors import FaithDspyError, MissingExtraError, redact_secrets
+from faith_dspy.errors import (
+    FaithDspyError,
+    MissingExtraError,
+    PendingReplyError,
+    redact_secrets,
+)
 
+_PENDING = 3
 _STOPPED = 130
 _FAULT = 70
 """As ``EX_SOFTWARE`` of sysexits.h. Python's own 1 would read as a judge that failed its bar."""
@@ -105,6 +111,9 @@ def main() -> None:
             app(prog_name="faith-dspy")
         finally:
             sys.stdout.flush()
+    except PendingReplyError as exc:
+        say(str(exc))
+        sys.exit(_PENDING)
     except FaithDspyError as exc:
         _refuse(str(exc))
     except BrokenPipeError:

@@ -20,6 +20,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.io.terminal import PLAIN_SIGNS
 
 if TYPE_CHECKING:
+    from faith_dspy.batch import Batch
     from faith_dspy.judge import Judge
     from faith_dspy.report.tables import Table
 
@@ -182,6 +183,42 @@ class ChosenJudge:
                 "two."
             )
         return open_judge(self.source, lm=self.lm, **endpoint)
+
+
+@dataclass(frozen=True)
+class InBatch:
+    """Whether and how a command asks through the provider's batch interface; each field is an option."""
+
+    batch: Annotated[
+        bool,
+        option("--batch", "Ask through the provider's batch interface: half price."),
+    ] = False
+    wait: Annotated[bool, option("--wait", "With --batch: wait for the provider.")] = (
+        False
+    )
+    tokens: Annotated[
+        int | None, option("--tokens", "With --batch: submit no more than.", "N")
+    ] = None
+    dollars: Annotated[
+        float | None, option("--dollars", "With --batch: submit no more than.", "USD")
+    ] = None
+
+    def of(self, judge: Judge, records: Any, path: Path | None) -> Batch | None:
+        """Return the batch of these records once the provider has answered; None without --batch."""
+        if not self.batch:
+            if self.wait or self.tokens or self.dollars:
+                raise InputError("--wait, --tokens and --dollars go with --batch.")
+            return None
+        if path is None:
+            raise InputError("--batch needs --out, beside which it notes what waits.")
+        from faith_dspy.batch import Batch
+        from faith_dspy.lm.metered import Limits
+
+        limits = Limits(tokens=self.tokens, dollars=self.dollars)
+        place = path.with_name(f"{path.name}.batch.json")
+        batch = Batch(judge, records, place, limits=limits)
+        batch.ready(wait=self.wait, progress=say)
+        return batch
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -25,6 +25,7 @@ from faith_dspy.errors import (
     PendingReplyError,
     short_message,
 )
+from faith_dspy.lm.function import FunctionLM
 from faith_dspy.lm.metered import NO_PRICE, Limits, MeteredLM
 from faith_dspy.schema import digest
 
@@ -99,15 +100,19 @@ class BatchEngine:
 
     def __init__(
         self,
-        lm: MeteredLM,
+        lm: MeteredLM | FunctionLM,
         submitted: Submitted,
         save: Callable[[], None],
         limits: Limits | None = None,
     ) -> None:
         provider = ""
-        if isinstance(lm.engine, str) and lm.model_type == "chat":
+        if (
+            not isinstance(lm, FunctionLM)
+            and isinstance(lm.engine, str)
+            and lm.model_type == "chat"
+        ):
             self.model, provider, *_ = litellm.get_llm_provider(lm.model)
-        if provider not in PROVIDERS:
+        if isinstance(lm, FunctionLM) or provider not in PROVIDERS:
             raise ConfigError(
                 f"{lm.model} has no batch interface; those of {', '.join(PROVIDERS)} are known. Leave --batch out."
             )
@@ -305,7 +310,7 @@ class BatchEngine:
     def _lines_of(self, part: Part) -> dict[str, Any]:
         """Return what the provider says of each request of a part; the part that was read last is kept."""
         if self._read[0] != part.label:
-            lines = {}
+            lines: dict[str, Any] = {}
             for file in part.files:
                 with self._calling():
                     content: Any = litellm.file_content(file, **self._connection)

@@ -501,7 +501,7 @@ class MeteredLM(dspy.LM):
                 stack.enter_context(meter.counting(call))
             # What a call cost is in DSPy's history alone: it is written for each, whether it is kept or not.
             stack.enter_context(dspy.context(usage_tracker=call, disable_history=False))
-            retries = self.num_retries
+            retries: int = self.num_retries  # type: ignore[has-type]
             try:
                 return super().__call__(*args, **kwargs)
             except LMRateLimitError:

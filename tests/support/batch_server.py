@@ -10,8 +10,8 @@ from tests.support.chat_server import ChatServer
 class BatchServer(ChatServer):
     """A `ChatServer` that takes batches, too, and answers them when `finish` is called; it counts what it bills.
 
-    ``billed``: the custom ids of all requests of batches that were made. ``expires``, ``refuses_ids``: of the next batch,
-    those that get no reply, or status 400.
+    ``billed``: the custom ids of all requests of batches that were made. ``expires``, ``refuses_ids``: of the next
+    batch, those that get no reply, or status 400.
     """
 
     def __init__(self, **kwargs):
