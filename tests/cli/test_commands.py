@@ -136,7 +136,7 @@ def test_judge_writes_lines_to_a_file_of_any_name(cli, name):
     ("options", "said"),
     [
         (["in.jsonl", "--json"], "--json goes with --answer"),
-        (["--answer", "It is blue.", "--turns", "all"], "no --turns with it"),
+        (["--answer", "It is blue.", "--turns", "all"], "--turns with it"),
     ],
 )
 def test_an_option_without_effect_is_refused(cli, options, said):
