@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from faith_dspy.cli import options as cli
-from faith_dspy.errors import counted, import_optional
+from faith_dspy.errors import InputError, counted, import_optional
 
 
 @cli.with_options
