@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.labels import LabelColumn, at, meanings_of, named_meaning, rating
+from faith_dspy.io.meanings import LabelColumn, at, meanings_of, named_meaning, rating
 
 _PERCENT = re.compile(r"(-?[\d.]+)\s*%")
 _MEASURE = re.compile(r"_(?:scores?|prob(?:ability)?|rate)$")

@@ -1,23 +1,20 @@
 """Labels: JSON lines or a table in, labelled examples out, with the file and line of whatever is wrong.
 
-Which column holds the label, and whether a yes in it means faithful, is understood once for all rows of a file
-(`find_label`) and said back. A column whose name and words do not tell is not guessed.
+What the labels mean, `faith_dspy.io.meanings` says.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, counted, describe_invalid
-from faith_dspy.io.documents import first_present, literal, mapping, parsed
+from faith_dspy.io.documents import mapping
 from faith_dspy.io.inputs import (
     COLUMNS,
     NAMES,
@@ -33,9 +30,24 @@ from faith_dspy.io.inputs import (
     missing,
     second_answer,
 )
-from faith_dspy.io.names import TABLES, Fields
-from faith_dspy.io.readers import FIRST, clean, name_of, open_records
-from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
+from faith_dspy.io.meanings import (
+    AMBIGUOUS,
+    LABELS,
+    ORIGINAL,
+    YES_OR_NO,
+    LabelColumn,
+    annotator_column,
+    at,
+    by_name,
+    count_words,
+    find_label,
+    label_word,
+    listed,
+    with_majority,
+)
+from faith_dspy.io.names import Fields
+from faith_dspy.io.readers import FIRST, name_of, open_records
+from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
 
 _FORMAT = (
     'One JSON object a line, or a row of a table: {"context": ["…"], "answer": "…"} and at least one of '
@@ -43,17 +55,10 @@ _FORMAT = (
     '"question", "id", "annotators", "group" and "split" are optional. With other '
     "column names: faith-dspy labels import FILE --map answer=COLUMN."
 )
-LABELS: Names = TABLES["label_columns"]
-"""Names of the columns with what people said."""
 _FURTHER_COLUMNS: Names = {
     name: LABELS[name] for name in ("group", "split", "annotators", "labelled_by")
 }
-_AMBIGUOUS = TABLES["ambiguous_label_columns"]
-"""Names of columns that may hold the label, and do not tell what a yes means."""
-_LABEL_NAMES: Names = {"faithful": [*LABELS["faithful"], *_AMBIGUOUS]}
-_SPANS = frozenset(TABLES["spans"])
-"""Names of an object that marks a part of the answer."""
-_ANNOTATOR: Names = {"annotator": LABELS["annotator"]}
+_LABEL_NAMES: Names = {"faithful": [*LABELS["faithful"], *AMBIGUOUS]}
 _TAGS = (
     "source",
     "domain",
@@ -66,342 +71,14 @@ _TAGS = (
     "labelled_by",
 )
 _READ = ("score", "statements", "meta", "reasons", "reviewed")
-_ROW = "original_row"
-"""Where a label stands whose column the user maps to another field, too."""
+_DECISIONS = {"accept", "reject", "ignore"}
 _MOST = 10
 """Kinds of faults that are named at once."""
-_TELLING_NAME = re.compile(
-    r"(?:(?:is|are|has|have|contains?|includes?|any|human|gold|expert|answer|response|label|labels|a)_)*"
-    r"(?P<not>(?:not|no|non|without|free_of)_?)?"
-    r"(?:(?P<faithful>faithful(?:ness)?|(?:well_?)?grounded(?:ness)?|supported|factual(?:ity)?"
-    r"|(?:factual(?:ly)?_)?consisten(?:t|cy)|attributable|attributed|truthful|entailed)"
-    r"|hallucinat(?:ions?|ed|es|ing)|unfaithful(?:ness)?|unsupported|ungrounded|unattributable|untruthful"
-    r"|(?:factual(?:ly)?_)?inconsisten(?:t|cy|cies)|fabricat(?:ions?|ed)|(?<=_)(?:factual_)?errors?)"
-    r"(?P<free>_free)?(?:_(?:labels?|flag|binary|bool|detected|present|found|gold|human|spans?|annotations?|yn))*"
-)
-"""Names of a column that tell what a yes in it means, in snake case."""
 _MODEL = re.compile(
     r"(?i)(?:an? )?(?:model|llm|lm|ai)\b|.*\b(?:gpt\b"
     r"|(?:gpt|claude|gemini|gemma|llama|mistral|qwen|deepseek|grok|phi|o)[-_ :.]?\d)"
 )
 """In the name of who gave a label: it was a model."""
-_YES_OR_NO: dict[str, bool] = TABLES["yes_or_no"]
-_WORDS: dict[str, bool] = TABLES["label_words"]
-"""Words that tell by themselves whether an answer is faithful, whatever the column is called."""
-_WORDS |= {verdict.value: verdict.is_supported for verdict in Verdict}
-
-
-def meanings_of(yes: bool | None = True, flipped: bool = False) -> dict[str, bool]:
-    """Return by word whether it means faithful.
-
-    Args:
-        yes: whether a yes means faithful; None where nothing tells.
-        flipped: whether words that tell mean the opposite.
-    """
-    meanings = {word: means is not flipped for word, means in _WORDS.items()}
-    if yes is not None:
-        meanings |= {word: is_yes is yes for word, is_yes in _YES_OR_NO.items()}
-    if yes:
-        del meanings["none"]  # no hallucinations, or no label
-    return meanings
-
-
-@dataclass(frozen=True)
-class LabelColumn:
-    """Where labels stand, and what they mean."""
-
-    name: str
-    """The column; with dots, inside an object."""
-    yes: bool | None = True
-    """Whether a yes, true or 1 means faithful; None where nothing tells."""
-    meanings: Mapping[str, bool] = field(default_factory=meanings_of)
-    """By word, whether it means faithful; words that do not tell are left out."""
-    negated: Collection[str] = ()
-    """Words that mean the opposite of what they say."""
-    is_voted: bool = False
-    """Whether its lists hold people's labels; else they hold spans."""
-
-    def meaning(self, value: Any) -> bool | None:
-        """Return whether a value means faithful, of several people's the majority's; None where it does not tell.
-
-        A list of spans of unsupported text, or counts of them, means faithful where it is empty.
-        """
-        value = parsed(value)
-        meanings = [self.meanings.get(label_word(label)) for label in labels_in(value)]
-        if meanings and None not in meanings:
-            return majority(meanings)
-        if self.yes is True or self.is_voted:
-            return None
-        if isinstance(value, list):
-            return not value if all(map(self._is_span, value)) else None
-        if isinstance(value, Mapping) and self.yes is False:
-            counts = value.values()
-            are_counts = all(isinstance(count, int | float | list) for count in counts)
-            return not any(counts) if are_counts else None
-        return None
-
-    def _is_span(self, mark: Any) -> bool:
-        is_text = isinstance(mark, str) and label_word(mark) not in self.meanings
-        return _is_span(mark) or (is_text and self.yes is False)
-
-    def with_votes(self, values: Iterable[Any]) -> LabelColumn:
-        """Return the column as it is where a list holds people's labels, not spans: then an empty one is no label."""
-        lists = [value for value in map(parsed, values) if isinstance(value, list)]
-        is_voted = any(not all(map(self._is_span, marks)) for marks in lists)
-        return replace(self, is_voted=is_voted)
-
-    def summary(self, values: Iterable[Any]) -> str:
-        """Say what was understood: ``faithful: 120 yes, 54 no, from 'hallucination', negated``."""
-        values = [value for value in values if value is not None]
-        counts = Counter(map(self.meaning, values))
-        is_negated = self.negates(values)
-        negated = ", negated" if is_negated else ""
-        return f"faithful: {counts[True]} yes, {counts[False]} no, from {self.name!r}{negated}"
-
-    def negates(self, values: Iterable[Any]) -> bool:
-        """Tell whether any of the values means the opposite of what it says."""
-        words = _count_words(values).keys()
-        return not words.isdisjoint(self.negated)
-
-    def doubt(self, values: Iterable[Any]) -> str | None:
-        """Ask in one sentence what the values that do not tell mean; None where all do."""
-        values = [value for value in values if self.meaning(value) is None]
-        for label in chain.from_iterable(map(labels_in, values)):
-            if isinstance(label, Mapping) and not _is_span(label):
-                names = [*map(str, label)]
-                return (
-                    f"{self.name!r} holds objects with {', '.join(names)}; name what holds the label, e.g. "
-                    f"`faith-dspy labels import FILE --map faithful={self.name}.{names[-1]}`"
-                )
-        counts = _count_words(values)
-        for word in self.meanings:  # of a tie each tells
-            counts.pop(word, None)
-        if not counts:
-            return None
-        word = max(counts, key=lambda word: _YES_OR_NO.get(word, False))
-        what = "has other words"
-        if counts.keys() <= _YES_OR_NO.keys():
-            what = "does not tell which of its values means faithful"
-        return (
-            f"{self.name!r} {what}: {_listed(counts)}. Say what each means: `faith-dspy labels import FILE --map "
-            f"faithful={self.name} --value {word}=unfaithful` (or {word}=faithful)"
-        )
-
-
-def _count_words(values: Iterable[Any]) -> Counter[str]:
-    labels = (labels_in(value) for value in values if value is not None)
-    return Counter(map(label_word, chain.from_iterable(labels)))
-
-
-def _listed(counts: Counter[str]) -> str:
-    words = [f"{word!r} ({count:,})" for word, count in counts.most_common(8)]
-    return ", ".join(words)
-
-
-def labels_in(value: Any) -> list[Any]:
-    """Return the labels in a cell: itself, or what tools wrap labels in, a list and an object that has a value."""
-    value = parsed(value)
-    if isinstance(value, list | tuple):
-        return [label for item in value for label in labels_in(item)]
-    if isinstance(value, Mapping) and not _is_span(value):
-        label = first_present(value, TABLES["votes"])
-        if label is not None:
-            return labels_in(label)
-    return [value]
-
-
-def _is_span(mark: Any) -> bool:
-    """Return whether an object marks a part of the answer: it has offsets or a text."""
-    names = map(_snake_case, mapping(mark))
-    return not _SPANS.isdisjoint(names)
-
-
-def majority(votes: Iterable[bool | None]) -> bool | None:
-    """Return the label of more than half of the votes that are not None; None at a tie, or without votes."""
-    counts = Counter(votes)
-    if counts[True] == counts[False]:
-        return None
-    return counts[True] > counts[False]
-
-
-def by_annotator(annotators: Any) -> dict[str, Any]:
-    """Return the labels of an answer's annotators; those of a list, or of one inside a list of one, are numbered."""
-    labels = parsed(annotators)
-    if isinstance(labels, list | tuple):
-        if len(labels) == 1 and isinstance(labels[0], list | tuple):
-            labels = labels[0]
-        labels = {f"person {i}": label for i, label in enumerate(labels, 1)}
-    if not isinstance(labels, Mapping):
-        return {}
-    return {who: label for who, label in clean(labels).items() if label is not None}
-
-
-def label_meaning(label: Any, values: Mapping[str, bool] | None = None) -> bool | None:
-    """Return whether a person's label means faithful; None where neither it nor ``values`` tell."""
-    meanings = meanings_of()
-    for value, faithful in (values or {}).items():
-        meanings[label_word(value)] = faithful
-    return LabelColumn("faithful", meanings=meanings).meaning(label)
-
-
-def votes_of(
-    example: LabelledExample, values: Mapping[str, bool] | None = None
-) -> list[bool | None]:
-    """Return whether each annotator's label means faithful."""
-    labels = by_annotator(example.annotators).values()
-    return [label_meaning(label, values) for label in labels]
-
-
-def with_majority(
-    example: LabelledExample, values: Mapping[str, bool] | None = None
-) -> LabelledExample:
-    """Give an example that has no other label the majority of its annotators'."""
-    if example.label is not None:
-        return example
-    faithful = majority(votes_of(example, values))
-    return example.model_copy(update={"faithful": faithful})
-
-
-def label_word(value: Any) -> str:
-    """Return a label as a word to look up: lower case, ``_`` for spaces and hyphens, ``1`` for 1.0."""
-    number = rating(value)
-    if number is not None and not isinstance(value, bool):
-        return f"{number:g}"
-    text = str(value).strip().casefold()
-    return re.sub(r"[\s-]+", "_", text)
-
-
-def named_meaning(column: str) -> bool | None:
-    """Return whether a yes in a column of that name means faithful; None where the name does not tell."""
-    *_, last = str(column).removesuffix(".responses").split(".")
-    name = _snake_case(last)
-    match = _TELLING_NAME.fullmatch(name.strip("_"))
-    if match is None:
-        return None
-    negations = [not match["faithful"], match["not"], match["free"]]
-    count = sum(map(bool, negations))
-    return count % 2 == 0
-
-
-def _snake_case(name: object) -> str:
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+", "_", str(name))
-    return words.casefold()
-
-
-def find_label(
-    rows: Sequence[Fields],
-    column: str = "",
-    values: Mapping[str, bool] | None = None,
-) -> LabelColumn | None:
-    """Find the column with the label of whole answers, and what its values mean.
-
-    Args:
-        rows: rows of one file.
-        column: the column, as the user names it; ``!column`` means the opposite of what it says.
-        values: value → whether it means faithful, as the user says; one of yes and no, or 1 and 0, tells the other,
-            unless the column has further numbers.
-
-    Returns:
-        None where no column holds a label.
-    """
-    name = column.lstrip("!") if column else _label_name(rows)
-    if name is None:
-        return None
-    flipped = column.startswith("!")
-    yes = named_meaning(name)
-    if flipped:
-        yes = False
-    meanings = meanings_of(yes, flipped)
-    explained = {
-        label_word(value): faithful for value, faithful in (values or {}).items()
-    }
-    words = _count_words(at(row, name) for row in rows).keys()
-    further = words - _YES_OR_NO.keys()
-    if any(rating(word) is not None for word in further):
-        meanings.pop("0", None)
-        meanings.pop("1", None)
-    else:
-        for word in explained.keys() & _YES_OR_NO.keys():
-            means_yes = _YES_OR_NO[word] is explained[word]
-            pair = {other: yes is means_yes for other, yes in _YES_OR_NO.items()}
-            explained = pair | explained
-    plain = _YES_OR_NO | _WORDS
-    negated = {word for word in meanings if meanings[word] is not plain[word]}
-    label = LabelColumn(
-        name=name,
-        yes=yes,
-        meanings=meanings | explained,
-        negated=negated - explained.keys(),
-    )
-    return label.with_votes(at(row, name) for row in rows)
-
-
-def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the column that is taken for the label: one of ours, else one whose name tells, else one that may be."""
-    filled: dict[str, None] = {}
-    for row in rows:
-        filled |= {name: None for name, value in row.items() if value is not None}
-    if filled.keys() & {"faithful", "statements"}:
-        return "faithful" if "faithful" in filled else None
-    telling = [name for name in filled if named_meaning(name) is not None]
-    if telling:
-        return telling[0]
-    has_our_score = filled.keys() >= {"score", "context", "answer"}
-    for row in rows:
-        filled.pop(columns(row).get("answer", ""), None)
-    by_spelling = {_snake_case(name): name for name in filled}
-    names = [*_AMBIGUOUS, *TABLES["further_ambiguous_label_columns"]]
-    ambiguous = [by_spelling[name] for name in names if name in by_spelling]
-    if has_our_score:  # beside it, a column counts only if its words tell
-        ambiguous = [name for name in ambiguous if _has_label_words(rows, name)]
-    named = []
-    if not has_our_score:
-        named = [
-            name for name in _names_in_lists(rows) if named_meaning(name) is not None
-        ]
-    return next(iter(ambiguous + named), None)
-
-
-def _names_in_lists(rows: Iterable[Fields]) -> list[str]:
-    """Return the path to each score or feedback in a list: ``scores.faithful``."""
-    return [
-        f"{column}.{_name_of(item)}"
-        for row in rows
-        for column, value in row.items()
-        for item in (value if isinstance(value, list) else ())
-        if not _is_span(item)
-    ]
-
-
-def _has_label_words(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
-    """Return whether a column has nothing but words like “PASS” and “unsupported”."""
-    words = _count_words(at(row, column) for row in rows)
-    return bool(words) and words.keys() <= _WORDS.keys()
-
-
-def at(row: Any, column: str) -> Any:
-    """Return the value of a column, or, with dots, inside an object or the JSON text of one.
-
-    In a list it is the object of that name, else what stands there in each.
-    """
-    row = literal(row)
-    first, _, rest = column.partition(".")
-    if isinstance(row, list):
-        named = [item for item in row if _name_of(item) == first]
-        values = named or [at(item, column) for item in row]
-        return [value for value in values if value is not None] or None
-    if not isinstance(row, Mapping):
-        return None
-    if column in row:
-        return row[column] if is_filled(row[column]) else None
-    if not rest:
-        return None
-    return at(row.get(first), rest)
-
-
-def _name_of(item: Any) -> Any:
-    """Return what an object in a list of scores or of feedback is about."""
-    return first_present(mapping(item), ("name", "key"))
 
 
 def read_labels(
@@ -441,7 +118,7 @@ def read_labels(
         )
     column = columns.get("faithful", "")
     if column.lstrip("!").split(".")[0] in columns:  # which is read from another
-        column = re.sub(r"^!?", rf"\g<0>{_ROW}.", column)
+        column = re.sub(r"^!?", rf"\g<0>{ORIGINAL}.", column)
     with open_records(source) as opened:
         records = [_with_columns(record, columns, recorded) for record in opened]
     rows = [record.row for record in records if isinstance(record.row, Mapping)]
@@ -459,7 +136,7 @@ def read_labels(
         *NAMES,
         *LABELS,
         *LABELS["annotator"],
-        _ROW,
+        ORIGINAL,
         *_READ,
         *_TAGS,
         *columns.values(),
@@ -493,7 +170,7 @@ def _with_columns(
     is found by itself."""
     if not isinstance(record.row, Mapping):
         return record
-    row = {**record.row, _ROW: record.row} if columns else dict(record.row)
+    row = {**record.row, ORIGINAL: record.row} if columns else dict(record.row)
     for name in columns.keys() - {"faithful"}:
         row[name] = at(record.row, columns[name])
     aside = {name: row.pop(name, None) for name in recorded}
@@ -512,14 +189,20 @@ def _check_columns(
     for needed, column in columns_by_field.items():
         column = column.lstrip("!")
         if all(at(row, column) is None for row in rows):
-            got = ", ".join(map(str, rows[0]))
-            likely = close_pair([column], [*rows[0]])
+            names = [str(one) for one in rows[0] if one != ORIGINAL]
+            likely = close_pair([column], names)
             hint = f"; did you mean {likely[1]!r}?" if likely else "."
             raise LabelsError(
-                f"{name}: got {got}, but no {column!r} for --map {needed}={column}{hint}"
+                f"{name}: got {', '.join(names)}, but no {column!r} for --map {needed}={column}{hint}"
             )
     if not texts:
         return
+    answers = {label_word(row.get("answer")) for row in rows}
+    if "answer" not in columns_by_field and answers <= _DECISIONS:
+        raise LabelsError(
+            f"{name}: 'answer' has a person's decisions, as Prodigy's exports do. Say it with `faith-dspy labels "
+            "import FILE --map answer=text --map faithful=answer --value accept=faithful --value reject=unfaithful`."
+        )
     for row in rows:
         problem = second_answer(row)
         if problem and "answer" not in columns_by_field:
@@ -548,11 +231,11 @@ def _check_values(
             f"{name}: got --value {next(iter(values))}, but no column with labels; name it with --map faithful=COLUMN."
         )
     labels = [at(row, label.name) for row in rows]
-    counts = _count_words(labels)
+    counts = count_words(labels)
     for value in values:
         if label_word(value) not in counts:
             raise LabelsError(
-                f"{name}: got --value {value}, but {label.name!r} has {_listed(counts)}; expected one of these."
+                f"{name}: got --value {value}, but {label.name!r} has {listed(counts)}; expected one of these."
             )
     if column.startswith("!") and not label.negates(labels):
         raise LabelsError(
@@ -623,7 +306,7 @@ class _Row:
     @classmethod
     def of(cls, example: LabelledExample, record: Record, where: str) -> _Row:
         row = mapping(record.row)
-        column = columns(row, _ANNOTATOR).get("annotator")
+        column = annotator_column(row)
         annotator = None if column is None else str(row[column])
         key: Any = answer_key(example.question, example.context, example.answer)
         if annotator is None or not example.answer:
@@ -813,19 +496,23 @@ def _statements(statements: Any) -> Any:
     return {name: statements[name] for name in ours}
 
 
-def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, bool]:
-    """Return the label of a row as true or false; nothing where it has none."""
+def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, Any]:
+    """Return the label of a row as true or false, and each voter's; nothing where it has none."""
     value = at(row, label.name)
     if value is None:
         return {}
     faithful = label.meaning(value)
+    votes = by_name(value) if label.is_voted else {}
+    read: dict[str, Any] = {}
+    if votes:
+        read["annotators"] = {who: label.meaning(vote) for who, vote in votes.items()}
     if faithful is not None:
-        return {"faithful": faithful}
+        return read | {"faithful": faithful}
     if label.is_voted and label.doubt([value]) is None:  # a tie, or nobody voted
-        return {}
+        return read
     if lenient and label.name != "faithful":
         return {}
-    if label.yes is None or label_word(value) in _YES_OR_NO:  # a 1 beside a 2
+    if label.yes is None or label_word(value) in YES_OR_NO:  # a 1 beside a 2
         raise InputError(str(label.doubt([value])))
     raise InputError(
         f"{label.name} is {value!r}, expected true or false, 1 or 0, yes or no, PASS or FAIL, or a verdict; "
@@ -866,26 +553,3 @@ def label_set_hash(examples: Sequence[LabelledExample]) -> str:
     """Hash texts and labels; the order of the lines does not matter."""
     hashes = [digest(example.model_dump(mode="json")) for example in examples]
     return digest(sorted(hashes))
-
-
-def rating(label: Any) -> float | None:
-    """Return a person's label as a finite number; None if it is not one."""
-    try:
-        number = float(label)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def vote(label: Any, top: float | None = None) -> bool | None:
-    """Return whether an annotator's label means faithful.
-
-    A boolean, a verdict's name, yes/no, PASS/FAIL mean something; and a rating of at least ``top``, or without one
-    only the numbers 1 and 0. None for any other label.
-    """
-    if top is not None and not isinstance(label, bool):
-        number = rating(label)
-        if number is not None:
-            return number >= top
-    column = LabelColumn("annotators")
-    return column.meaning(label)

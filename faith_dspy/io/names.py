@@ -4,7 +4,7 @@
   that has a value counts. DeepEval's ``context`` is the ideal one, so it is last. ``further_columns`` of a table have
   names that mean something else on an object.
 - ``model_answers`` beside an ``answer`` make it likely that this one is a reference.
-- ``label_columns`` hold what people said. Names that tell what a yes means are a pattern in `faith_dspy.io.labels`;
+- ``label_columns`` hold what people said. Names that tell what a yes means are a pattern in `faith_dspy.io.meanings`;
   those that may hold the label and do not tell are ``ambiguous_label_columns``, and, where there are none of those,
   the ``further`` ones. ``label_words`` tell by themselves, whatever the column is called. An object in such a column
   has offsets or a text (``spans``), or one of ``votes``.

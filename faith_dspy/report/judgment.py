@@ -31,7 +31,7 @@ from faith_dspy.errors import counted
 from faith_dspy.io.documents import mapping
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import AnswerInput
-from faith_dspy.io.labels import vote
+from faith_dspy.io.meanings import label_meaning
 from faith_dspy.io.terminal import PLAIN_SIGNS
 from faith_dspy.judge import Judge
 from faith_dspy.report.tables import Table as ShownTable
@@ -450,7 +450,7 @@ def _item(
         "bare": is_bare,
         "notes": notes,
         "decided_by": decided_by(judgment),
-        "people": vote(mapping(record).get("faithful")),
+        "people": label_meaning(mapping(record).get("faithful")),
         "parts": _parts(answer, judgment, verdicts),
         "chunks": chunks,
     }

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import import_optional
-from faith_dspy.io.labels import by_annotator, rating, vote
+from faith_dspy.io.meanings import by_annotator, label_meaning, rating
 from faith_dspy.report.tables import Table, number, table_of
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.statistics import Floats
@@ -50,8 +50,8 @@ class Annotators(BaseModel):
 def between_annotators(examples: Sequence[LabelledExample]) -> Annotators | None:
     """Measure the agreement between annotators; None where no answer has two of their labels.
 
-    Numbers of more than two values are ratings, an ordinal scale; else a label counts as `vote` reads it. Labels that
-    cannot be read are left out. α (Krippendorff 2011) takes any number of annotators and missing labels.
+    Numbers of more than two values are ratings, an ordinal scale; else a label counts as `label_meaning` reads it. What
+    cannot be read is left out. α (Krippendorff 2011) takes any number of annotators and missing labels.
     """
     labels_of = [by_annotator(e.annotators) for e in examples]
     values = [rating(x) for labels in labels_of for x in labels.values()]
@@ -79,7 +79,7 @@ def between_annotators(examples: Sequence[LabelledExample]) -> Annotators | None
 
 
 def _binary(label: Any) -> float | None:
-    meaning = vote(label)
+    meaning = label_meaning(label)
     return None if meaning is None else float(meaning)
 
 

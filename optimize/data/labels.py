@@ -14,19 +14,14 @@ from pydantic import BaseModel
 from faith_dspy.errors import InputError, LabelsError, counted
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import COLUMNS
-from faith_dspy.io.labels import (
+from faith_dspy.io.labels import label_set_hash, labellers, parse_example, read_labels
+from faith_dspy.io.meanings import (
     LABELS,
     by_annotator,
     label_meaning,
-    label_set_hash,
     label_word,
-    labellers,
     majority,
-    parse_example,
     rating,
-    read_labels,
-    vote,
-    votes_of,
     with_majority,
 )
 from faith_dspy.optimize.data.pool import (
@@ -210,7 +205,7 @@ def label_by_majority(
             labelled.append(row)
         elif not people:
             unlabelled += 1
-        elif set(votes_of(example, values)) == {None}:
+        elif {label_meaning(label, values) for label in people.values()} == {None}:
             word = next(iter(people.values()))
             faults.append(
                 f"{place}: the label is {word!r}. Say what it means: --value '{word}=true'"
@@ -309,15 +304,15 @@ def detectable_gain(labelled: Sequence[LabelledExample]) -> float:
 def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None:
     """Measure one annotator against the majority of the others, as a ceiling for a judge; None without a usable label.
 
-    `vote` reads each label; the highest rating in the set (at least 1) means faithful. Labels it cannot read, and
-    opinions where the others tie, are left out; `n` counts opinions. Intervals are over sources.
+    `label_meaning` reads each label; the highest rating in the set (at least 1) means faithful. Labels it cannot read,
+    and opinions where the others tie, are left out; `n` counts opinions. Intervals are over sources.
     """
     labels_of = [list(by_annotator(e.annotators).values()) for e in examples]
     ratings = [rating(label) for labels in labels_of for label in labels]
     top = max([1.0, *(r for r in ratings if r is not None)])
     opinions = []
     for example, labels in zip(examples, labels_of, strict=True):
-        read = [vote(label, top) for label in labels]
+        read = [label_meaning(label, top=top) for label in labels]
         for i, own in enumerate(read):
             others = majority(read[:i] + read[i + 1 :])
             if own is not None and others is not None:

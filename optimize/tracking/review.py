@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow import expectations, record_of_trace
-from faith_dspy.io.labels import label_meaning, majority, read_labels
+from faith_dspy.io.labels import read_labels
+from faith_dspy.io.meanings import label_meaning, majority
 from faith_dspy.optimize.data.labels import ImportedLabels, label_by_majority
 from faith_dspy.optimize.tracking.store import (
     EXPERIMENT,

@@ -423,7 +423,8 @@ def test_spans_of_unsupported_text_are_a_label():
 
 
 def test_objects_without_offsets_or_a_text_are_votes():
-    """They are read by their value, of several people's the majority's; an empty list of votes is no label."""
+    """They are read by their value, of several people's the majority's, and say who voted; an empty list of votes is no
+    label."""
 
     def votes(*words):
         return [{"user": f"p{i}", "vote": word} for i, word in enumerate(words)]
@@ -433,6 +434,8 @@ def test_objects_without_offsets_or_a_text_are_votes():
         read_labels(rows)
     said = {"values": {"up": True, "down": False}, "require_label": False}
     assert faithful(rows, **said) == [True, True, None]
+    _, three, _ = read_labels(rows, **said)
+    assert three.annotators == {"p0": True, "p1": True, "p2": False}
     tied = rows_of("labels", votes("PASS", "FAIL"), votes("FAIL"))
     assert faithful(tied, require_label=False) == [None, False]
     rows = rows_of("hallucination", [{"value": "no"}], [{"value": 1}], ["no"])
@@ -481,6 +484,11 @@ def test_exports_of_labelling_tools_as_they_are(column, cells, said):
         {"context": ["a"], "text": f"x {i}", column: cell}
         for i, cell in enumerate(cells)
     ]
+    if column == "answer":
+        with pytest.raises(
+            LabelsError, match="--map answer=text --map faithful=answer"
+        ):
+            read_labels(rows)
     said = {"columns": {"answer": "text"}} | said
     examples = read_labels(rows, **said)
     assert [example.faithful for example in examples] == [False, True]

@@ -9,7 +9,8 @@ import pytest
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.inputs import columns, fields_of, log_columns, log_once
-from faith_dspy.io.labels import read_labels, vote
+from faith_dspy.io.labels import read_labels
+from faith_dspy.io.meanings import label_meaning
 from faith_dspy.io.readers import check_records, open_records, read_inputs
 
 ROWS = [
@@ -183,8 +184,10 @@ def test_label_words(tmp_path):
         "neutral": None,
         4: None,
     }
-    assert {word: vote(word) for word in (*means, "0.5")} == means | {"0.5": None}
-    assert (vote(0.0), vote([])) == (False, None)
+    assert {word: label_meaning(word) for word in (*means, "0.5")} == means | {
+        "0.5": None
+    }
+    assert (label_meaning(0.0), label_meaning([])) == (False, None)
     path = put(
         tmp_path / "l.csv",
         [{"context": "A cup.", "answer": "A cup.", "label": "neutral"}],

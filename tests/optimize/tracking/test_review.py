@@ -7,7 +7,8 @@ from mlflow.entities import AssessmentSource, Document, Feedback, SpanType
 from mlflow.genai import review_queues
 
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.io.labels import majority, parse_example, read_labels
+from faith_dspy.io.labels import parse_example, read_labels
+from faith_dspy.io.meanings import majority
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.data.labels import annotator_agreement, parse_values
 from faith_dspy.optimize.tracking.review import (
