@@ -132,7 +132,7 @@ class FaithfulnessProgram(dspy.Module):
         if not answer.stating:
             return Extracted([], 0)
         if self.config.granularity is Granularity.ANSWER:
-            return Extracted([Statement(text=answer.text.strip())], 0)
+            return Extracted([Statement(text=answer.said)], 0)
         if self.extract is None:
             return Extracted([as_statement(one) for one in answer.stating], 0)
         texts = [sentence.text for sentence in answer.stating]

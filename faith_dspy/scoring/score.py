@@ -323,14 +323,14 @@ def early_judgment(
     if not any(has_words(c.text) and not is_null(c.text) for c in context):
         why = "there is no context to judge the answer by"
         return unscored(Unscored.NO_CONTEXT, why, raw)
+    if answer.declines:
+        return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)
     if len(raw.sentences) == 1 and is_null(raw.sentences[0].text):
         why = f"the answer is {raw.sentences[0].text!r}, which stands for none"
         return unscored(Unscored.NO_STATEMENTS, why, raw)
     if len(raw.sentences) > config.max_sentences:
         why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_sentences is {config.max_sentences}"
         return unscored(Unscored.TOO_LONG, why, raw)
-    if answer.declines:
-        return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)
     return None
 
 

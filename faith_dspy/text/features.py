@@ -7,12 +7,11 @@ A feature is one function here, with its direction in `DIRECTIONS`. Classifiers 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, KeysView, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from faith_dspy.schema import Chunk
 from faith_dspy.text.languages import (
@@ -22,7 +21,7 @@ from faith_dspy.text.languages import (
     stem,
     word_lists,
 )
-from faith_dspy.text.sentences import sentence_texts
+from faith_dspy.text.sentences import gap_words, sentence_texts
 from faith_dspy.text.words import (
     Token,
     comparable,
@@ -142,6 +141,19 @@ class Comparison:
         return self.keys - self.context.keys - light
 
     @cached_property
+    def gap(self) -> Literal["there", "denied"] | None:
+        """Whether the context does not tell what the statement says that it does not tell: no sentence has its words;
+        None where the statement says something else, too."""
+        language = self.context.language
+        words = gap_words(self.text, language)
+        if words is None:
+            return None
+        telling = {token.key for token in tokenize(words, language)}
+        about = self.keys - telling - light_stems(language)
+        is_told = any(about <= sentence.keys for sentence in self.context.sentences)
+        return "denied" if about and is_told else "there"
+
+    @cached_property
     def names(self) -> set[str]:
         """Capitalised words that do not begin a sentence, and words with two capitals anywhere."""
         names = set()
@@ -229,8 +241,11 @@ def contradictions(c: Comparison) -> float:
     """log(1 + how often the statement says otherwise than the sentences that are most like it).
 
     Counted are content words that one of the two negates and the other does not, words whose antonym is there, and
-    names, numbers or phrases that have changed places (“A bought B”, “B bought A”), the passive aside.
+    names, numbers or phrases that have changed places (“A bought B”, “B bought A”), the passive aside. So is a gap in
+    the context that is none.
     """
+    if c.gap:
+        return math.log1p(c.gap == "denied")
     alike = [c.context.sentences[i] for i in closest_sentences(c)]
     if not alike:
         return 0.0
@@ -259,7 +274,7 @@ def closest_sentences(c: Comparison) -> list[int]:
 
 
 def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
-    """Count words of the statement that are negated here and not there, or there and not here."""
+    """Count words of the statement that are negated here and not there, or there and not here, or there nowhere."""
     negated = set(_negations(c.tokens))
     shared: set[str] = set()
     agreed: set[str] = set()
@@ -269,7 +284,7 @@ def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
         differing = negated.symmetric_difference(negations)
         shared |= keys
         agreed |= keys - differing
-    return len(shared - agreed)
+    return len(shared - agreed) + len(negated & c.novel)
 
 
 def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
@@ -354,8 +369,8 @@ def says_opposite(c: Comparison) -> float:
     with two phrases exchanged; the same words are four of five of both together, or, where the statement negates, all
     of the statement's in their order. A sentence that says the same as the statement settles it.
     """
-    if admits_gap(c):
-        return 0.0
+    if c.gap:
+        return float(c.gap == "denied")
     relations = set()
     for i, shared in c.shared.items():
         if shared >= _ALIKE * len(c.keys):
@@ -438,30 +453,10 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
 
 
 def admits_gap(c: Comparison) -> float:
-    """Return 1 if the statement says that the context does not tell something (English phrases), else 0."""
-    says_gap = all(form.search(c.text) for form in (_NEGATION, _CONTEXT_WORD, _TELLING))
-    return float(says_gap)
+    """Return 1 if the statement says no more than that the context does not tell something, and it does not, else 0."""
+    return float(c.gap == "there")
 
 
-_CONTEXT_WORD = re.compile(
-    r"\b(?:passages?|documents?|contexts?|sources?|excerpts?|(?:the|these|this|provided|given|available|further|specific"
-    r"|enough|sufficient|more)\s+(?:texts?|articles?|information|details?))\b"
-    r"|\bunable\s+to\s+(?:answer|provide|determine|say)",
-    re.IGNORECASE,
-)
-_TELLING = re.compile(
-    r"\b(?:accord|address|answer|available|clarif|clear|conclud|confirm|contain|cover|describ|detail|determin|direct|discuss"
-    r"|enough|evidence|explain|find|found|give|includ|indicat|insufficient|know|list|mention|nam(?:e|ing)|prov(?:e|id)"
-    r"|refer|relat|relevant|report|sa(?:id|y)|specif|stat(?:e|ing)|sufficient|suggest|support|tell|told"
-    r"|information(?!\s+(?:is\s+|was\s+)?(?:needed|necessary|required)))",
-    re.IGNORECASE,
-)
-"""Without such a word it is about the source itself: “No documents are required.”"""
-_NEGATION = re.compile(
-    r"\b(?:not|no|none|nothing|nor|neither|without|unable|cannot|impossible|insufficient|lacks?|unclear|limited)\b"
-    r"|n['’]t\b",
-    re.IGNORECASE,
-)
 _FEATURES = {
     feature.__name__: feature
     for feature in (
@@ -485,11 +480,12 @@ def lexical_features(
 ) -> dict[str, float]:
     """Return features of a statement beside a context: those of ``names``, all by default.
 
-    A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
+    A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one, and so
+    does one that only says what the context does not tell.
     """
     features = dict.fromkeys(names, 0.0)
     for name in features:
-        if compared.content or name == "admits_gap":
+        if name == "admits_gap" or (compared.content and compared.gap != "there"):
             features[name] = _FEATURES[name](compared)
     return features
 

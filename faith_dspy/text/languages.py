@@ -15,9 +15,11 @@ file is read with its function words counted as content. Words are listed as the
 - ``number_words`` have values. They begin at two: “one” is an article in most languages.
 
 Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
-to four greetings, pleasantries and offers of help states nothing. ``refusal``, in lines, is how a clause begins that
-says the answer cannot be given; ``clause_break`` is where another clause begins. ``asserting_question`` is how one asks
-without asking: “Did you know that …?”, “…, right?”.
+to four greetings, pleasantries, offers of help and an assistant's disclaimers states nothing. ``refusal`` and ``gap``,
+in lines, are how a clause begins that says the answer cannot be given: ``gap`` that the context does not tell it.
+``referral``, in lines, is a clause that may follow: “please ask …”; ``clause_break`` is where another clause begins.
+``lead_in`` lists what in a line that ends in a colon only points to what stands below: “here are …”.
+``asserting_question`` is how one asks without asking: “Did you know that …?”, “…, right?”.
 
 ``values.json`` has, for all languages together, the units and currencies, months, scales and fractions that are
 compared by value, and how scripts without spaces negate. They are lists of our own: babel formats values and reads no
@@ -60,7 +62,10 @@ class WordLists(BaseModel, extra="forbid", frozen=True):
     apology: Phrases = ()
     greeting: Phrases = ()
     refusal: Phrases = ()
+    gap: Phrases = ()
+    referral: Phrases = ()
     clause_break: Phrases = ()
+    lead_in: Phrases = ()
     asserting_question: Phrases = ()
 
 

@@ -1,15 +1,16 @@
-"""Text → sentences with exact character offsets, for answers and contexts alike; and which of them assert anything.
+"""Text → sentences with exact character offsets, for answers and contexts alike; and what of an answer is a claim.
 
 Sentence boundaries come from `sentencex <https://github.com/wikimedia/sentencex>`_ (MIT, made for Wikipedia's
-languages). On top of it a line break always ends a sentence, so that list items are judged one by one.
+languages). On top of it a line break ends a sentence, so that list items are judged one by one, unless the line is only
+wrapped there. Left out of an answer is what it does not say: thoughts, tags, marks of chat templates, images.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 import regex
@@ -19,15 +20,17 @@ from faith_dspy.text.languages import LANGUAGES, language_of, word_lists
 from faith_dspy.text.words import (
     UNSPACED_VERB,
     begins_with_citation,
+    comparable,
     has_words,
     names_only,
     plain_words,
+    tokenize,
     without_citations,
 )
 
 HEADING_WORDS = 6
 """A line of at most so many words that ends in a colon, or begins with Markdown's number signs and only names
-something, is a heading, unless it has a verb or a quantity."""
+something, is a heading, unless it has a verb or a value."""
 _MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
 _LINE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
 """Text up to the end of a line, or to a CJK or Hindi full stop before a digit, which sentencex misses."""
@@ -65,29 +68,51 @@ def _courtesies() -> _Pattern:
 
 
 @cache
-def _refusals() -> list[tuple[_Pattern, _Pattern]]:
-    """Return by language how a refusal begins, and where another clause does."""
-    patterns = []
-    for lists in map(word_lists, LANGUAGES):
-        if not lists.refusal:
-            continue
-        apology = "|".join(lists.apology)
-        sorry = rf"(?:{apology})\W*+(?:but\s+|aber\s+|mais\s+|pero\s+)?"
-        refusal = "\n".join(lists.refusal)
-        # Possessive: to step back from one sign at a time takes time by the square.
-        begins = rf"^\W*+(?:{sorry})?(?:{refusal})"
-        clause = "\n".join(lists.clause_break)
-        patterns.append((re.compile(begins, _FLAGS), re.compile(clause, _FLAGS)))
-    return patterns
+def _begins(language: str, kind: str) -> _Pattern:
+    """Return how a clause of a kind in `WordLists` begins."""
+    phrases = "\n".join(getattr(word_lists(language), kind)) or "(?!)"
+    # Possessive: to step back from one sign at a time takes time by the square.
+    return re.compile(rf"^\W*+(?:{phrases})", _FLAGS)
 
 
 @cache
-def _verbs() -> frozenset[str]:
-    """Return the verbs of all languages that make a short line a statement."""
-    verbs: set[str] = set()
-    for language in LANGUAGES:
-        verbs |= word_lists(language).stating_verbs
+def _breaks(language: str) -> _Pattern:
+    """Return what stands before or between clauses: an apology at the beginning, breaks."""
+    lists = word_lists(language)
+    apology = "|".join(lists.apology)
+    but = r"(?:(?:but|aber|mais|pero|ma|mas|maar)\s|が)?"
+    breaks = "\n".join(lists.clause_break)
+    return re.compile(rf"^\W*+(?:{apology})\W*+{but}|{breaks}", _FLAGS)
+
+
+def _clauses(text: str, language: str) -> list[str]:
+    return list(filter(has_words, _breaks(language).split(text)))
+
+
+def gap_words(text: str, language: str) -> str | None:
+    """Return the words by which a text says that the context does not tell something; None if a clause does not."""
+    gap = _begins(language, "gap")
+    gaps = [gap.match(clause) for clause in _clauses(text, language)]
+    if not gaps or None in gaps:
+        return None
+    return " ".join(word for match in gaps if match for word in match.groups(""))
+
+
+@cache
+def _verbs(language: str) -> frozenset[str]:
+    """Return the verbs that make a short line a statement: of other languages those of three letters and more."""
+    verbs = set(word_lists(language).stating_verbs)
+    for other in LANGUAGES:
+        verbs.update(v for v in word_lists(other).stating_verbs if len(v) > 2)
     return frozenset(verbs)
+
+
+@cache
+def _lead_ins() -> _Pattern:
+    phrases: list[str] = []
+    for language in LANGUAGES:
+        phrases += word_lists(language).lead_in
+    return re.compile("|".join(phrases), _FLAGS)
 
 
 class SplitAnswer(NamedTuple):
@@ -96,42 +121,122 @@ class SplitAnswer(NamedTuple):
     text: str
     sentences: tuple[Sentence, ...]
     stating: tuple[Sentence, ...]
-    """Those that can assert anything (`carries_statement`)."""
+    """Those that can assert anything (`carries_statement`) and are no titles, each on one line."""
     declines: bool
     """Whether every sentence, apologies and greetings aside, declines to answer."""
+
+    @property
+    def said(self) -> str:
+        """The answer from its first sentence to its last."""
+        if not self.sentences:
+            return ""
+        return self.text[self.sentences[0].start : self.sentences[-1].end]
 
 
 def split_answer(answer: str) -> SplitAnswer:
     """Split an answer into sentences, and tell which of them can assert anything."""
     divided = sentences(answer)
-    stating = tuple(s for s in divided if carries_statement(s.text))
-    return SplitAnswer(answer, divided, stating, _all_decline(divided))
+    titles = _titles(answer, divided)
+    stating = []
+    for sentence in divided:
+        if sentence.index not in titles and carries_statement(sentence.text):
+            line = " ".join(_DIVISION.sub("", sentence.text).split())
+            stating.append(sentence.model_copy(update={"text": line}))
+    return SplitAnswer(answer, divided, tuple(stating), _all_decline(divided))
 
 
-def sentences(text: str) -> tuple[Sentence, ...]:
-    """Return the sentences, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
+def sentences(answer: str) -> tuple[Sentence, ...]:
+    """Return what an answer says, by sentence: ``answer[s.start:s.end] == s.text`` for each."""
     divided = []
-    for i, (start, piece) in enumerate(sentence_texts(text)):
-        sentence = Sentence(
-            index=i,
-            start=start,
-            end=start + len(piece),
-            text=piece,
-        )
+    for i, (start, piece) in enumerate(sentence_texts(_said(answer))):
+        end = start + len(piece)
+        sentence = Sentence(index=i, start=start, end=end, text=answer[start:end])
         divided.append(sentence)
     return tuple(divided)
+
+
+_THOUGHT = r"(?i:think|thinking|thoughts?|reasoning)[>\]]"
+_ATTRIBUTES = r"(?:\s[^<>=]{1,40}=[^<>]{0,500})?\s*/?>"
+_UNSAID = regex.compile(
+    rf"(?m:^)\s*[<\[]{_THOUGHT}.*?(?:[<\[]/{_THOUGHT}|\Z)|[<\[]{_THOUGHT}.{{0,9999}}?[<\[]/{_THOUGHT}"
+    rf"|\A(?:(?![<\[]{_THOUGHT}).)*?[<\[]/{_THOUGHT}"
+    r"|!\[(?P<caption>[^\[\]\n]{0,200})\]\([^()\s]{1,2000}\)|<!--.{0,9999}?-->"
+    rf"|(?P<inline></?(?i:b|i|em|strong|span|u|font|small|mark){_ATTRIBUTES})"
+    r"|</?(?i:p|div|h[1-6]|[uo]l|li|table|t[hrd]|thead|tbody|br|hr|img|pre|blockquote|section|article)"
+    rf"{_ATTRIBUTES}|</(?!(?i:sup|cite|a)>)[A-Za-z][\w-]{{0,19}}>|(?:(?m:^)|(?<=>))\s*<(?!(?i:sup|cite|a)>)[A-Za-z][\w-]{{0,19}}>"
+    r"|<[|｜][^<>\s]{1,40}[|｜]>(?:(?:assistant|model)\b)?|\[/?INST\]|<(?:start|end)_of_turn>(?:model\b)?",
+    regex.DOTALL,
+)
+"""Thoughts, images, comments, tags, marks of chat templates."""
+_ANSWER_FIELD = regex.compile(
+    r'\s*(?:```\w*\s*)?\{.*?"(?:(?:final_)?answer|response)"\s*:\s*"((?:[^"\\]|\\.)*+)".*\}\s*(?:```\s*)?',
+    regex.DOTALL,
+)
+"""An answer in an object of JSON."""
+
+
+def _said(answer: str) -> str:
+    """Return an answer with white space for what it does not say, and the rest in its place."""
+    field = _ANSWER_FIELD.fullmatch(answer)
+    if field:
+        value = field[1].replace(r"\n", " \n").replace(r"\"", ' "')
+        answer = value.rjust(field.end(1)).ljust(len(answer))
+    return _UNSAID.sub(_blank, answer)
+
+
+def _blank(match: regex.Match[str]) -> str:
+    blank = " " if match["inline"] else "\n"
+    if not names_only(match["caption"] or ""):
+        blank = match[0]
+    return blank.ljust(len(match[0]))
 
 
 def sentence_texts(text: str) -> list[_Piece]:
     """Return the sentences as (offset, text)."""
     lines: list[_Piece] = []
-    for start, piece in _pieces(text):
+    for start, piece in _pieces(_NUMBERING.sub(r"\1)", _unwrapped(text))):
         for match in _LINE.finditer(piece):
-            line = match[0].lstrip()
-            offset = start + match.end() - len(line)
-            if line:
-                lines.append((offset, line.rstrip()))
+            size = len(match[0].lstrip())
+            offset = start + match.end() - size
+            if size:
+                line = text[offset : offset + size].rstrip()
+                lines.append((offset, line))
     return _with_notes(text, lines)
+
+
+_NUMBERING = re.compile(r"(?m)^(\s*(?:#+\s)?(?:\*\*|__)?\d{1,2})\.(?=\s)")
+"""Its full stop would end a sentence."""
+_PARAGRAPH = regex.compile(r"(?:.*\S.*(?:\n|\Z))+")
+_DIVISION = regex.compile(r"(?<=\p{L})-[^\S\n]*\n\s*(?=\p{Ll})")
+"""Where a line ends within a word."""
+_BREAK = regex.compile(
+    r"(?<=[^\s.!?:;|。！？])[^\S\n]*\n(?!\s*(?:[-*+•·#>|`~\[]|\(?\w{1,3}[.)]\s|[\w-]+:\s))"
+)
+"""Where a line ends and no sentence, table or item does."""
+
+
+@cache
+def _wraps(language: str) -> regex.Pattern[str]:
+    """Return how a line of prose ends that goes on in the next one.
+
+    The next one begins with a small letter or a digit, or the last word is a function word.
+    """
+    words = "|".join(word_lists(language).function_words)
+    return regex.compile(
+        rf"(?m)^(?![#|])(?=.{{25,100}}$)(?=(?:\S+\s+){{4}}).*(?:(?:,|\b(?i:{words}))\s*\n|{_BREAK.pattern}\s*[\p{{Ll}}\d])"
+    )
+
+
+def _unwrapped(text: str) -> str:
+    """Return a text with spaces for the line breaks within its sentences."""
+    wraps = _wraps(language_of(text))
+
+    def joined(paragraph: regex.Match[str]) -> str:
+        is_wrapped = wraps.search(paragraph[0])
+        breaks = _BREAK if is_wrapped else _DIVISION
+        return breaks.sub(lambda at: at[0].replace("\n", " "), paragraph[0])
+
+    return _PARAGRAPH.sub(joined, text)
 
 
 _NOTE = regex.compile(r"(?:<sup\b.{1,400}?</sup>|[⁰¹²³⁴-⁹⁽⁾,])+")
@@ -272,34 +377,83 @@ def _is_heading(sentence: str) -> bool:
     is_marked = _MARKDOWN_HEADING.match(sentence) is not None
     if not has_colon and not (is_marked and names_only(line)):
         return False
-    if re.search(f"[{_UNSPACED}]", line):
-        states = UNSPACED_VERB.search(line) or re.search(r"\d", line)
-        return len(line) <= HEADING_WORDS and not states
-    # “Method 1:” has a number, “It costs 20 euros:” a quantity.
-    line = re.sub(r"\s\d{1,2}\W*$", "", line)
-    if re.search(r"\d|['’](?:s|re|m|ll|ve)\b", line):
-        return False
-    words = line.split()
-    plain = map(plain_words, words)
-    return len(words) <= HEADING_WORDS and _verbs().isdisjoint(plain)
+    rest = _lead_ins().sub(" ", line)
+    is_unspaced = re.search(f"[{_UNSPACED}]", line)
+    size = len(line) if is_unspaced else len(line.split())
+    return (rest != line or size <= HEADING_WORDS) and not _asserts(rest)
+
+
+_COUNT = re.compile(r"^\W*\d{1,2}[.)]\s|\s(?:\d{1,2}|(?:19|20)\d\d)\W*$")
+"""What a title may have: “2. Volume”, “Method 1:”, “Sales 2024”."""
+
+
+def _asserts(line: str) -> bool:
+    """Tell whether a short line has a verb or a value, which a context could contradict."""
+    line = _COUNT.sub(" ", line)
+    if UNSPACED_VERB.search(line) or re.search(r"['’](?:s|re|m|ll|ve)\b", line):
+        return True
+    language = language_of(line)
+    words = plain_words(line).split()
+    if not _verbs(language).isdisjoint(words):
+        return True
+    tokens = tokenize(comparable(line), language)
+    return any(token.kind == "number" for token in tokens)
+
+
+_TITLE = regex.compile(
+    r"(?P<number>[*_\s]*(?:\d{1,2}|[IVX]{1,4})[.)]\s.*)"
+    r"|(?P<shown>(?:\*\*|__)[^*_]*(?:\*\*|__):?|[^\p{Ll}]*\p{Lu}{3}[^\p{Ll}]*)"
+)
+"""A line that may be a title: numbered, or in bold type or capitals."""
+_RULE = re.compile(r"\|?\s*:?(?:-{2,}|={3,})[\s|:=-]*")
+"""What stands below a title or the head of a table."""
+
+
+def _titles(answer: str, sentences: Sequence[Sentence]) -> Collection[int]:
+    """Return the positions of the sentences that only name what stands below: the heads of tables, and titles.
+
+    No title is an item of a list, beside another of its kind, nor the only one if it comes first, as an answer may.
+    """
+    titles: dict[int, str] = {}
+    lines = [_TITLE.fullmatch(sentence.text) for sentence in sentences]
+    kinds = ["", *(line.lastgroup if line else "" for line in lines)]
+    for i, (sentence, following) in enumerate(pairwise(sentences), 1):
+        is_rule = _RULE.fullmatch(following.text)
+        kind = "head" if is_rule else kinds[i]
+        is_title = kind and kind not in (kinds[i - 1], kinds[i + 1])
+        is_line = "\n" in answer[sentence.end : following.start]
+        if is_title and is_line and _names(sentence.text):
+            titles[sentence.index] = kind
+    return {} if titles == {0: "shown"} else titles
+
+
+def _names(title: str) -> bool:
+    is_whole = title.endswith((".", "!", "?", "。"))
+    return not is_whole and names_only(title.lower()) and not _asserts(title)
 
 
 def _all_decline(sentences: Iterable[Sentence]) -> bool:
-    """Tell whether all of them, courtesies aside, decline to answer.
+    """Tell whether all of them, courtesies and referrals aside, decline to answer.
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    texts = [s.text for s in sentences if not _is_courtesy(s.text)]
-    for refusal, clause_break in _refusals():
-        if texts and all(_declines(text, refusal, clause_break) for text in texts):
-            return True
-    return False
+    texts = []
+    for sentence in sentences:
+        if not _is_courtesy(sentence.text):
+            words = without_citations(sentence.text).split()
+            texts.append(" ".join(words))
+    return any(_declines(texts, language) for language in LANGUAGES)
 
 
-def _declines(sentence: str, refusal: _Pattern, clause_break: _Pattern) -> bool:
-    while match := refusal.match(sentence):
-        more = clause_break.search(sentence, match.end())
-        if more is None:
-            return True
-        sentence = sentence[more.end() :]
-    return False
+def _declines(texts: Iterable[str], language: str) -> bool:
+    refusal, gap, referral = (
+        _begins(language, kind) for kind in ("refusal", "gap", "referral")
+    )
+    declines = False
+    for text in texts:
+        for clause in _clauses(text, language):
+            if refusal.match(clause) or gap.match(clause):
+                declines = True
+            elif not referral.match(clause):
+                return False
+    return declines

@@ -72,7 +72,7 @@ def _tokens(language: str) -> regex.Pattern[str]:
         rf"|(?=[oOhH])(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(VALUES.units)}\b))"
         rf"|(?P<spelled>\b{spelled}(?:[\s-]{magnitude}(?:\s(?:(?:and|und|y|e|en)\s)?{spelled})?)*\b)"
         rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
-        rf"|(?P<word>\b{phrases}\b|(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
+        rf"|(?P<word>\b{phrases}\b|(?:{_LETTERS})(?:(?:['’]|-\s*\n\s*(?=\p{{Ll}}))(?:{_LETTERS}))*)",
         regex.VERSION1,
     )
 
@@ -211,7 +211,9 @@ _CITED = regex.compile(rf"^\W*(?:(?i:{CITED_KINDS})\b)?|https?://\S*")
 _NAME_WORD = regex.compile(r"[^\s,;:()\[\]\"“”|†【】<>]+")
 _PLAIN_WORD = regex.compile(r"[\p{L}\p{M}'’-]+")
 _UNSPACED_CHARACTER = regex.compile(rf"[{_PAIRED}]", regex.VERSION1)
-UNSPACED_VERB = re.compile(r"是|为|有|です")
+UNSPACED_VERB = re.compile(
+    r"是|为|有|です|ます|する|なる|れる|了|会|不|没|无|失效|到期|过期|禁止|必须|可以|后$"
+)
 _LONGEST_NAME = 8
 """Characters in a script without spaces."""
 
@@ -221,7 +223,7 @@ def names_only(text: str) -> bool:
 
     It has no verb, and of its content words at most two, or half, are in lower case and no names of files.
     """
-    words = [word.strip(".!*_") for word in _NAME_WORD.findall(text)]
+    words = [word.strip(".!*_。！") for word in _NAME_WORD.findall(text)]
     plain = {
         word
         for word in words
@@ -265,6 +267,7 @@ def tidy(text: str) -> str:
     if text.isascii():
         return text
     text = _VULGAR_FRACTION.sub(r" \g<0>", text)
+    text = re.sub(r"\u00ad\s+", "", text)
     return unicodedata.normalize("NFKC", text).translate(_TIDY)
 
 
@@ -430,6 +433,11 @@ def _pairs(raw: str, start: int) -> list[Token]:
 
 
 def _words(raw: str, start: int, language: str) -> list[Token]:
+    if "\n" in raw:  # divided at the end of a line, or a compound there
+        parts = re.split(r"-\s+", raw)
+        (token,) = _words("".join(parts), start, language)
+        keys = tuple(_word(part, language)[0] for part in parts)
+        return [token._replace(raw=raw, also=keys)]
     if "'" not in raw:
         key, kind, negates = _word(raw, language)
         return [Token(key, raw, start, kind, negates)]

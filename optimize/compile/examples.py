@@ -34,7 +34,7 @@ def labelled_texts(
     The whole answer, its sentences, or people's own statements (its sentences where they wrote none).
     """
     if granularity is Granularity.ANSWER:
-        return [(e.answer, e.label)]
+        return [(split_answer(e.answer).said, e.label)]
     own = [s for s in e.statements if s.verdict]
     if granularity is Granularity.STATEMENT and own:
         return [(s.text, s.verdict.is_supported) for s in own if s.verdict]

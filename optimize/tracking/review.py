@@ -28,7 +28,7 @@ from faith_dspy.optimize.tracking.store import (
     page_of,
 )
 from faith_dspy.schema import Verdict, digest
-from faith_dspy.text.sentences import carries_statement, sentences, split_answer
+from faith_dspy.text.sentences import split_answer
 
 if TYPE_CHECKING:
     from mlflow.entities import Trace
@@ -374,9 +374,11 @@ def _numbered(example: LabelledExample) -> tuple[list[str], str]:
         lines += [f"**{number}.** {text}" for number, text in enumerate(statements, 1)]
     else:
         lines = []
-        for sentence in sentences(example.answer):
-            line = sentence.text
-            if carries_statement(line):
+        answer = split_answer(example.answer)
+        stating = {sentence.index: sentence.text for sentence in answer.stating}
+        for sentence in answer.sentences:
+            line = stating.get(sentence.index, sentence.text)
+            if sentence.index in stating:
                 statements.append(line)
                 line = f"**{len(statements)}.** {re.sub('^[-*•] ', '', line)}"
             lines.append(line)

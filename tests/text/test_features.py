@@ -71,7 +71,8 @@ def test_novel_words_by_hand():
             math.log1p(1),
         ),  # “Tower” begins the sentence
         ("NASA built it.", "novel_name_count", math.log1p(1)),
-        ("The passages do not say how tall it is.", "admits_gap", 1.0),
+        ("The passages do not say how old it is.", "admits_gap", 1.0),
+        ("The passages do not say how tall it is.", "admits_gap", 0.0),  # they do
         ("I am unable to answer that.", "admits_gap", 1.0),
         ("The passages say it is in Paris.", "admits_gap", 0.0),  # no negation
         ("The tower is not in London.", "admits_gap", 0.0),  # no word for the context
@@ -129,16 +130,24 @@ def test_elided_articles_are_split_off():
         ("The documents do not mention a fee.", "It is red.", True),
         ("There is no information about a fee in the passages.", "It is red.", True),
         ("I am unable to answer from the context.", "It is red.", True),
+        (
+            "Ein Preis wird nicht genannt.",
+            "Der Kessel ist blau und fasst zwei Liter.",
+            True,
+        ),
+        ("No price was found in the sources.", "The price is 40 euros.", False),
         ("No documents are required.", "Documents are required.", False),
         ("No further information is needed.", "Further information is needed.", False),
         ("Cancel within 14 days of your documents, used or not.", "It is red.", False),
     ],
 )
 def test_what_says_that_the_context_does_not_tell(statement, context, says_gap):
-    """Nothing is hidden by it that only speaks of documents: that is the opposite of what the context says."""
+    """Nothing is hidden by it that only speaks of documents, or is told after all: the context says the opposite."""
     values = features(statement, context)
     assert values["admits_gap"] == says_gap
-    assert values["says_opposite"] == ("required" in context or "needed" in context)
+    assert values["says_opposite"] == any(
+        word in context for word in ("required", "needed", "price")
+    )
 
 
 def test_best_chunks_are_ids_in_order():
@@ -297,7 +306,7 @@ def test_the_opposite_of_a_sentence_is_plain(language, opposite):
             "Filters are replaced without charge.",
             "Filters are replaced free of charge.",
         ),
-        ("The shop is not mentioned in the text.", "The shop is open."),
+        ("The price is not mentioned in the text.", "The shop is open."),
         (
             "Copper is softer than iron.",
             "Copper is softer than iron. Iron is not softer than copper.",
