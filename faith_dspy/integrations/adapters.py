@@ -140,18 +140,14 @@ def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
     )
 
 
-def prompt_of(defaults: dict[str, Any]) -> str:
-    """Return what a judge with these options asks about a statement."""
-    from faith_dspy.program.signatures import build_verification_signature
+def prompt_of(defaults: dict[str, Any], *, extraction: bool = False) -> str:
+    """Return what a judge with these options asks about a statement, or where it takes an answer apart."""
+    from faith_dspy.program import signatures
 
-    return str(build_verification_signature(JudgeConfig.make(**defaults)).instructions)
-
-
-def extraction_prompt_of(defaults: dict[str, Any]) -> str:
-    """Return what a judge with these options asks where it takes an answer apart."""
-    from faith_dspy.program.signatures import build_extraction_signature
-
-    return str(build_extraction_signature(JudgeConfig.make(**defaults)).instructions)
+    build: Any = signatures.build_verification_signature
+    if extraction:
+        build = signatures.build_extraction_signature
+    return str(build(JudgeConfig.make(**defaults)).instructions)
 
 
 def explain(judgment: Judgment) -> str:

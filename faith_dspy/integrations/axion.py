@@ -61,7 +61,7 @@ class FaithfulnessResult(BaseModel):
 class MetricResult(BaseModel):
     """The result of one answer; ``explanation`` says why it has no score, ``judgment`` is the judge's own."""
 
-    name: str = "Faithfulness"
+    name: str
     score: float | None
     threshold: float | None
     passed: bool | None
@@ -78,12 +78,14 @@ class MetricResult(BaseModel):
 
 
 class Faithfulness:
-    """axion's metric. ``llm`` and ``options``: what `judge_of` takes.
+    """axion's metric. ``llm`` (or ``model_name``) and ``options``: what `judge_of` takes.
 
     In ``strict_mode`` a claim without evidence counts −1; ``verdict_scores``, in axion's spelling or ours, take its
     place. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a judge of one's own
     decides.
     """
+
+    name = "Faithfulness"
 
     def __init__(
         self,
@@ -93,6 +95,7 @@ class Faithfulness:
         *,
         threshold: float | None = None,
         llm: Any = None,
+        model_name: str | None = None,
         **options: Any,
     ) -> None:
         if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC:
@@ -107,7 +110,7 @@ class Faithfulness:
         self.threshold = threshold
         self.judge = judge_of(
             DEFAULTS,
-            llm,
+            model_name if llm is None else llm,
             verdict_scores=weights or None,
             checks_statements=False,
             **options,
@@ -153,6 +156,7 @@ class Faithfulness:
         )
         passed = None if score is None else passes(judgment, score, threshold)
         return MetricResult(
+            name=self.name,
             score=score,
             threshold=threshold,
             passed=passed,
@@ -205,7 +209,7 @@ class MetricRunner:
     async def _run(self, items: list[Any]) -> list[list[MetricResult]]:
         results = []
         for metric in self.metrics:
-            threshold = self.thresholds.get("Faithfulness")
+            threshold = self.thresholds.get(metric.name)
             results.append(await metric.run(items, self.max_concurrent, threshold))
         return results
 

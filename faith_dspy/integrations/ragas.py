@@ -13,7 +13,6 @@ from typing import Any
 from faith_dspy.errors import optional_dependency
 from faith_dspy.integrations.adapters import (
     explain,
-    extraction_prompt_of,
     judge_of,
     prompt_of,
 )
@@ -55,7 +54,7 @@ class NLIStatementPrompt(_Prompt):
 class StatementGeneratorPrompt(_Prompt):
     """What the judge is asked where it takes an answer apart."""
 
-    instruction = extraction_prompt_of(DEFAULTS)
+    instruction = prompt_of(DEFAULTS, extraction=True)
     examples = util.StatementGeneratorPrompt.examples
     input_model = util.StatementGeneratorInput
     output_model = util.StatementGeneratorOutput

@@ -61,14 +61,6 @@ def test_the_whole_answer(model, server):
     assert 0 < newest["faithfulness"] < 0.5
 
 
-@pytest.mark.parametrize("kind", [Faithfulness, LLMBasedFaithfulness])
-def test_unscored(kind):
-    """Without a context there is no number, and the reasoning says why."""
-    score, reasoning = kind(model="none")(answer=HAMLET, retrieved_context=[]).values()
-    assert score is None
-    assert reasoning.startswith("unscored (no_context)")
-
-
 def test_no_few_shot():
     """Examples are asked for in vain, and not in silence."""
     with pytest.raises(ConfigError, match="give labels to `faith-dspy tune`"):

@@ -42,32 +42,26 @@ def _rag_evals(model, **options):
     own = rag_evals.ContextEvaluation(**options)
 
     def grade(question, context, answer):
-        found = own.grade(question, answer, context, model)
-        if inspect.isawaitable(found):  # of an asynchronous client
-            found = asyncio.run(_await(found))
-        return (
-            found.score,
-            None,
-            found.unscored or " ".join(s.reasoning for s in found.statements),
-        )
+        result = own.grade(question, answer, context, model)
+        if inspect.isawaitable(result):  # of an asynchronous client
+            result = asyncio.run(_await(result))
+        reasons = " ".join(s.reasoning for s in result.statements)
+        return result.score, None, result.unscored or reasons
 
     return grade
 
 
+async def _await(result):
+    return await result
+
+
 def _continuous_eval(model, **options):
-    metric = continuous_eval.LLMBasedFaithfulness(
-        model, classify_by_statement=True, **options
-    )
+    metric = continuous_eval.LLMBasedFaithfulness(model, False, True, **options)
 
     def calculate(question, context, answer):
-        found = metric.calculate(
-            question=question, retrieved_contexts=context, answer=answer
-        )
-        return (
-            found["LLM_based_faithfulness"],
-            None,
-            found["LLM_based_faithfulness_reasoning"],
-        )
+        datum = {"question": question, "retrieved_contexts": context, "answer": answer}
+        score, reasoning = metric.calculate(**datum).values()
+        return score, None, reasoning
 
     return calculate
 
@@ -76,12 +70,11 @@ def _axion(model, **options):
     metric = axion.Faithfulness(llm=model, **options)
 
     def execute(question, context, answer):
-        given = axion.DatasetItem(
-            query=question, actual_output=answer, retrieved_content=context
-        )
-        found = asyncio.run(metric.execute(given))
-        assert found.explanation in found.pretty() or found.score is not None
-        return found.score, found.passed, found.explanation
+        fields = {"query": question, "actual_output": answer}
+        item = axion.DatasetItem(**fields, retrieved_content=context)
+        result = asyncio.run(metric.execute(item))
+        assert result.explanation in result.pretty()
+        return result.score, result.passed, result.explanation
 
     return execute
 
@@ -90,10 +83,10 @@ def _ragas(model, **options):
     metric = ragas.Faithfulness(llm=model, **options)
 
     def score(question, context, answer):
-        found = metric.score(
-            user_input=question, response=answer, retrieved_contexts=context
-        )
-        return None if math.isnan(found.value) else found.value, None, found.reason
+        row = {"user_input": question, "response": answer}
+        result = metric.score(**row, retrieved_contexts=context)
+        value = None if math.isnan(result.value) else result.value
+        return value, None, result.reason
 
     return score
 
@@ -102,13 +95,13 @@ def _strands(model, **options):
     evaluator = strands.FaithfulnessEvaluator(model, **options)
 
     def evaluate(question, context, answer):
-        given = EvaluationData(
-            input=question, actual_output=answer, metadata={"context": context}
-        )
-        (found,) = evaluator.evaluate(given)
-        assert asyncio.run(evaluator.evaluate_async(given)) == [found]
-        score = None if found.label == "not_applicable" else found.score
-        return score, None if score is None else found.test_pass, found.reason
+        metadata = {"context": context}
+        case = EvaluationData(input=question, actual_output=answer, metadata=metadata)
+        (output,) = evaluator.evaluate(case)
+        assert asyncio.run(evaluator.evaluate_async(case)) == [output]
+        if output.label == "not_applicable":
+            return None, None, output.reason
+        return output.score, output.test_pass, output.reason
 
     return evaluate
 
@@ -117,15 +110,12 @@ def _deepeval(model, **options):
     metric = deepeval.FaithfulnessMetric(model, **options)
 
     def measure(question, context, answer):
-        metric.measure(
-            LLMTestCase(input=question, actual_output=answer, retrieval_context=context)
-        )
-        assert metric.is_successful() is metric.success
-        return (
-            metric.score,
-            None if metric.score is None else metric.success,
-            metric.error or metric.reason,
-        )
+        case = {"input": question, "actual_output": answer}
+        metric.measure(LLMTestCase(**case, retrieval_context=context))
+        if metric.score is None:
+            assert metric.is_successful() is False
+            return None, None, metric.error
+        return metric.score, metric.is_successful(), metric.reason
 
     return measure
 
@@ -134,24 +124,19 @@ def _mlflow(model):
     scorer = mlflow.FaithfulnessScorer(model)
 
     def give(question, context, answer):
-        found = {
-            f.name: f
-            for f in scorer(
-                inputs={"question": question, "context": context}, outputs=answer
-            )
-        }
-        overall, passed = found["faithfulness"], found.get("faithfulness/faithful")
-        assert found["faithfulness/scored"].value is (overall.value is not None)
-        assert (overall.error is None) or overall.rationale.startswith(
-            f"unscored ({overall.error.error_code})"
-        )
-        return overall.value, passed and passed.value, overall.rationale
+        inputs = {"question": question, "context": context}
+        feedback = {f.name: f for f in scorer(inputs=inputs, outputs=answer)}
+        overall = feedback["faithfulness"]
+        is_scored = overall.value is not None
+        assert feedback["faithfulness/scored"].value is is_scored
+        if not is_scored:
+            start = f"unscored ({overall.error.error_code})"
+            assert overall.rationale.startswith(start)
+            return None, None, overall.rationale
+        passed = feedback["faithfulness/faithful"].value
+        return overall.value, passed, overall.rationale
 
     return give
-
-
-async def _await(result):
-    return await result
 
 
 SYSTEMS = {
@@ -208,6 +193,16 @@ def test_no_silent_zero(judge_at, adapter, answer, context, why):
     assert words.startswith(why)
 
 
+@pytest.mark.parametrize("adapter", [_axion, _strands, _deepeval])
+def test_a_threshold_of_ones_own(judge_at, adapter):
+    """Two of three statements pass at .6 and fail at .7, though the nearest of five levels is .75."""
+    said = ["It is blue.", "It is light.", "It is new."]
+    judge, _ = judge_at(yes=dict(zip(said, (0.9, 0.9, 0.1), strict=True)))
+    for threshold, passes in ((0.6, True), (0.7, False)):
+        judged = adapter(judge, threshold=threshold)
+        assert judged("?", ["It is blue."], " ".join(said))[:2] == (2 / 3, passes)
+
+
 @every_system
 def test_options_come_before_the_systems_defaults(chat_server, dspy_lm, adapter):
     """An option of `JudgeConfig` changes what is asked; the system's other defaults stay."""
@@ -249,9 +244,8 @@ strict mode weighs them 1 and −1, Strands' model calls the answer mixed."""
 def test_before_and_after(replies, monkeypatch, system):
     """The blocks of the page do what they say, on an endpoint of OpenAI's shape."""
     page = Path(adapters.__file__).with_name("README.md").read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[
-        list(BLOCKS).index(system)
-    ]
+    codes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = codes[[*BLOCKS].index(system)]
     blue, new = {"axion": ("fully", "nothing")}.get(system, ("Yes", "No"))
     whole = "mixed" if system == "Strands" else "No"
     server = replies({"It is blue.": blue, "It is new.": new, ANSWER: whole})
@@ -263,18 +257,15 @@ def test_before_and_after(replies, monkeypatch, system):
         "RAGAS": EvaluationDataset.from_list([ragas_row]),
         "axion": [{"actual_output": ANSWER, "retrieved_content": CHUNKS}],
     }
+    client = openai.AsyncOpenAI(base_url=server.base, api_key="k")
     names = {
-        **{
-            "question": ASKED,
-            "answer": ANSWER,
-            "chunks": CHUNKS,
-            "dataset": dataset.get(system),
-        },
+        "question": ASKED,
+        "answer": ANSWER,
+        "chunks": CHUNKS,
+        "dataset": dataset.get(system),
         "datum": {"question": ASKED, "answer": ANSWER, "retrieved_contexts": CHUNKS},
         "evaluate": partial(evaluate, show_progress=False),
-        "llm": llm_factory(
-            "tiny", client=openai.AsyncOpenAI(base_url=server.base, api_key="k")
-        ),
+        "llm": llm_factory("tiny", client=client),
         "model": "openai/tiny",
         "Experiment": Experiment,
         "cases": [Case(name="a", input=ASKED, metadata={"context": CHUNKS})],
@@ -282,32 +273,22 @@ def test_before_and_after(replies, monkeypatch, system):
     }
     lines = [line for line in code.splitlines() if "# before" not in line]
     assert len(lines) < len(code.splitlines())
-    work = eval(
-        compile("\n".join(lines), system, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names
-    )
+    code = compile("\n".join(lines), system, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    work = eval(code, names)
     if work is not None:
         asyncio.run(work)
-    find, found = BLOCKS[system]
-    assert find(names) == found
-    assert server.requests
+    read, outcome = BLOCKS[system]
+    assert read(names) == outcome
 
 
 @pytest.fixture
 def cascade(judge_at):
     """A judge as tuning makes them: by words first, then an LM with a demo, both with a fitted classifier."""
     judge, server = judge_at(says="No")
-    judge = judge.copy(
-        classifier=default_classifiers()["local"].model_copy(
-            update={"fitted_to": "labels"}
-        )
-    )
-    demo = {
-        "context": "[0] It was.",
-        "question": "",
-        "statement": "So.",
-        "verdict": "No",
-    }
-    judge.program.predictors()[0].demos = [demo]
+    fitted = default_classifiers()["local"].model_copy(update={"fitted_to": "labels"})
+    judge = judge.copy(classifier=fitted)
+    demo = {"context": "[0] It was.", "question": "", "statement": "So."}
+    judge.program.predictors()[0].demos = [demo | {"verdict": "No"}]
     return Judge("none", escalate_to=judge), server
 
 
@@ -327,25 +308,15 @@ def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(cascade, adapter, opti
 
 
 def test_what_may_be_changed_of_a_tuned_judge(cascade):
-    """Other weights change the score through the whole chain; verdicts, probability and prompts stay. An answer passes
-    from axion's threshold on, whatever probability the judge asks for."""
+    """Other weights change the score through the whole chain; verdicts, probability and prompts stay."""
     judge, server = cascade
-    given = {**GIVEN, "answer": "It is red. It is new."}
-    plain, other = (
-        judge(**given),
-        judge_of({}, judge, verdict_scores={"not_supported": 0.25}),
-    )
-    found = other(**given)
+    asked = {**GIVEN, "answer": "It is red. It is new."}
+    other = judge_of({}, judge, verdict_scores={"not_supported": 0.25})
+    plain, weighted = judge(**asked), other(**asked)
     assert server.requests, "the LM was asked"
-    assert (plain.score, plain.faithful, found.score) == (0.0, False, 0.25)
-    assert (found.probability, found.escalated) == (plain.probability, 1)
+    assert (plain.score, plain.faithful, weighted.score) == (0.0, False, 0.25)
+    assert (weighted.probability, weighted.escalated) == (plain.probability, 1)
     assert other.escalate_to.program is judge.escalate_to.program
-    for options, passes in (
-        ({"threshold": 0.0}, True),
-        ({"threshold": 1.0}, False),
-        ({}, False),
-    ):
-        assert _axion(judge, **options)(**given)[:2] == (0.0, passes)
 
 
 def test_adapters_keep_no_judges(judge_at, monkeypatch):
@@ -359,14 +330,7 @@ def test_adapters_keep_no_judges(judge_at, monkeypatch):
     assert first() is None
     monkeypatch.setattr(ragas, "KEPT", 2)
     metric = ragas.Faithfulness(last)
-    rows = [
-        {"response": f"Kettle {i} is blue.", "retrieved_contexts": ["It is blue."]}
-        for i in range(3)
-    ]
+    rows = [{"response": f"Kettle {i}.", "retrieved_contexts": ["?"]} for i in range(3)]
     for row in rows:
         metric.score(**row)
-    assert [metric.judgment(row) and metric.judgment(row).score for row in rows] == [
-        None,
-        1.0,
-        1.0,
-    ]
+    assert [metric.judgment(row) is not None for row in rows] == [False, True, True]

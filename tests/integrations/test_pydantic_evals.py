@@ -65,11 +65,3 @@ def test_a_file_of_cases(named, tmp_path):
         tmp_path / "cases.yaml", custom_evaluator_types=[Faithfulness]
     )
     assert again.evaluators == [evaluator]
-
-
-def test_a_judge(judge_at):
-    """A judge is taken as it is."""
-    judge, server = judge_at(says="Yes")
-    _, (case,) = evaluated([CASES["in the metadata"]], Faithfulness(judge))
-    assert case.assertions["faithful"].value is True
-    assert len(server.requests) == 2

@@ -30,29 +30,20 @@ def client(server, dspy_lm):
 
 def test_basic_usage(client):
     """rag_evals' own call: statements, their chunks, how those were found, and the share that is supported."""
-    given = {
-        "question": "What is it like?",
-        "answer": f"{BLUE} {LITRES}",
-        "context": CONTEXT,
-    }
-    result = Faithfulness.grade(**given, client=client)
+    asked = "What is it like?", f"{BLUE} {LITRES}", CONTEXT, client
+    result = Faithfulness.grade(*asked)
     assert result.score == 0.5
-    assert [s.model_dump(exclude={"confidence"}) for s in result.statements] == [
-        {
-            **{"statement": BLUE, "is_supported": True, "supporting_chunk_ids": [1]},
-            **{"found_by": ["cited"], "reasoning": "So it is."},
-        },
-        {
-            **{
-                "statement": LITRES,
-                "is_supported": False,
-                "supporting_chunk_ids": [],
-            },
-            **{"found_by": None, "reasoning": "So it is."},
-        },
-    ]
+    blue, litres = (s.model_dump(exclude={"confidence"}) for s in result.statements)
+    assert blue == {
+        "statement": BLUE,
+        "is_supported": True,
+        "supporting_chunk_ids": [1],
+        "found_by": ["cited"],
+        "reasoning": "So it is.",
+    }
+    assert (litres["is_supported"], litres["supporting_chunk_ids"]) == (False, [])
     assert all(s.confidence is not None for s in result.statements)
-    assert asyncio.run(Faithfulness.agrade(**given, client=client)) == result
+    assert asyncio.run(Faithfulness.agrade(*asked)) == result
 
 
 @pytest.mark.all
@@ -78,38 +69,21 @@ def test_a_batch_of_mixed_contexts(server):
 
 
 @pytest.mark.parametrize(
-    ("reply", "verdicts", "supported", "ids", "found_by", "refused"),
+    ("reply", "supported", "ids", "found_by", "refused"),
     [
-        (
-            "Yes [1, 7, 0]",
-            "binary",
-            True,
-            [0, 1],
-            ["cited", "cited"],
-            1,
-        ),  # 7 is no chunk
-        ("Yes", "binary", True, [1], ["shared_words"], 0),  # the LM named none
-        (
-            "partly [1]",
-            "graded",
-            False,
-            [1],
-            ["cited"],
-            0,
-        ),  # what supports a part is named
+        ("Yes [1, 7, 0]", True, [0, 1], ["cited", "cited"], 1),  # 7 is no chunk
+        ("Yes", True, [1], ["shared_words"], 0),  # the LM named none
+        ("partly [1]", False, [1], ["cited"], 0),  # what supports a part is named
     ],
 )
-def test_chunk_ids(judge_at, reply, verdicts, supported, ids, found_by, refused):
+def test_chunk_ids(judge_at, reply, supported, ids, found_by, refused):
     """They are those of chunks, with how they were found; others are refused and counted."""
+    verdicts = "graded" if reply.startswith("partly") else "binary"
     judge, _ = judge_at(says=reply, cite=True, verdicts=verdicts)
     result = Faithfulness.grade(None, BLUE, CONTEXT, judge)
-    (found,) = result.statements
-    assert (found.is_supported, found.supporting_chunk_ids, found.found_by) == (
-        supported,
-        ids,
-        found_by,
-    )
-    assert result.refused_chunk_ids == refused
+    (one,) = result.statements
+    assert (one.is_supported, one.supporting_chunk_ids) == (supported, ids)
+    assert (one.found_by, result.refused_chunk_ids) == (found_by, refused)
 
 
 @pytest.mark.parametrize("answer", ["", "I don't know.", "Sure, happy to help!"])
@@ -130,16 +104,9 @@ class Statement(BaseModel):
 
 
 class Result(BaseModel):
-    """With a score of its own, and no field that could say why there is none."""
+    """It has no field that could say why there is no score."""
 
     statements: list[Statement]
-
-    @property
-    def score(self):
-        """A share, 0.0 without statements."""
-        return sum(s.is_supported for s in self.statements) / max(
-            1, len(self.statements)
-        )
 
 
 def test_response_model_of_ones_own(client, judge_at):
@@ -147,7 +114,7 @@ def test_response_model_of_ones_own(client, judge_at):
     judged, that is an error with the reason, and no 0. Our own says what its fields mean."""
     own = base.ContextEvaluation(response_model=Result)
     found = own.grade(None, f"{BLUE} {LITRES}", CONTEXT, client)
-    assert found.score == 0.5
+    assert [s.is_supported for s in found.statements] == [True, False]
     assert [s.reasoning for s in found.statements] == ["So it is."] * 2
     assert [s.supporting_chunk_ids for s in found.statements] == [[1], []]
     judge, _ = judge_at(yes={"It is red.": 0.1})

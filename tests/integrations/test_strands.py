@@ -265,13 +265,3 @@ def test_five_levels(judge_at, reply, level):
     assert case.actual_output in output.reason
     asked = server.requests[0]["messages"][-1]["content"]
     assert "mixed (some of it is supported and some is not)" in asked
-
-
-def test_a_score_is_compared_as_it_is(judge_at):
-    """Two of three statements fail at .7 and pass at .6, though the nearest level is .75."""
-    said = ["It is blue.", "It is light.", "It is new."]
-    judge, _ = judge_at(yes=dict(zip(said, (0.9, 0.9, 0.1), strict=True)))
-    case = data(" ".join(said), metadata={"context": ["It is blue."]})
-    for threshold, passes in ((0.7, False), (0.6, True)):
-        (output,) = FaithfulnessEvaluator(judge, threshold=threshold).evaluate(case)
-        assert (output.score, output.test_pass) == (2 / 3, passes)
