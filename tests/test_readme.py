@@ -4,8 +4,6 @@ import ast
 import importlib.util
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -213,21 +211,3 @@ def test_every_interval_stands_on_a_page_of_evidence():
     assert figures(README) <= set().union(
         *(figures(text_of(f"tests/benchmarks/{page}")) for page in pages)
     )
-
-
-@pytest.mark.all
-def test_the_how_tos_show_what_is_printed(tmp_path):
-    """Each line of output in HOWTO.md, spaces aside, is printed by the program that makes them."""
-    command = [sys.executable, "-m", "tests.benchmarks.howto", str(tmp_path)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    printed = {" ".join(line.split()) for line in done.stdout.splitlines()}
-    shown = [
-        " ".join(line.split())
-        for block in blocks(text_of("optimize/HOWTO.md"))
-        if not re.match(r"faith-dspy|export ", block)
-        for line in block.splitlines()
-    ]
-    assert len(shown) > 20
-    assert [line for line in shown if line not in printed] == []
