@@ -111,7 +111,7 @@ def test_broken_rows(tmp_path, cli):
     """Each is named with its line and what is wrong; a dry run shows three of the others, and writes nothing."""
     broken = {
         ",A cup.,PASS,,": "its context is empty",
-        "A cup.,,PASS,,": "it has no answer: got ",
+        "A cup.,,PASS,,": "its answer is empty",
         "A cup.,A cup.,PASS,,,more": "has more cells than the header",
         "[],A cup.,PASS,,": "context is empty",
     }
