@@ -263,7 +263,7 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         mark, words, style = WORDING[key]
         beside = _where(statement)
         if key not in _PLAIN:
-            beside = f"{words} {beside}".strip()
+            beside = " · ".join(filter(None, (words, beside)))
         table.add_row(Text(mark, style), shown(statement.text), Text(beside))
         why = explanation(statement)
         if why:

@@ -148,7 +148,7 @@
         passage.append(node);
       }
       const where = el("p", { class: "where" }, el("b", {}, `[${chunk.id}]`), chunk.source && text("span", "", chunk.source),
-        el("span", { class: "cited" }, "cited"), el("span", { class: "is" }, "◂ evidence"));
+        el("span", { class: "cited" }, "cited"), el("span", { class: "is" }, "◂ evidence"), el("span", { class: "closest" }, "◂ closest"));
       const row = el("li", { class: "chunk", tabindex: "-1" }, where, passage);
       chunks.set(chunk.id, row);
       box.append(row);
@@ -178,15 +178,17 @@
     state.panel.replaceChildren(...sentence.statements.map((i) => statement(state.item, i, sentence.written)));
     const chunksOf = (name) => new Set(sentence.statements.flatMap((i) => state.item.statements[i][name]));
     const supporting = chunksOf("supporting_chunk_ids"), cited = chunksOf("cited_chunk_ids");
+    const closest = chunksOf("closest_chunk_ids").values().next().value; // where to look
     for (const [id, row] of state.chunks) {
       row.classList.toggle("lit", supporting.has(id));
+      row.classList.toggle("near", !supporting.size && id === closest);
       row.classList.toggle("by", cited.has(id));
     }
     for (const [node, quoted] of state.marks) node.classList.toggle("on", quoted.some((i) => sentence.statements.includes(i)));
     if (state.article.isConnected) showEvidence(state);
   };
   const showEvidence = ({ box, active }) => {
-    const lit = active && (box.querySelector("mark.on") || box.querySelector(".lit"));
+    const lit = active && (box.querySelector("mark.on") || box.querySelector(".lit, .near"));
     if (!lit || box.scrollHeight <= box.clientHeight) return;
     const shift = lit.getBoundingClientRect().top - box.getBoundingClientRect().top;
     if (shift < 0 || shift > box.clientHeight - 60) box.scrollTop += shift - 40;

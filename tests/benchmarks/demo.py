@@ -1,11 +1,13 @@
 """Replaces the judge and the three answers of `faith-dspy demo`, and runs it.
 
-    python -m tests.benchmarks.demo judges/quickstart quickstart                 # lists answers to choose from
-    python -m tests.benchmarks.demo judges/quickstart quickstart FAITHFUL INVENTED CONTRADICTING
+    python -c 'from faith_dspy import Judge; Judge("local", verdicts="graded", reasons="unsupported",
+        classifier=None).save("judges/demo")'
+    python -m tests.benchmarks.demo judges/demo quickstart                 # lists answers to choose from
+    python -m tests.benchmarks.demo judges/demo quickstart FAITHFUL INVENTED CONTRADICTING
 
 The last three are ids of labelled answers: a faithful one, one with an invented fact, and one that contradicts its
-context. The judge is asked, its LM through DSPy's cache. It has to agree with people on each of them, by a margin and
-in every statement; those are the answers that are listed. The demo shows the chunks that the labels name.
+context. The judge is asked, its LM through DSPy's cache. It has to agree with the label of each, by a margin, and on
+the statements that decide; those are the answers that are listed. The demo shows the chunks that the labels name.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ MARGIN = 0.1
 
 
 def clear(a: JudgedAnswer) -> bool:
-    """Whether the judge is sure of it, and right about each statement that people have labelled."""
+    """Whether the judge is sure of it, accepts each statement that is labelled supported, and rejects another."""
     p, threshold = a.judgment.probability, a.judgment.threshold
-    pairs = zip(a.judgment.statements, a.labels, strict=True)
-    right = all(label is None or label == s.is_supported for s, label in pairs)
-    return right and (p is None or threshold is None or abs(p - threshold) >= MARGIN)
+    pairs = [*zip(a.judgment.statements, a.labels, strict=True)]
+    accepts = all(s.is_supported for s, label in pairs if label)
+    rejected = [s.is_supported is False for s, label in pairs if label is False]
+    is_sure = p is None or threshold is None or abs(p - threshold) >= MARGIN
+    return is_sure and accepts and (any(rejected) or not rejected)
 
 
 def listed(a: JudgedAnswer) -> str:

@@ -20,10 +20,10 @@ main()
 """
 SHOWN = (
     *KINDS,
-    "[0] ",
-    " (threshold 0.",
+    "[4] ",
     "← [",
-    "not in the context: ",
+    "contradicted · closest [4]",
+    "eleven puffin",
     "demo.html",
     "judge demo.jsonl --judge ",
 )
@@ -41,7 +41,7 @@ def test_the_demo_replaces_no_file_but_its_own(tmp_path, monkeypatch, name):
 
 
 def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path):
-    """In an empty folder it shows three answers and what their contexts say in 40 lines, and writes a page."""
+    """In an empty folder it shows three answers and what their contexts say in 50 lines, and writes a page."""
     clean = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
     env = clean | {
         "DSPY_CACHEDIR": str(tmp_path / "cache"),
@@ -61,7 +61,7 @@ def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert all(said in done.stdout for said in SHOWN)
     lines = done.stdout.splitlines()
-    assert len(lines) <= 40
+    assert len(lines) <= 50
     assert max(len(line) for line in lines if str(RECORDED.parent) not in line) <= 80
     assert "faith-dspy demo" in (tmp_path / "demo.html").read_text(encoding="utf-8")
     records = [
