@@ -1,6 +1,10 @@
 """Language models: any DSPy/LiteLLM model string, or the embedded one; counted, identified, checked before use."""
 
+import os
 from hashlib import sha256
+
+# Without this LiteLLM asks the network for a list of prices when it is imported.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 TAUGHT_SHA256 = "ff7a5489db333bf473fc7f7529eba5865f8193b005d14a44c19adfcac976de66"
 """Of the file with what the embedded model was taught."""

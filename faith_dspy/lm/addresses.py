@@ -31,7 +31,6 @@ def provider_of(model: str) -> str:
 
 def is_provider(name: str) -> bool:
     """Return whether the part of a model string before its slash names a provider that DSPy or LiteLLM knows."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     providers = import_module("litellm").LlmProviders
     return name in {str(one.value) for one in providers}
 

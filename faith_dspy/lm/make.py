@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,8 +166,6 @@ def make_lm(
         ModelFileError: The embedded model's file is missing or altered.
         MissingExtraError: An optional dependency is not installed.
     """
-    # Without this the first call asks the network for a list of prices.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ConfigError(
             f"timeout is {timeout}; expected a positive number of seconds, such as 60."

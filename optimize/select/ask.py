@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -342,7 +341,6 @@ def price(judge: Judge, usage: Usage) -> float | None:
     """Dollars by LiteLLM's price list, whether or not the replies came from the cache; None where it has no price."""
     if not judge.asks_lm or is_local(judge.lm_name):
         return None
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
     litellm.suppress_debug_info = True  # it prints where it knows no price
