@@ -115,6 +115,12 @@ class Judge:
         thinking_tokens: int | None = None,
         **options: Any,
     ) -> None:
+        if "function" in options:
+            name = options["function"]
+            raise ConfigError(
+                f"got function={name!r} for a new judge, expected it for an exported one: a new judge asks a function "
+                "as its LM, by its name 'python:module:function'."
+            )
         if config is not None and options:
             raise ConfigError(
                 f"give either config= or single options, got both (options: {', '.join(options)})"

@@ -9,7 +9,7 @@ from faith_dspy.errors import LMUnavailableError, counted
 from faith_dspy.io.labels import labellers
 from faith_dspy.judge import Judge
 from faith_dspy.optimize.recorded import judge_columns
-from faith_dspy.optimize.report.headline import of_judge, of_recorded
+from faith_dspy.optimize.report.headline import Headline, of_judge, three_lines
 from faith_dspy.optimize.results import Comparison, Cost, JudgeResult, Row
 from faith_dspy.optimize.select.candidates import cost_of
 from faith_dspy.optimize.select.validation import compare_with_words
@@ -118,15 +118,19 @@ def read_judges(
     ]
     free = Cost(usage=Usage(), judged=len(examples), lm_share=0)
     judges = []
-    for judge, judged, how in judge_columns(columns, examples, unlabelled, file):
+    read = judge_columns(columns, examples, unlabelled, file)
+    for column, (judge, judged, how) in zip(columns, read, strict=True):
         name = judge.column.name
         result = _result(name, whole, judged, free)
+        headline = Headline(
+            result.agreement, {}, column, labelled_by=labellers(examples), recorded=how
+        )
         judges.append(
             JudgedLabels(
                 judgments=judged,
                 traffic=list(map(judge.score, judge.values[len(examples) :])),
                 result=result,
-                three_lines=of_recorded(result.agreement, how, labellers(examples)),
+                three_lines=three_lines(headline),
                 summary=f"column {name!r} of {file}",
                 column=name,
             )

@@ -76,8 +76,8 @@ class RecordedJudge(NamedTuple):
         ends = sorted(map(self._own, thresholds.values()))
         side = "above" if self.column.is_upright else "below"
         return judgments, (
-            f"{self.direction}; an answer passes at {self._own(on_all):.3g} or {side}, fitted on all of these labels "
-            f"(each answer was judged by the other folds': {ends[0]:.3g} to {ends[-1]:.3g})"
+            f"{self.direction}, and an answer passes at {self._own(on_all):.3g} or {side} (each was judged by what was "
+            f"fitted without its fold: {ends[0]:.3g} to {ends[-1]:.3g})"
         )
 
     def _own(self, value: float) -> float:

@@ -107,7 +107,7 @@ class AnswerInput:
         turns = []
         for turn, read in answers_in(conversation).items():
             one = cls.make(*read, id=last.id)
-            turns.append(replace(one, turn=turn, row=last.row))
+            turns.append(replace(one, turn=turn))
         return turns
 
     @classmethod

@@ -146,4 +146,6 @@ def _advice(lm: Any, exc: Exception, base: str | None) -> str:
         is_proxy = name.lower().endswith("_proxy") and proxy
         if is_proxy and kind == "LMTransportError" and f" {proxy}:" in str(exc):
             return f"It is the proxy in {name} that does not answer: start it, or list the LM's host in NO_PROXY."
+    if re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", lm.model):
+        return f"If it is a function, its name is python:{lm.model}."
     return "Check the model's name, its key and the address."

@@ -63,13 +63,17 @@ class FunctionLM:
         """Return a function, or the one that a name of the caller's stands for.
 
         Raises:
-            ConfigError: It cannot be imported.
+            ConfigError: It is none, or cannot be imported.
         """
         if isinstance(function, cls):
             return function
         if isinstance(function, str):
             function = import_function(
                 function.removeprefix(PREFIX), "a function of claims"
+            )
+        if not callable(function):
+            raise ConfigError(
+                f"got the function {function!r}, expected a function of claims, or its name 'module:function'."
             )
         named = function if inspect.isroutine(function) else type(function)
         package = sys.modules.get(named.__module__.partition(".")[0])

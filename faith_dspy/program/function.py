@@ -38,7 +38,7 @@ class FunctionProgram(FaithfulnessProgram):
             replies = dspy.settings.lm(claims) if claims else []
         except FaithDspyError:
             raise
-        except Exception as exc:  # noqa: BLE001 - whatever the user's function raises
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever the user's function raises
             return Verified([failed_verdict(one, exc) for one in statements], 0)
         return Verified(list(map(_verdict, statements, replies)), 0)
 

@@ -44,7 +44,7 @@ class Headline(NamedTuple):
     comparisons: Mapping[str, Comparison]
     """The judge against those of `BASELINES`, by name; empty for a judge that was not tuned."""
     judge: str
-    """What ``--judge`` takes."""
+    """What ``--judge`` takes; of a recorded one, ``--scores``."""
     measured_by: str = "on these labels"
     on_others: Collection[str] = ()
     """Which of the comparisons were made on other answers, those of its study."""
@@ -143,15 +143,6 @@ def _with_function(source: str, function: str | None) -> str:
     if function is None:
         return source
     return f"{source} --function {function.removeprefix(PREFIX)}"
-
-
-def of_recorded(
-    agreement: Agreement, reading: str, labelled_by: Mapping[str, int]
-) -> Table:
-    """Return the three lines of a recorded judge; ``reading``: how its column was read."""
-    return three_lines(
-        Headline(agreement, {}, "", recorded=reading, labelled_by=labelled_by)
-    )
 
 
 def price_of(cost: Cost) -> str:
@@ -253,8 +244,8 @@ def _counts(a: Agreement, measured_by: str) -> str:
     unscored = f"; {a.n - a.scored} more unscored" if a.scored < a.n else ""
     over = f" over {counted(a.sources, 'source')}" if a.sources is not None else ""
     return (
-        f"of {counted(rejected, 'answer')} labelled unfaithful it catches {counts['unfaithful_failed']}; of "
-        f"{accepted} labelled faithful it passes {counts['faithful_passed']}{unscored} (balanced accuracy "
+        f"of {counted(rejected, 'answer')} labelled unfaithful it catches {counts['unfaithful_failed']:,}; of "
+        f"{accepted:,} labelled faithful it passes {counts['faithful_passed']:,}{unscored} (balanced accuracy "
         f"{with_interval(a.balanced_accuracy)}, {measured_by}{over}; chance is .50)."
     )
 
@@ -304,7 +295,7 @@ def _next_step(headline: Headline) -> str:
             "label more answers like these and tune on them; until then do not use it."
         )
     if headline.recorded:
-        step = "tune with it (faith-dspy tune LABELS --scores), or measure another judge beside it (--judge)."
+        step = f"tune with it: faith-dspy tune LABELS --scores {headline.judge}; or measure another beside it."
         return " ".join(filter(None, (step, _doubt(headline))))
     if not headline.comparisons and not headline.judge:
         return f"use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl{headline.lm}"

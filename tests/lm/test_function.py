@@ -69,6 +69,7 @@ def test_probabilities_verdicts_and_coroutines(name):
         ("words", "ValueError: could not convert string to float: 'yes'"),
         ("nothing", "the function could not judge it"),
         ("broken", "RuntimeError: no GPU"),
+        ("exits", "SystemExit: 3"),
     ],
 )
 def test_a_function_that_fails_leaves_the_answer_unscored(name, why):
@@ -154,10 +155,14 @@ def test_a_changed_function_is_said(exported, caplog):
     assert "judges:unsure is asked" in caplog.messages[-1]
 
 
-def test_a_function_for_a_judge_that_asks_none(tmp_path):
+def test_a_function_for_a_judge_that_takes_none(exported, tmp_path):
     Judge("none").save(tmp_path / "words")
     with pytest.raises(ConfigError, match="asks no function"):
         load_judge(tmp_path / "words", function=judges.blue)
+    with pytest.raises(ConfigError, match="as its LM, by its name 'python:"):
+        open_judge("none", function=judges.blue)
+    with pytest.raises(ConfigError, match="got the function 3, expected a function"):
+        load_judge(exported, function=3)
 
 
 def test_an_export_loads_no_code(exported, tmp_path):

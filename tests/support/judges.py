@@ -41,4 +41,8 @@ def broken(claims):
     raise RuntimeError("no GPU\nTraceback")
 
 
+def exits(claims):
+    raise SystemExit(3)
+
+
 NUMBER = 7
