@@ -16,6 +16,7 @@ from faith_dspy.optimize.report.headline import PROCEDURE
 from faith_dspy.optimize.results import (
     CALIBRATED,
     CHAMPION,
+    COLUMN,
     LENGTH,
     LEXICAL,
     JudgedAnswer,
@@ -191,9 +192,9 @@ def _agreement_table(
         f"Agreement with {whose} on {counted(champion.agreement.n, 'answer')}, {how}",
         columns,
         rows,
-        caption=f"champion: {result.champion}; LM calibrated: the best variant of the LM with a threshold fitted to "
-        "these labels; untuned: the LM asked as it is; lexical, length: words and length alone, no LM. All but the "
-        f"untuned judge are fitted on the same labels{annotators}. {about}{INTERVALS}",
+        caption=f"champion: {result.champion}; LM calibrated, column: the best of them with a threshold fitted to these "
+        "labels; untuned: the LM asked as it is; lexical, length: words and length alone, no LM. All but the untuned "
+        f"judge are fitted on the same labels{annotators}. {about}{INTERVALS}",
         notes=(champion.levels.measured,),
     )
 
@@ -206,10 +207,10 @@ def _by_lm(judge: JudgeResult | None, field: str) -> str:
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
-    """Show agreement on statements and evidence, of which the length baseline says nothing, as far as labels tell."""
+    """Show agreement on statements and evidence, of which length and columns say nothing, as far as labels tell."""
     judges = {}
     for judge in result.measured.judges:
-        if judge.name != LENGTH:
+        if judge.name not in (LENGTH, COLUMN):
             judges[_judge_name(judge)] = judge.levels
     return level_tables(judges)
 
