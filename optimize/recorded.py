@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -177,33 +177,23 @@ def read_column(
             f"{file}: got --scores {read.name}, which no row has a value in; "
             f"{f'did you mean {meant[0]}?' if meant else f'expected one of: {names}.'}"
         )
-    where = f"{file}: {read.name!r}"
     numbers = [read.number(cell) for cell in cells]
     values = [read.value(cell) for cell in cells]
-    are_numbers = 2 * sum(n is not None for n in numbers) > len(filled)
-    if are_numbers and not {*numbers} <= {0.0, 1.0, None}:
-        _check(cells, numbers, where, "numbers with a decimal point, or 0 % to 100 %")
-        present = [value for value in values if value is not None]
-        low, high = min(present), max(present)
-        if low == high:
-            raise InputError(
-                f"{where} is {filled[0]} throughout: it tells no answers apart, so that there is nothing to measure."
-            )
-        scale = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
-        return RecordedJudge(read, values, scale, is_verdict=False)
-    expected = "numbers with a decimal point, or verdicts: PASS or FAIL, yes or no, supported …"
-    _check(cells, values, where, expected)
-    return RecordedJudge(read, values, (0.0, 1.0), is_verdict=True)
-
-
-def _check(
-    cells: Sequence[Any], values: Sequence[Any], where: str, expected: str
-) -> None:
-    """Raise `InputError` naming the most frequent of the cells that have no value."""
-    pairs = zip(cells, values, strict=True)
-    words = Counter(str(c) for c, value in pairs if c is not None and value is None)
-    for word, n in words.most_common(1):
+    are_few = 2 * sum(number is not None for number in numbers) <= len(filled)
+    is_verdict = are_few or {*numbers} <= {0.0, 1.0, None}
+    understood = zip(cells, values if is_verdict else numbers, strict=True)
+    unread = Counter(str(c) for c, v in understood if c is not None and v is None)
+    for word, n in unread.most_common(1):
         raise InputError(
-            f"{where} is {word!r} in {counted(n, 'row')}, expected {expected}; leave a cell empty where the judge said "
-            "nothing."
+            f"{file}: {read.name!r} is {word!r} in {counted(n, 'row')}, expected numbers with a decimal point, 0 % to "
+            "100 %, or verdicts such as PASS and FAIL or yes and no; leave a cell empty where the judge said nothing."
         )
+    present = [value for value in values if value is not None]
+    low, high = min(present), max(present)
+    if low == high and not is_verdict:
+        raise InputError(
+            f"{file}: {read.name!r} is {filled[0]} throughout: it tells no answers apart, so that there is nothing to "
+            "measure."
+        )
+    scale = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
+    return RecordedJudge(read, values, scale, is_verdict)

@@ -192,7 +192,7 @@ def _agreement_table(
         f"Agreement with {whose} on {counted(champion.agreement.n, 'answer')}, {how}",
         columns,
         rows,
-        caption=f"champion: {result.champion}; LM calibrated, column: the best of them with a threshold fitted to these "
+        caption=f"champion: {result.champion}; LM calibrated, column: the best with a threshold fitted to these "
         "labels; untuned: the LM asked as it is; lexical, length: words and length alone, no LM. All but the untuned "
         f"judge are fitted on the same labels{annotators}. {about}{INTERVALS}",
         notes=(champion.levels.measured,),

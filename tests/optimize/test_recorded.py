@@ -41,8 +41,8 @@ def test_what_a_column_says(column, values, expected):
     ("values", "said"),
     [
         ([0.1, 0.2, "high"], "'s' is 'high' in 1 row, expected numbers"),
-        (["99 %", "50 %", "101 %"], "'s' is '101 %' in 1 row, expected numbers with a decimal point, or 0 % to 100 %"),
-        (["PASS", "perhaps", "perhaps"], "'perhaps' in 2 rows, expected numbers with a decimal point, or verdicts"),
+        (["99 %", "50 %", "101 %"], "'s' is '101 %' in 1 row, expected numbers with a decimal point, 0 % to 100 %"),
+        (["PASS", "perhaps", "perhaps"], "'s' is 'perhaps' in 2 rows, expected numbers"),
         ([0.5, 0.5], "'s' is 0.5 throughout"),
         ([None, None], "got --scores s, which no row has a value in"),
     ],
