@@ -57,7 +57,6 @@ _RESULT = re.compile(
 )
 """Kinds of blocks that hold what a tool returned; `_DOCUMENT`: what a retriever did, or what a user attached."""
 _KINDS = (_UNREAD, _DOCUMENT, _RESULT, OWN_WORDS)
-_DATA_URL = re.compile(r"data:[^,\s]{0,200};base64,")
 _QUESTION = re.compile(r"[^.!?。！？\n]{1,300}[.!?。！？\s]*")
 """A user's message of one sentence only asks."""
 _ASKS = re.compile(r"[^.!?。！？\n]{1,300}[?？]\s*|\S+(?:\s\S+){0,2}")
@@ -215,8 +214,7 @@ def _is_bytes(key: str, value: Any, fields: Fields) -> bool:
         return isinstance(value, bytes)
     if key == "data" and fields.get("type") != "text":
         return not fields.keys().isdisjoint(_NAMES.media_types)
-    is_data_url = _DATA_URL.match(value) is not None
-    return is_data_url or key in _NAMES.bytes
+    return key in _NAMES.bytes
 
 
 def _messages(conversation: Any) -> list[dict[str, Any]]:

@@ -127,9 +127,8 @@ def read_labels(
     _check_values(rows, name, label, column, values or {})
     summary = ""
     if label and label.name != "faithful":  # of ours each line is named
-        labels = [at(row, label.name) for row in rows]
-        doubt = label.doubt(labels)
-        summary = "" if doubt else label.summary(labels)
+        doubt = label.doubt()
+        summary = "" if doubt else label.summary()
         if doubt and (require_label or values or columns or unreadable is not None):
             raise LabelsError(f"{name}: {doubt}.")
     read = {
@@ -151,7 +150,7 @@ def read_labels(
     if not examples:
         why = None
         if label:
-            why = label.doubt(at(row, label.name) for row in rows)
+            why = label.doubt()
         elif rows:
             why = missing(rows[0], "faithful", _LABEL_NAMES)
         if unreadable and why is None:
@@ -230,14 +229,13 @@ def _check_values(
         raise LabelsError(
             f"{name}: got --value {next(iter(values))}, but no column with labels; name it with --map faithful=COLUMN."
         )
-    labels = [at(row, label.name) for row in rows]
-    counts = count_words(labels)
+    counts = count_words(label.cells)
     for value in values:
         if label_word(value) not in counts:
             raise LabelsError(
                 f"{name}: got --value {value}, but {label.name!r} has {listed(counts)}; expected one of these."
             )
-    if column.startswith("!") and not label.negates(labels):
+    if column.startswith("!") and not label.negates():
         raise LabelsError(
             f"{name}: got --map faithful=!{label.name}, but --value says what each of its values means; leave out "
             "the “!”, or the --value."
@@ -508,12 +506,12 @@ def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, Any]:
         read["annotators"] = {who: label.meaning(vote) for who, vote in votes.items()}
     if faithful is not None:
         return read | {"faithful": faithful}
-    if label.is_voted and label.doubt([value]) is None:  # a tie, or nobody voted
+    if label.is_voted and label.doubt(value) is None:  # a tie, or nobody voted
         return read
     if lenient and label.name != "faithful":
         return {}
     if label.yes is None or label_word(value) in YES_OR_NO:  # a 1 beside a 2
-        raise InputError(str(label.doubt([value])))
+        raise InputError(str(label.doubt(value)))
     raise InputError(
         f"{label.name} is {value!r}, expected true or false, 1 or 0, yes or no, PASS or FAIL, or a verdict; "
         "`faith-dspy labels import` takes ratings, spans and other words (--value WORD=true)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -69,8 +69,10 @@ class LabelColumn:
     """Whether a yes, true or 1 means faithful; None where nothing tells."""
     meanings: Mapping[str, bool] = field(default_factory=meanings_of)
     """By word, whether it means faithful; words that do not tell are left out."""
-    negated: Collection[str] = ()
+    negated: Set[str] = frozenset()
     """Words that mean the opposite of what they say."""
+    cells: Sequence[Any] = ()
+    """What it holds, row by row."""
     is_voted: bool = False
     """Whether its lists hold people's labels; else they hold spans."""
 
@@ -102,28 +104,25 @@ class LabelColumn:
         is_text = isinstance(mark, str) and label_word(mark) not in self.meanings
         return _is_span(mark) or (is_text and self.yes is False)
 
-    def with_votes(self, values: Iterable[Any]) -> LabelColumn:
+    def with_votes(self) -> LabelColumn:
         """Return the column as it is where a list holds people's labels, not spans: then an empty one is no label."""
-        lists = [value for value in map(parsed, values) if isinstance(value, list)]
+        lists = [cell for cell in map(parsed, self.cells) if isinstance(cell, list)]
         is_voted = any(not all(map(self._is_span, marks)) for marks in lists)
         return replace(self, is_voted=is_voted)
 
-    def summary(self, values: Iterable[Any]) -> str:
+    def summary(self) -> str:
         """Say what was understood: ``faithful: 120 yes, 54 no, from 'hallucination', negated``."""
-        values = [value for value in values if value is not None]
-        counts = Counter(map(self.meaning, values))
-        is_negated = self.negates(values)
-        negated = ", negated" if is_negated else ""
+        counts = Counter(self.meaning(cell) for cell in self.cells if cell is not None)
+        negated = ", negated" if self.negates() else ""
         return f"faithful: {counts[True]} yes, {counts[False]} no, from {self.shown!r}{negated}"
 
-    def negates(self, values: Iterable[Any]) -> bool:
-        """Tell whether any of the values means the opposite of what it says."""
-        words = count_words(values).keys()
-        return not words.isdisjoint(self.negated)
+    def negates(self) -> bool:
+        """Tell whether any of its cells means the opposite of what it says."""
+        return not self.negated.isdisjoint(count_words(self.cells))
 
-    def doubt(self, values: Iterable[Any]) -> str | None:
-        """Ask in one sentence what the values that do not tell mean; None where all do."""
-        values = [value for value in values if self.meaning(value) is None]
+    def doubt(self, *cells: Any) -> str | None:
+        """Ask in one sentence what those of its cells, or of these, mean that do not tell; None where all do."""
+        values = [cell for cell in cells or self.cells if self.meaning(cell) is None]
         for label in chain.from_iterable(map(labels_in, values)):
             if isinstance(label, Mapping) and not _is_span(label):
                 names = [*map(str, label)]
@@ -302,8 +301,9 @@ def find_label(
             means_yes = YES_OR_NO[word] is explained[word]
             pair = {other: yes is means_yes for other, yes in YES_OR_NO.items()}
             explained = pair | explained
-    label = LabelColumn(name, yes, meanings | explained, negated - explained.keys())
-    return label.with_votes(cells)
+    meanings |= explained
+    label = LabelColumn(name, yes, meanings, negated - explained.keys(), cells)
+    return label.with_votes()
 
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:

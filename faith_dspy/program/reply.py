@@ -180,6 +180,7 @@ _DOUBT = re.compile(
 """What takes a “Yes” back, or leaves it in doubt, where it stands in the same sentence."""
 _REVERSAL = re.compile(
     r"\bcontext (?:contradicts|(?:does not|doesn['’]t) (?:say|state|mention|support)) (?:so|it|this|that)(?:[.!\n]|$)"
+    r"|\b(?:so|therefore|thus|hence),? no(?:[.!\n]|$)"
     r"|\b(?:on reflection|i meant|i made a mistake|i am not sure|i['’]m not sure)\b",
     re.IGNORECASE,
 )

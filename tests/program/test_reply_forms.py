@@ -146,7 +146,7 @@ TAKEN_BACK = [
     "Yes & No", "Yes, No", "Is it? Yes? No?", "Not yes", "Yesterday", '{"verdict": "Yes", "supported": false}',
     '{"verdict": "Yes, but the date is wrong"}', '{"verdict": "Yes"} {"verdict": "No"}', '{"verdict": "Yes/No"}',
     '{"verdict": "Yes", "final_verdict": "No"}', '{"verdict": "Yes", "answer": "No"}',
-    '[{"verdict": "Yes"}, {"verdict": "No"}]',
+    '[{"verdict": "Yes"}, {"verdict": "No"}]', "Yes\n\nWait, the context says 2019, so No.",
 ]  # fmt: skip
 STANDING = [
     "Yes. The context says so.", "Yes – the first chunk says it", "Yes because chunk 0 says so.",
