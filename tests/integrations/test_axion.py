@@ -45,6 +45,7 @@ def execute(endpoint, dspy_lm):
 
 def test_basic_usage(execute):
     """axion's first example: defaults, one item, a result to print and its signals."""
+    verdicts = {TAKEN: "Fully Supported", HEADACHES: "No Evidence"}
     result = execute(f"{TAKEN} {HEADACHES}")
     assert HEADACHES in result.pretty()
     assert (result.score, result.passed) == (
@@ -61,16 +62,8 @@ def test_basic_usage(execute):
             "contradictory": 0,
         },
         "judged_claims": [
-            {
-                "claim_text": TAKEN,
-                "faithfulness_verdict": "Fully Supported",
-                "reason": "So it is.",
-            },
-            {
-                "claim_text": HEADACHES,
-                "faithfulness_verdict": "No Evidence",
-                "reason": "So it is.",
-            },
+            {"claim_text": text, "faithfulness_verdict": word, "reason": "So it is."}
+            for text, word in verdicts.items()
         ],
     }
 
@@ -98,16 +91,10 @@ def test_claims_of_one_sentence(chat_server, dspy_lm):
         (HEADACHES, {"strict_mode": True}, 0.0),  # (1 − 1) / 2
         (
             HEADACHES,
-            {"strict_mode": True, "verdict_scores": {"NO_EVIDENCE": -0.5}},
-            0.25,
-        ),  # (1 − .5) / 2
-        (
-            HEADACHES,
             {"strict_mode": True, "verdict_scores": {"CONTRADICTORY": -2.0}},
             0.5,
         ),  # (1 + 0) / 2: weights of one's own take the place of strict mode
         (DRY, {}, 0.0),  # (1 − 1) / 2
-        (DRY, {"verdict_scores": {"CONTRADICTORY": -3.0}}, 0.0),  # (1 − 3) / 2
         (HEADACHES, {"verdict_scores": {"FULLY_SUPPORTED": 3.0}}, 1.0),  # 3 / 2
     ],
 )

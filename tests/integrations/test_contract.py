@@ -177,11 +177,7 @@ def test_cases(recorded, adapter, tells):
     [
         ("I don't know.", ["It is blue."], "unscored (abstained)"),
         ("It is blue.", [], "unscored (no_context)"),
-        (
-            "It is blue. It is light.",
-            ["It is blue."],
-            "unscored (lm_failed): 1 of 2 statements",
-        ),
+        ("It is blue. It is light.", ["It is blue."], "unscored (lm_failed): 1 of 2"),
     ],
     ids=["declines", "no context", "a statement that was not judged"],
 )
