@@ -44,7 +44,7 @@ EXAMPLE = [
 SIGNATURE = ModelSignature(
     Schema(
         [
-            ColSpec(AnyType(), name, required=False)
+            ColSpec(AnyType(), name, required=False)  # type: ignore[no-untyped-call]
             for name in ("question", "context", "answer")
         ]
     ),

@@ -197,7 +197,8 @@ def record_of_call(inputs: Any, outputs: Any, *beside: Any) -> dict[str, Any]:
         if context is None and isinstance(messages, list):
             reply = {"role": "assistant", "content": answer}
             return {"conversation": [*messages, reply]}
-        inputs = {k: v for k, v in inputs.items() if k not in NAMES["context"]}
+        beside_it = {"answer", *NAMES["context"]}
+        inputs = {k: v for k, v in inputs.items() if k not in beside_it}
     question = text_of(inputs, QUESTION_KEYS) if inputs else None
     return {"question": question, "context": context, "answer": answer}
 

@@ -88,7 +88,7 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     # MLflow's lists show the first line of a description.
     card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
     about = card.removeprefix("# Faithfulness judge").lstrip()[:MAX_DESCRIPTION]
-    with global_store(store.uri):
+    with global_store(store):
         model_id = _log_model(store, run_id, result)
         version = client.create_model_version(
             MODEL,
@@ -141,16 +141,16 @@ def register_prompts(store: Store, run_id: str, result: StudyResult) -> None:
     prompts = result.chosen.prompts
     if prompts is None:
         return
-    for predictor, prompt in prompts.now.items():
-        where = f"{MODEL}.{predictor}"
-        text = prompt_markdown(prompt)
-        version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
-        if version is None and prompts.seed:
-            seed = prompt_markdown(prompts.seed[predictor])
-            client.register_prompt(where, seed, "before compiling")
-        if version is None or version.template != text:
-            version = client.register_prompt(where, text, message, _origin(result))
-        with global_store(store.uri):
+    with global_store(store):  # MLflow registers prompts for its experiment
+        for predictor, prompt in prompts.now.items():
+            where = f"{MODEL}.{predictor}"
+            text = prompt_markdown(prompt)
+            version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
+            if version is None and prompts.seed:
+                seed = prompt_markdown(prompts.seed[predictor])
+                client.register_prompt(where, seed, "before compiling")
+            if version is None or version.template != text:
+                version = client.register_prompt(where, text, message, _origin(result))
             client.link_prompt_version_to_run(run_id, version)
 
 
@@ -228,7 +228,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
         tempfile.TemporaryDirectory() as folder,
         mlflow.start_run(
             experiment_id=store.experiment_id,
-            run_name=f"{result.champion} as a model · {result.study_id[:4]}",
+            run_name=f"{result.champion} as a model · {result.study_id[:8]}",
             parent_run_id=run_id,
             nested=True,
             tags={KIND: "model"},

@@ -116,7 +116,7 @@ def queue_answers(
     examples = [] if answers is None else read_labels(answers, require_label=False)
     judgments = verdicts.batch(examples) if verdicts else [None] * len(examples)
     store = connect(tracking_uri, experiment)
-    with mlflow_errors(store.uri, "keep a review queue"), global_store(store.uri):
+    with mlflow_errors(store.uri, "keep a review queue"), global_store(store):
         if traces is None:
             trace_ids, added, cut = _push(store, examples, judgments)
         else:
@@ -145,7 +145,7 @@ def read_reviews(
     did not log in has the name ``reviewer``, else that of the queue. Statement verdicts and reasons are those of the
     reviewers who gave them.
     """
-    with mlflow_errors(store.uri, "read a review queue"), global_store(store.uri):
+    with mlflow_errors(store.uri, "read a review queue"), global_store(store):
         by_name = {q.name: q for q in _queues(store)}
         if queue not in by_name:
             names = ", ".join(sorted(by_name)) or "none"
@@ -172,7 +172,7 @@ def read_feedback(
     expectations; what people say of an answer with one statement they say of that statement.
     """
     rows = _Rows()
-    with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
+    with mlflow_errors(store.uri, "list its traces"), global_store(store):
         labelled = [t.info.trace_id for t in _search(store) if _by_person(t, name)]
         traces = _whole(store, labelled)
     for trace in traces:

@@ -216,26 +216,31 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def global_store(uri: str) -> Iterator[None]:
-    """Make a store the process's own for a while.
+def global_store(store: Store) -> Iterator[None]:
+    """Make a store and its experiment the process's own for a while.
 
-    MLflow 3.17 writes traces to the process's store, and looks up the model of a new version there, whichever client
-    is asked.
+    MLflow 3.17 writes traces to the process's store, looks up the model of a new version there, and registers prompts
+    for its experiment, whichever client is asked.
     """
     import mlflow
 
     before = mlflow.get_tracking_uri()
-    environment = os.environ.get("MLFLOW_TRACKING_URI")
-    was_set = mlflow.is_tracking_uri_set() and before != environment  # type: ignore[no-untyped-call]
-    mlflow.set_tracking_uri(uri)
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID")
+    environment = {name: os.environ.get(name) for name in names}
+    is_from_environment = before == environment["MLFLOW_TRACKING_URI"]
+    was_set = mlflow.is_tracking_uri_set() and not is_from_environment  # type: ignore[no-untyped-call]
+    mlflow.set_tracking_uri(store.uri)
+    os.environ["MLFLOW_EXPERIMENT_ID"] = store.experiment_id
     try:
         yield
     finally:
         # None is how MLflow goes back to the environment variable, which `set_tracking_uri` changes.
         restored: Any = before if was_set else None
         mlflow.set_tracking_uri(restored)
-        if environment is not None:
-            os.environ["MLFLOW_TRACKING_URI"] = environment
+        for name, value in environment.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:

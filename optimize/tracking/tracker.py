@@ -7,11 +7,10 @@ compared: ``cv/…`` and ``test/…`` of the champion, ``pool/…`` of a candida
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -68,6 +67,8 @@ from faith_dspy.report.tables import MARK, csv_text, markdown
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, DatasetInput
 
+    from faith_dspy.schema import LabelledExample
+
 MOST = 50
 """Answers of a run that become traces: each takes MLflow 30 ms. All are in ``predictions.csv``."""
 _CANDIDATE = "faith_dspy.candidate"
@@ -96,7 +97,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         self._registers = register
         self._complete = True
         # In the names of all its runs: what is cut from a long one is the end.
-        self._id = setup.study_id[:4]
+        self._id = setup.study_id[:8]
         lm = PurePath(str(setup.lm["model"])).name.partition("@")[0]
         seed = f" · seed {setup.seed}" if setup.seed else ""
         file = PurePath(setup.labels_file).stem
@@ -108,7 +109,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         for name, value in setup.lm.items():
             if value is not None:
                 params["lm" if name == "model" else f"lm_{name}"] = value
-        self._datasets = _datasets(setup)
+        self._datasets: dict[str, DatasetInput] = {}
         tags = {STUDY_ID: setup.study_id, KIND: "study"}
         text = "Not finished. Its candidates appear below when it is."
         with mlflow_errors(store.uri, "take a run"):
@@ -119,8 +120,6 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             else:
                 self.run_id = self._create(tags, self._title, text)
                 log_batch(self.client, self.run_id, params=params)
-                datasets = [*self._datasets.values()]
-                self.client.log_inputs(self.run_id, datasets=datasets)
             self.client.set_tag(self.run_id, "status", "running")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -142,6 +141,8 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         the registry, a sentence, or nothing where it is not to be registered."""
         with self._surviving():
             self._clear()
+        with self._surviving():
+            self._log_datasets(result)
         tried: list[CandidateResult | SkippedVariant] = [*result.candidates]
         for one in [*tried, *result.skipped]:
             with self._surviving():
@@ -217,6 +218,38 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         own = {_PARENT: self.run_id, "study": self._title}
         return self._create({**tags, **own}, f"{name} · {self._id}", text)
 
+    def _log_datasets(self, result: StudyResult) -> None:
+        """Keep the labels as datasets for `mlflow.genai.evaluate`, where the store takes any, and log them as the
+        study's."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.exceptions import MlflowException
+        from mlflow.genai.datasets import create_dataset, search_datasets
+
+        experiment = self._store.experiment_id
+        with suppress(MlflowException), global_store(self._store):
+            present = {kept.name: kept for kept in search_datasets(experiment)}
+            for part, measured in (("pool", result.cv), ("test", result.test)):
+                if measured is None:
+                    continue
+                file = result.labels_file
+                if part == "test":
+                    file = result.test_file or file
+                digest = result.split["hashes"][part]
+                name = f"{PurePath(file).stem} {digest[:8]}"
+                kept = present.get(name) or create_dataset(name, experiment)
+                rows = measured.champion.answers
+                kept.merge_records([_record(row, file) for row in rows])
+                kind, source = str(kept.source_type), kept.source.to_json()
+                dataset = Dataset(name, digest, kind, source)
+                tag = InputTag("mlflow.data.context", part)
+                self._datasets[part] = DatasetInput(dataset, [tag])
+        for part in self._datasets:
+            self._log_dataset(self.run_id, part)
+
+    def _log_dataset(self, run_id: str, part: str) -> None:
+        if part in self._datasets:
+            self.client.log_inputs(run_id, datasets=[self._datasets[part]])
+
     def _log_below(self, one: CandidateResult | SkippedVariant, wins: bool) -> None:
         """Log a candidate, or a variant that became none, as a run below the study's."""
         status = "done" if isinstance(one, CandidateResult) else one.status
@@ -225,7 +258,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             tags[_CHAMPION] = "true"
         name = MARK * wins + one.name
         run_id = self._create_below(tags, name, candidate_markdown(one))
-        self.client.log_inputs(run_id, datasets=[self._datasets["pool"]])
+        self._log_dataset(run_id, "pool")
         metrics: Metrics = {}
         if isinstance(one, CandidateResult):
             metrics = self._candidate_metrics(one)
@@ -295,8 +328,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         about = "What the champion is compared with."
         run_id = self._create_below({KIND: "baseline"}, judge.name, about)
         log_batch(self.client, run_id, agreement_metrics(part, judge.levels))
-        dataset = self._datasets.get("test", self._datasets["pool"])
-        self.client.log_inputs(run_id, datasets=[dataset])
+        self._log_dataset(run_id, "pool" if part == "cv" else part)
         self.client.set_terminated(run_id, "FINISHED")
         return run_id
 
@@ -311,21 +343,26 @@ def _measured_metrics(part: str, measured: Measured) -> Metrics:
     return metrics
 
 
-def _datasets(setup: StudySetup) -> dict[str, DatasetInput]:
-    """Return the answers of each part that are used, by part: name, hash and number, without their texts."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
+def _inputs(e: LabelledExample) -> dict[str, Any]:
+    """Return what a program is given that answers."""
+    context = [chunk.text for chunk in e.context]
+    return (
+        {"question": e.question, "context": context}
+        if e.question
+        else {"context": context}
+    )
 
-    files = {"pool": setup.labels_file, "test": setup.test_file or setup.labels_file}
-    inputs = {}
-    for part, label_hash in setup.split["hashes"].items():
-        file = files[part]
-        source = json.dumps({"uri": file})
-        profile = json.dumps({"num_rows": setup.split["used"][part]})
-        dataset = Dataset(
-            PurePath(file).stem, label_hash, "local", source, profile=profile
-        )
-        inputs[part] = DatasetInput(dataset, [InputTag("mlflow.data.context", part)])
-    return inputs
+
+def _record(row: JudgedAnswer, file: str) -> dict[str, Any]:
+    """Return an answer with its label as a record of MLflow's, which tells records apart by their inputs."""
+    e = row.example
+    return {
+        "inputs": {**_inputs(e), "answer": e.answer},
+        "outputs": e.answer,
+        "expectations": {"faithful": _YES[row.label]},
+        "tags": dict(e.tags),
+        "source": {"source_type": "DOCUMENT", "source_data": {"doc_uri": file}},
+    }
 
 
 def _sample(judge: JudgeResult) -> list[str]:
@@ -350,7 +387,7 @@ def log_traces(
     import mlflow
 
     rows = {row.id: row for row in judge.answers}
-    with global_store(store.uri):
+    with global_store(store):
         for name in reversed(ids):
             if name in rows:
                 _log_trace(store, run_id, rows[name], judge.name)
@@ -367,9 +404,6 @@ def _log_trace(
     from mlflow.entities.trace_location import MlflowExperimentLocation
 
     e = row.example
-    inputs: dict[str, Any] = {"context": [chunk.text for chunk in e.context]}
-    if e.question:
-        inputs = {"question": e.question, **inputs}
     place = MlflowExperimentLocation(store.experiment_id)
     with mlflow.start_span("answer", trace_destination=place, run_id=run_id) as span:
         mlflow.update_current_trace(
@@ -380,7 +414,7 @@ def _log_trace(
             request_preview=f"{e.id}: {e.question or e.context[0].text}",
             response_preview=e.answer,
         )
-        span.set_inputs(inputs)
+        span.set_inputs(_inputs(e))
         span.set_outputs(e.answer)
         # Of a trace that is not finished they are written together with it.
         for assessment in _assessments(row, judge):

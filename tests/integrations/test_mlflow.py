@@ -294,18 +294,3 @@ def test_record(trace, judge_at):
         match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace",
     ):
         records([{"a": 1}])
-
-
-def test_traces_in_production(trace, judge_at):
-    """Documents of RETRIEVER spans and results of tools are the chunks; assessments go to the traces themselves."""
-    judge, server = judge_at(yes={ANSWER: 0.9})
-    mlflow.genai.evaluate(data=[trace], scorers=[FaithfulnessScorer(judge)])
-    asked = server.requests[0]["messages"][-1]["content"]
-    assert "Opened software is not refunded." in asked
-    assert '{"number": 12, "status": "delivered"}' in asked
-    assert [
-        a.value
-        for a in mlflow.get_trace(trace.info.trace_id).search_assessments(
-            "faithfulness"
-        )
-    ] == [1.0]

@@ -59,12 +59,6 @@ def says(asked):
 OPTIMIZERS = {
     "LabeledFewShot": lambda lm: (dspy.LabeledFewShot(k=4), {}),
     "BootstrapFewShot": lambda lm: (dspy.BootstrapFewShot(metric=agrees, max_bootstrapped_demos=2), {}),
-    "random search": lambda lm: (
-        dspy.BootstrapFewShotWithRandomSearch(
-            metric=agrees, max_bootstrapped_demos=1, num_candidate_programs=1, num_threads=1
-        ),
-        {"valset": TRAIN[:4]},
-    ),
     "MIPROv2": lambda lm: (
         dspy.MIPROv2(metric=agrees, prompt_model=lm, task_model=lm, auto=None, num_candidates=2, num_threads=1, seed=1,
                      max_bootstrapped_demos=1, max_labeled_demos=1),

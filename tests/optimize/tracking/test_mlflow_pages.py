@@ -203,7 +203,7 @@ def test_page(pages, name, page, wanted, condition):
 
 def test_study_page(pages):
     """What won and by how much, in words, with links that lead to what they say, and the labels and prompts it used."""
-    linked = () if STORE else ("cities (", "faithfulness.verify.predict (v1)")
+    linked = () if STORE else ("cities", "faithfulness.verify.predict (v1)")
     pages.show(RUN, "on your test", "Open:", *linked)
     pages.click("Show more")
     pages.picture("study")

@@ -34,13 +34,6 @@ HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
         (
             MOSTLY,
             WRONG,
-            ELSEWHERE,
-            True,
-            "it is better than its own untuned judge; the present champion was not",
-        ),
-        (
-            MOSTLY,
-            WRONG,
             CORRECTED,
             True,
             "it is better than its own untuned judge; the present champion was not",

@@ -8,7 +8,6 @@ from mlflow.genai import review_queues
 
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.labels import parse_example, read_labels
-from faith_dspy.io.meanings import majority
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.data.labels import annotator_agreement, parse_values
 from faith_dspy.optimize.tracking.review import (
@@ -362,12 +361,6 @@ def test_what_does_not_become_a_label(own_store):
     assert row["statements"] == [
         {"text": "D.", "verdict": "not_supported", "reason": "It is not there."}
     ]
-
-
-def test_majority():
-    """More than half of those who told."""
-    votes = ([True, False], [True, None], [], [True, False, False])
-    assert [majority(v) for v in votes] == [None, True, None, False]
 
 
 def test_feedback_on_the_command_line(own_store, cli):

@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 import mlflow
 import pandas as pd
 import pytest
+from mlflow.genai.datasets import get_dataset
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.integrations.mlflow import record_of
 from faith_dspy.optimize import tune as tune_labels
 from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.results import JudgedAnswer, StudyResult
 from faith_dspy.optimize.tracking.metrics import cost_metrics
-from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.store import connect, global_store
 from faith_dspy.optimize.tracking.tracker import MlflowTracker, log_traces
 from faith_dspy.schema import Judgment, Unscored, Usage
 from tests.support.studies import Quiet, knowing, labels, log_little, log_study
@@ -145,12 +147,18 @@ def test_the_studys_run_holds_its_figures_and_the_judge(logged):
     predictions = logged.read("predictions.csv")
     right = [row["right"] for row in csv.DictReader(io.StringIO(predictions))]
     assert right == sorted(right, key=["NO", "–", "yes"].index)
-    datasets = {
-        i.tags[0].value: (i.dataset.name, i.dataset.digest)
-        for i in run.inputs.dataset_inputs
-    }
-    hashes = result.split["hashes"].items()
-    assert datasets == {part: ("cities", digest) for part, digest in hashes}
+    datasets = {i.tags[0].value: i.dataset for i in run.inputs.dataset_inputs}
+    assert {part: d.digest for part, d in datasets.items()} == result.split["hashes"]
+    assert datasets["test"].name == f"cities {datasets['test'].digest[:8]}"
+    with global_store(logged.store):
+        rows = get_dataset(name=datasets["test"].name).to_df()
+    records = list(map(record_of, rows["inputs"], rows["outputs"]))
+    labels = [expected["faithful"] for expected in rows["expectations"]]
+    read = sorted(zip([r["answer"] for r in records], labels, strict=True))
+    answers = result.test.champion.answers
+    assert read == sorted((a.example.answer, YES[a.label]) for a in answers)
+    contexts = {a.example.answer: [c.text for c in a.example.context] for a in answers}
+    assert {r["answer"]: r["context"] for r in records} == contexts
 
 
 def test_the_champions_prompts_are_in_the_prompt_registry(logged):
@@ -159,6 +167,9 @@ def test_the_champions_prompts_are_in_the_prompt_registry(logged):
     told = logged.result.chosen.prompts.now["verify.predict"]
     assert prompt.template.startswith(told["instructions"])
     assert prompt.tags["variant"] == logged.result.champion
+    of_experiment = f"experiment_id='{logged.store.experiment_id}'"
+    (registered,) = logged.client.search_prompts(of_experiment)
+    assert registered.name == prompt.name
     linked = json.loads(logged.run.data.tags["mlflow.linkedPrompts"])
     assert linked == [{"name": "faithfulness.verify.predict", "version": "1"}]
 
