@@ -244,7 +244,7 @@ def test_queues_on_the_command_line(own_store, cli):
 
     Path("answers.csv").write_text("context,answer\nA cup.,It is a cup.\n")
     code, err = run("push", "answers.csv", "--queue", "first", "--verdicts", "none")
-    assert (code, err.startswith("first: 1 review added (1 new trace). Page")) == (
+    assert (code, err.startswith("first: 1 review added (1 new trace). Its page")) == (
         0,
         True,
     )
