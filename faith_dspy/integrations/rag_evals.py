@@ -89,6 +89,8 @@ class ContextEvaluation:
             raise ConfigError(
                 "the prompt is no template: question, context and answer follow it; leave out what is in {{…}}"
             )
+        is_own = prompt and prompt != prompt_of(DEFAULTS | options)
+        self._prompt = prompt if is_own else None
         if chunk_template is not None:
             log.warning(
                 "chunk_template is not used: question, statement and numbered chunks are laid out as ever"
@@ -99,8 +101,6 @@ class ContextEvaluation:
             ]
             criteria = filter(None, [options.get("criteria"), "Examples:", *shown])
             options["criteria"] = "\n".join(criteria)
-        is_own = prompt and prompt != prompt_of(DEFAULTS | options)
-        self._prompt = prompt if is_own else None
         self.response_model, self._options = response_model, options
         self._last: tuple[Any, Judge] | None = None
         """The last client and its judge: any other would be kept for good."""

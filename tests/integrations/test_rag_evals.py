@@ -155,9 +155,10 @@ def test_prompt_of_ones_own(client, server, caplog):
     assert "fully supported" not in str(asked["messages"])
     server.requests.clear()
     example = {"question": "Q", "answer": "A", "expected_result": {"score": 1.0}}
-    page = base.ContextEvaluation(own.prompt, examples=[example], chunk_template="{{}}")
-    page.grade(**given)
-    assert len(server.requests) == 2
+    shown = {"examples": [example], "chunk_template": "{{ context }}"}
+    for prompt in (own.prompt, Faithfulness.prompt):
+        base.ContextEvaluation(prompt, **shown).grade(**given)
+    assert len(server.requests) == 3  # extraction is the same
     tops = [asked["messages"][0]["content"] for asked in server.requests]
     assert all(top.endswith(f"\nExamples:\n{json.dumps(example)}") for top in tops)
     assert "chunk_template is not used" in caplog.text
