@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
 from faith_dspy.optimize.classifier.logistic import fit_logistic, platt_scaling
 
@@ -32,17 +31,6 @@ def test_calibration_is_the_minimum_of_platts_loss(slope, shift):
     assert platt_scaling(LOGITS, y) == pytest.approx(
         (np.exp(log_slope), expected_shift), abs=1e-3
     )
-
-
-def test_without_a_prior_a_fit_is_logistic_regression():
-    x = RNG.normal(size=(200, 2)) * [1.0, 5.0] + 3
-    y = (RNG.random(200) < expit(x[:, 0] - 0.2 * x[:, 1] - 2)).astype(np.float64)
-    mine = fit_logistic(x, y, [0, 0], width=1e4)
-    theirs = LogisticRegression(
-        C=1e10, class_weight="balanced", tol=1e-9, max_iter=1000
-    ).fit(x, y)
-    assert mine.weights / mine.scales == pytest.approx(theirs.coef_[0], rel=1e-2)
-    assert mine.logits(x) == pytest.approx(theirs.decision_function(x), abs=1e-2)
 
 
 def test_a_fit_of_answers_is_the_minimum_of_its_loss():

@@ -1,5 +1,3 @@
-from functools import partial
-
 import dspy
 import pytest
 
@@ -24,28 +22,21 @@ said = dspy.Prediction
 def examples(*verdicts, instruction="binary", **more):
     """A statement with each of these verdicts by a person."""
     statements = [
-        {"text": f"{x} is big.", "verdict": v, **more}
-        for x, v in zip("ABCD", verdicts, strict=False)
+        {"text": f"{name} is big.", "verdict": verdict, **more}
+        for name, verdict in zip("AB", verdicts, strict=False)
     ]
-    e = parse_example(
-        {"context": ["a", "b", "c"], "answer": "All are big.", "statements": statements}
-    )
-    return statement_examples([e], Granularity.STATEMENT, instruction)
+    row = {
+        "context": ["a", "b", "c"],
+        "answer": "All are big.",
+        "statements": statements,
+    }
+    return statement_examples([parse_example(row)], Granularity.STATEMENT, instruction)
 
 
-graded = partial(examples, instruction="graded")
 YES, NO = examples("fully_supported", "no_evidence")
 
 
-def test_the_score_is_whether_the_verdict_is_the_persons():
-    """However sure the LM is."""
-    for probability in (0.51, 0.99):
-        sure = said(verdict="Yes", probability=probability)
-        assert agreement_metric(YES, sure) == 1
-        assert agreement_metric(NO, sure) == 0
-
-
-@pytest.mark.parametrize("nothing", [said(verdict=None), said(error="down"), None])
+@pytest.mark.parametrize("nothing", [said(verdict=None), None])
 def test_a_reply_without_a_label_is_no_verdict(nothing):
     """It scores 0 for either label, as a wrong verdict does, and the feedback says so."""
     assert failed(nothing)
@@ -53,7 +44,6 @@ def test_a_reply_without_a_label_is_no_verdict(nothing):
         assert agreement_metric(gold, nothing) == 0
     feedback = agreement_metric(YES, nothing, pred_name="predict").feedback
     assert "no reply" in feedback or "has no verdict; people say Yes." in feedback
-    assert not failed(said(verdict="Yes", probability=1.0))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +60,7 @@ def test_a_reply_without_a_label_is_no_verdict(nothing):
 )
 def test_graded_verdicts_are_credited_by_their_distance(person, label, score):
     """Fully 1, partly ½, none 0: 1 - |distance|; the two kinds of unsupported confused cost a tenth."""
-    (gold,) = graded(person)
+    (gold,) = examples(person, instruction="graded")
     prediction = said(verdict=label)
     found = agreement_metric(gold, prediction, pred_name="predict")
     assert found.score == agreement_metric(gold, prediction) == pytest.approx(score)
@@ -100,7 +90,8 @@ def test_chunk_ids_count_where_labels_name_chunks(ids, verdict, named, cite, sco
 
 def test_a_demo_shows_the_label_that_claims_least():
     """Of one who only said *not supported*, nothing rather than partly; asked yes or no, partly supported is no."""
-    assert graded("not_supported")[0].verdict == "nothing"
+    (graded,) = examples("not_supported", instruction="graded")
+    assert graded.verdict == "nothing"
     (partly,) = examples("partially_supported")
     assert (partly.verdict, partly.support) == ("No", 0.0)
 
@@ -114,22 +105,10 @@ def test_a_demo_shows_the_label_that_claims_least():
 )
 def test_feedback_tells_what_people_said_and_why(verdict, outcome):
     """A reflecting LM reads the verdict, the person's, the finer one too, their reason and their evidence."""
-    e = parse_example(
-        {
-            "context": ["A ticket is 4 crowns. Children pay half.", "b"],
-            "answer": "A ticket is 5 crowns.",
-            "statements": [
-                {
-                    "text": "A ticket is 5 crowns.",
-                    "verdict": "contradictory",
-                    "reason": "It is 4.",
-                    "supporting_chunk_ids": [0],
-                }
-            ],
-        }
-    )
-    (gold,) = statement_examples([e], Granularity.STATEMENT, "binary")
+    why = {"reason": "It is 4.", "supporting_chunk_ids": [0]}
+    (gold,) = examples("contradictory", **why)
     found = agreement_metric(gold, said(verdict=verdict), pred_name="predict")
+    assert found.score == (verdict == "No")
     because = "Their reason: It is 4. The chunks that they named: 0."
     assert found.feedback == f"{outcome} {because}"
 
@@ -196,11 +175,7 @@ def test_where_the_answer_alone_is_labelled_its_weakest_statement_counts():
 def test_peoples_statements_are_demos_of_the_extraction():
     """Each with the number of the sentence that it stands in."""
     (row,) = extraction_examples([an_answer()])
-    assert row.sentences == ["Ann lives in Rome and paints.", "She has a dog."]
-    assert row.statements == [
-        "1. Ann lives in Rome.",
-        "1. Ann paints.",
-        "2. Ann has a dog.",
-    ]
+    numbered = zip("112", PEOPLE, strict=True)
+    assert row.statements == [f"{number}. {text}" for number, text in numbered]
     right = dspy.Prediction(statements=row.statements)
     assert agreement_metric(row, right) == 1.0

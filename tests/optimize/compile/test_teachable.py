@@ -10,7 +10,7 @@ from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
 from faith_dspy.optimize.compile.judge import compile_judge
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
-from tests.support.teachable import CONDITION, ROUNDED, TeachableLM, annotated
+from tests.support.teachable import TeachableLM, annotated
 
 
 def labelled(**how):
@@ -28,9 +28,9 @@ def share_right(judge, answers):
     return sum(judgment.faithful is e.label for judgment, e in pairs) / len(answers)
 
 
-def sentence_judge(lm, **options):
+def judge_of(lm, granularity="sentence"):
     model = make_lm("openai/tiny", api_base=lm.base)
-    return Judge(model, classifier=None, **{"granularity": "sentence"} | options)
+    return Judge(model, classifier=None, granularity=granularity)
 
 
 @pytest.fixture(scope="module")
@@ -40,28 +40,11 @@ def lm():
 
 
 @pytest.mark.parametrize(
-    ("told", "share"),
-    [
-        ("", 0.5),
-        (ROUNDED.rule, 0.75),
-        (f"{ROUNDED.reasons[0]} {CONDITION.reasons[1]}", 1.0),
-        ("Round figures. Mind conditions.", 0.5),
-    ],
-)
-@pytest.mark.parametrize("verification", ["each", "joint"])
-def test_it_knows_a_habit_once_its_prompt_states_it(lm, told, share, verification):
-    """Two of four kinds of answers it judges as people do; of each rule that it is told it learns a third."""
-    judge = sentence_judge(lm, verification=verification, criteria=told)
-    assert share_right(judge, TEST) == share
-
-
-@pytest.mark.parametrize(
     ("optimizer", "granularity", "reasons"),
     [
         ("mistakes", "sentence", 0.0),
         ("guidelines", "sentence", 1.0),
         ("guidelines", "sentence", 0.0),
-        ("gepa", "sentence", 1.0),
         ("gepa", "sentence", 0.0),
         ("gepa", "statement", 1.0),
     ],
@@ -70,7 +53,7 @@ def test_prompts_are_compiled_until_it_judges_as_people_do(
     lm, optimizer, granularity, reasons
 ):
     """From half of the answers to all of them, with reasons in 96 labelled answers and without; it reflects itself."""
-    judge = sentence_judge(lm, granularity=granularity)
+    judge = judge_of(lm, granularity)
     train = labelled(reasons=reasons)
     compiled = compile_judge(judge, optimizer, train, Effort(), 0)
     assert share_right(judge, TEST) == 0.5
@@ -81,7 +64,7 @@ def test_prompts_are_compiled_until_it_judges_as_people_do(
 def test_a_reflector_of_nonsense_costs_nothing(optimizer):
     """What it writes is compared before it is taken."""
     with closing(TeachableLM(nonsense=True)) as lm:
-        judge = sentence_judge(lm)
+        judge = judge_of(lm)
         with suppress(ConfigError):
             judge = compile_judge(judge, optimizer, labelled(), Effort(), 0).judge
         assert share_right(judge, TEST) >= 0.49
