@@ -53,17 +53,18 @@ _Piece = tuple[int, str]
 """Offset and text."""
 
 
+def _alternatives(kind: str) -> str:
+    """Return the phrases of a kind (`WordLists`) in all languages."""
+    lists = map(word_lists, LANGUAGES)
+    return "|".join(phrase for one in lists for phrase in getattr(one, kind))
+
+
 @cache
 def _courtesies() -> _Pattern:
-    """Return a pattern of apologies, and of greetings and pleasantries, of all languages (`WordLists`)."""
-    apologies: list[str] = []
-    greetings: list[str] = []
-    for lists in map(word_lists, LANGUAGES):
-        apologies += lists.apology
-        greetings += lists.greeting
-    apology = rf"^\W*(?:{'|'.join(apologies)})\W*$"
+    """Return a pattern of apologies, and of greetings and pleasantries."""
+    apology = rf"^\W*(?:{_alternatives('apology')})\W*$"
     end = rf"(?:(?<=[{_UNSPACED}])|[\W_]+|$)"
-    greeting = rf"^[\W_]*(?:(?:{'|'.join(greetings)}){end}){{1,4}}$"
+    greeting = rf"^[\W_]*(?:(?:{_alternatives('greeting')}){end}){{1,4}}$"
     return re.compile(f"{apology}|{greeting}", _FLAGS)
 
 
@@ -86,7 +87,8 @@ def _breaks(language: str) -> _Pattern:
 
 
 def _clauses(text: str, language: str) -> list[str]:
-    return list(filter(has_words, _breaks(language).split(text)))
+    line = " ".join(text.split())
+    return list(filter(has_words, _breaks(language).split(line)))
 
 
 def gap_words(text: str, language: str) -> str | None:
@@ -108,11 +110,8 @@ def _verbs(language: str) -> frozenset[str]:
 
 
 @cache
-def _lead_ins() -> _Pattern:
-    phrases: list[str] = []
-    for language in LANGUAGES:
-        phrases += word_lists(language).lead_in
-    return re.compile("|".join(phrases), _FLAGS)
+def _anywhere(kind: str) -> _Pattern:
+    return re.compile(_alternatives(kind), _FLAGS)
 
 
 class SplitAnswer(NamedTuple):
@@ -158,18 +157,18 @@ def sentences(answer: str) -> tuple[Sentence, ...]:
 _THOUGHT = r"(?i:think|thinking|thoughts?|reasoning)[>\]]"
 _ATTRIBUTES = r"(?:\s[^<>=]{1,40}=[^<>]{0,500})?\s*/?>"
 _UNSAID = regex.compile(
-    rf"(?m:^)\s*[<\[]{_THOUGHT}.*?(?:[<\[]/{_THOUGHT}|\Z)|[<\[]{_THOUGHT}.{{0,9999}}?[<\[]/{_THOUGHT}"
+    rf"(?m:^)[^\S\n]*[<\[]{_THOUGHT}.*?(?:[<\[]/{_THOUGHT}|\Z)|[<\[]{_THOUGHT}.{{0,9999}}?[<\[]/{_THOUGHT}"
     rf"|\A(?:(?![<\[]{_THOUGHT}).)*?[<\[]/{_THOUGHT}"
     r"|!\[(?P<caption>[^\[\]\n]{0,200})\]\([^()\s]{1,2000}\)|<!--.{0,9999}?-->"
     rf"|(?P<inline></?(?i:b|i|em|strong|span|u|font|small|mark){_ATTRIBUTES})"
     r"|</?(?i:p|div|h[1-6]|[uo]l|li|table|t[hrd]|thead|tbody|br|hr|img|pre|blockquote|section|article)"
-    rf"{_ATTRIBUTES}|</(?!(?i:sup|cite|a)>)[A-Za-z][\w-]{{0,19}}>|(?:(?m:^)|(?<=>))\s*<(?!(?i:sup|cite|a)>)[A-Za-z][\w-]{{0,19}}>"
+    rf"{_ATTRIBUTES}|</(?!(?i:sup|cite|a)>)[A-Za-z][\w-]{{0,19}}>|(?:(?m:^)|(?<=>))[^\S\n]*<(?!(?i:sup|cite|a)>)[A-Za-z][\w-]{{0,19}}>"
     r"|<[|｜][^<>\s]{1,40}[|｜]>(?:(?:assistant|model)\b)?|\[/?INST\]|<(?:start|end)_of_turn>(?:model\b)?",
     regex.DOTALL,
 )
 """Thoughts, images, comments, tags, marks of chat templates."""
 _ANSWER_FIELD = regex.compile(
-    r'\s*(?:```\w*\s*)?\{.*?"(?:(?:final_)?answer|response)"\s*:\s*"((?:[^"\\]|\\.)*+)".*\}\s*(?:```\s*)?',
+    r'(?=.*\}\s*(?:```\s*)?\Z)\s*(?:```\w*\s*)?\{.*?"(?:(?:final_)?answer|response)"\s*:\s*"((?:[^"\\]|\\.)*+)".*',
     regex.DOTALL,
 )
 """An answer in an object of JSON."""
@@ -204,9 +203,9 @@ def sentence_texts(text: str) -> list[_Piece]:
     return _with_notes(text, lines)
 
 
-_NUMBERING = re.compile(r"(?m)^(\s*(?:#+\s)?(?:\*\*|__)?\d{1,2})\.(?=\s)")
+_NUMBERING = re.compile(r"(?m)^([^\S\n]*(?:#+\s)?(?:\*\*|__)?\d{1,2})\.(?=\s)")
 """Its full stop would end a sentence."""
-_PARAGRAPH = regex.compile(r"(?:.*\S.*(?:\n|\Z))+")
+_PARAGRAPH = regex.compile(r"(?m)(?:^[^\S\n]*+\S.*(?:\n|\Z))+")
 _DIVISION = regex.compile(r"(?<=\p{L})-[^\S\n]*\n\s*(?=\p{Ll})")
 """Where a line ends within a word."""
 _BREAK = regex.compile(
@@ -221,7 +220,7 @@ def _wraps(language: str) -> regex.Pattern[str]:
 
     The next one begins with a small letter or a digit, or the last word is a function word.
     """
-    words = "|".join(word_lists(language).function_words)
+    words = "|".join(word_lists(language).function_words) or "(?!)"
     return regex.compile(
         rf"(?m)^(?![#|])(?=.{{25,100}}$)(?=(?:\S+\s+){{4}}).*(?:(?:,|\b(?i:{words}))\s*\n|{_BREAK.pattern}\s*[\p{{Ll}}\d])"
     )
@@ -344,7 +343,9 @@ def _is_courtesy(sentence: str) -> bool:
 def _only_asks(sentence: str) -> bool:
     """Tell whether it is a question that asserts nothing, unlike “Did you know that …?” or “It is blue, right?”."""
     text = sentence.rstrip("\"'”’»)] ")
-    if not text.endswith(("?", "？", "؟")) or _asserting_questions().search(text):
+    if not text.endswith(("?", "？", "؟")) or _anywhere("asserting_question").search(
+        text
+    ):
         return False
     lists = word_lists(language_of(text))
     words = _WORD_OR_PAUSE.findall(text.lower())
@@ -363,21 +364,13 @@ _WORD_OR_PAUSE = regex.compile(
 )
 
 
-@cache
-def _asserting_questions() -> _Pattern:
-    phrases: list[str] = []
-    for language in LANGUAGES:
-        phrases += word_lists(language).asserting_question
-    return re.compile("|".join(phrases), _FLAGS)
-
-
 def _is_heading(sentence: str) -> bool:
     line = sentence.strip("*_#> ")
     has_colon = line.endswith((":", "："))
     is_marked = _MARKDOWN_HEADING.match(sentence) is not None
     if not has_colon and not (is_marked and names_only(line)):
         return False
-    rest = _lead_ins().sub(" ", line)
+    rest = _anywhere("lead_in").sub(" ", line)
     is_unspaced = re.search(f"[{_UNSPACED}]", line)
     size = len(line) if is_unspaced else len(line.split())
     return (rest != line or size <= HEADING_WORDS) and not _asserts(rest)
@@ -402,7 +395,7 @@ def _asserts(line: str) -> bool:
 
 _TITLE = regex.compile(
     r"(?P<number>[*_\s]*(?:\d{1,2}|[IVX]{1,4})[.)]\s.*)"
-    r"|(?P<shown>(?:\*\*|__)[^*_]*(?:\*\*|__):?|[^\p{Ll}]*\p{Lu}{3}[^\p{Ll}]*)"
+    r"|(?P<shown>(?:\*\*|__)[^*_]*(?:\*\*|__):?|(?!.*\p{Ll})(?=.*\p{Lu}{3}).*)"
 )
 """A line that may be a title: numbered, or in bold type or capitals."""
 _RULE = re.compile(r"\|?\s*:?(?:-{2,}|={3,})[\s|:=-]*")
@@ -437,11 +430,7 @@ def _all_decline(sentences: Iterable[Sentence]) -> bool:
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    texts = []
-    for sentence in sentences:
-        if not _is_courtesy(sentence.text):
-            words = without_citations(sentence.text).split()
-            texts.append(" ".join(words))
+    texts = [without_citations(s.text) for s in sentences if not _is_courtesy(s.text)]
     return any(_declines(texts, language) for language in LANGUAGES)
 
 
