@@ -154,8 +154,8 @@ def tune(
     faith_dspy.optimize.plan` shows one.
 
     The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is better
-    than chance and not worse than a judge that costs less; and there is no champion yet, or it is better than its own
-    untuned judge and not worse than the present champion.
+    than chance and not worse than a judge that costs less; and there is no @champion yet, or it is better than its own
+    untuned judge and not worse than the present one.
 
     With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 answers of the pool, up to 16 judgments
     each. A champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.
@@ -261,7 +261,8 @@ def show(
     details: cli.Details = False,
     as_json: cli.Json = False,
 ) -> None:
-    """Show what a study found, in three lines; with --details, all its tables. Of a judge without a study, its card.
+    """Show what a study found, in three lines, and its mistakes; with --details, all its tables. Of a judge without a
+    study, its card.
 
     --by shows the champion's agreement per group: any column of the labels with 2 to 50 values.
     """
@@ -270,7 +271,8 @@ def show(
 
     folder = Path(source)
     if not folder.is_dir() or ((folder / STUDY_FILE).is_file() and not as_json):
-        print_study(read_study(source, tracking_uri), details, as_json, by)
+        result = read_study(source, tracking_uri)
+        print_study(result, details, as_json, by, mistakes=True)
         return
     exported = load_judge(folder).manifest
     if as_json:
@@ -304,16 +306,23 @@ def compare(
 
 
 def print_study(
-    result: Any, details: bool, as_json: bool, by: str | None = None
+    result: Any,
+    details: bool,
+    as_json: bool,
+    by: str | None = None,
+    *,
+    mistakes: bool = False,
 ) -> None:
-    """Print a study as JSON, or in three lines, and with ``details`` its tables below them; ``by``: a column of groups
-    to show."""
+    """Print a study as JSON, or in three lines, below them its worst ``mistakes``, and with ``details`` its tables;
+    ``by``: a column of groups to show."""
     from faith_dspy.optimize.groups import agreement_by_group, groups_of, groups_table
     from faith_dspy.optimize.report.headline import of_study
-    from faith_dspy.optimize.report.tables import study_tables
+    from faith_dspy.optimize.report.tables import mistakes_table, study_tables
 
     document = study_json(result)
     tables = [of_study(result), *(study_tables(result) if details else ())]
+    if mistakes:
+        tables.append(mistakes_table(result))
     if by is not None:
         rows = result.measured.champion.rows
         groups = agreement_by_group(rows, groups_of(result.columns, by), by)

@@ -62,6 +62,8 @@ class Headline(NamedTuple):
     """Labels by who gave them."""
     recorded: str = ""
     """How the column of a recorded judge was read; empty for any other."""
+    metric: str = ""
+    """What gains are measured in, unless that is balanced accuracy."""
 
 
 def three_lines(headline: Headline) -> Table:
@@ -86,8 +88,14 @@ def of_study(result: StudyResult) -> Table:
             by_words=chosen.variant is None and not chosen.columns,
             columns=chosen.columns,
             labelled_by=result.labelled_by,
+            metric=_metric(result.operating_point),
         )
     )
+
+
+def _metric(operating_point: str) -> str:
+    is_cost = operating_point.startswith("cost=")
+    return f" of accuracy at {operating_point}" if is_cost else ""
 
 
 def of_judge(
@@ -134,6 +142,7 @@ def of_judge(
             columns=judge.columns,
             lm="" if judge.lm_name == "local" else f" --lm {judge.lm_name}",
             labelled_by=labelled_by,
+            metric=_metric(judge.manifest.get("operating_point", "")),
         )
     )
 
@@ -258,17 +267,19 @@ def _gain_line(headline: Headline) -> str:
             gains[name in headline.on_others].append(_gain(c, BASELINES[name]))
     sentences = []
     if gains[False]:
-        sentences.append(f"in points, {'; '.join(gains[False])}.")
+        sentences.append(f"in points{headline.metric}, {'; '.join(gains[False])}.")
     if gains[True]:
         start = "In" if sentences else "in"
-        sentences.append(f"{start} its study {'; '.join(gains[True])}.")
+        sentences.append(
+            f"{start} its study{headline.metric} {'; '.join(gains[True])}."
+        )
     return " ".join(sentences) or "none yet; this judge was not tuned on labels."
 
 
 def _gain(c: Comparison, baseline: str) -> str:
     d = c.balanced_accuracy
     if d.low == d.high == 0:
-        return f"the same verdicts as {baseline} on all {counted(c.n, 'answer')}"
+        return f"none over {baseline} on these {counted(c.n, 'answer')}"
     gain = f"{points(d)} over {baseline}"
     return gain if c.verdict == "better" else f"{gain}, {c.verdict}"
 

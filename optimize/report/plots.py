@@ -23,12 +23,18 @@ _PAIRS = list[tuple[int, float]]
 
 def agreement_by_cost(result: StudyResult) -> Any:
     """Draw agreement against cost: each candidate on the pool with its 95 % interval, and the Pareto front, whose
-    candidates are named."""
+    candidates are named; None where none costs anything."""
     measured = result.candidates
+    if not any(costs(measured)):
+        return None
     unit, scale = "tokens an answer", 1
     if have_prices(measured):
         unit, scale = "dollars for 1,000 answers", 1000
-    figure, ax = _axes(4.8, 4.6, "Agreement against cost, on the pool")
+    figure, ax = _axes(
+        4.8,
+        4.6,
+        "Agreement against cost, on the pool\nstar: champion; dashed: Pareto front",
+    )
     front: list[tuple[float, float]] = []
     markers = cycle("osD^vpXP<>h")
     priced = zip(costs(measured), measured, strict=True)
@@ -66,7 +72,7 @@ def agreement_by_cost(result: StudyResult) -> Any:
         linestyle=":",
         linewidth=1,
     )
-    ax.set_xlabel(f"{unit} (star: champion; dashed: Pareto front)")
+    ax.set_xlabel(unit)
     ax.set_ylabel("balanced accuracy (dotted: chance)")
     ax.legend(loc="lower right", frameon=False, fontsize=7)
     return figure

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Measured,
         PromptGain,
         Prompts,
+        Row,
         StudyResult,
     )
 
@@ -51,6 +52,8 @@ INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
 """What is said of an answer, by its label or by a judge."""
 _LABEL = {True: ", label: supported", False: ", label: not supported", None: ""}
+_WORST = 5
+"""Mistakes that are listed."""
 _VISIBLE = 0.005
 """A weight that is not written as .00."""
 _SIDE_BY_SIDE = (
@@ -260,6 +263,22 @@ def sure(row: JudgedAnswer) -> float:
     if row.probability is None:
         return 0.0
     return abs(row.probability - (row.judgment.threshold or 0.5))
+
+
+def mistakes_table(result: StudyResult) -> Table:
+    """Show the champion's worst mistakes by id; their texts are in its report."""
+    threshold = result.classifier.threshold if result.classifier else 0.5
+    rows = result.measured.champion.rows
+    wrong = [r for r in rows if r.predicted is not None and r.predicted != r.label]
+    wrong.sort(key=lambda r: -abs((r.probability or 0.0) - threshold))
+    columns: dict[str, Callable[[Row], str]] = {
+        "answer": lambda r: r.id,
+        "label": lambda r: OUTCOME[r.label],
+        "probability": lambda r: number(r.probability),
+    }
+    title = f"{counted(len(wrong), 'mistake')} in {counted(len(rows), 'answer')}"
+    caption = f"The worst first. Their texts: {result.judge_dir}/report.html."
+    return table_of(title, columns, wrong[:_WORST], caption=caption)
 
 
 def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:

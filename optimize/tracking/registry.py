@@ -43,7 +43,7 @@ class Registration(NamedTuple):
 
     sentence: str
     address: str
-    """``models:/name@champion``; with its version's number where it is not the champion."""
+    """``models:/name@champion``; with its version's number where another has the alias."""
 
 
 class Decision(NamedTuple):
@@ -56,14 +56,14 @@ class Decision(NamedTuple):
 def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     """Register the exported judge as the newest version of `MODEL`.
 
-    The version becomes champion when `decide_promotion` says so. Registering the same judge of the same study again
+    The version takes the alias when `decide_promotion` says so. Registering the same judge of the same study again
     changes nothing, so that an alias that was set by hand stays. The LM is not called.
     """
     client = store.client
     aliases = _aliases(client)
     if aliases is None:
         about = (
-            "Faithfulness judges tuned on labels. Load the champion with "
+            "Faithfulness judges tuned on labels. Load the best with "
             f'`faith_dspy.load_judge("{_CHAMPION_ADDRESS}")`.'
         )
         client.create_registered_model(MODEL, description=about)
@@ -174,12 +174,12 @@ def decide_promotion(
         if name in CHEAPER and comparison.verdict == "worse":
             return Decision(False, f"it is worse than {BASELINES[name]}")
     if first:
-        return Decision(True, "there was no champion")
-    context = "; the present champion was not measured on the same answers"
+        return Decision(True, "there was none")
+    context = "; the present @champion was not measured on the same answers"
     against = None if present is None else compare_champions(result, present)
     if against is not None:
         facts = (
-            f"the present champion on the same {against.n} answers "
+            f"the present @champion on the same {against.n} answers "
             f"({points(against.balanced_accuracy)} points)"
         )
         if against.verdict != "inconclusive":

@@ -287,13 +287,15 @@ def read_result(client: Any, run_id: str) -> StudyResult:
 
 
 def study_runs(tracking_uri: str | None = None) -> Sequence[Any]:
-    """Return the MLflow runs of all studies of a store, the newest first, finished or not.
+    """Return the MLflow runs of all studies of a store, the newest first: the last finished of each, else the last.
 
     ``tracking_uri``: default the `nearest_store`.
     """
     client = client_of(tracking_uri, create=False)
     with mlflow_errors(client.tracking_uri):
-        return _study_runs(client)
+        runs = _study_runs(client)
+    shown = {run.data.tags[STUDY_ID]: run for run in reversed(_finished_first(runs))}
+    return [run for run in runs if run in shown.values()]
 
 
 def _parse(path: Path, where: str) -> StudyResult:
@@ -318,13 +320,19 @@ def _study_runs(client: Any) -> Sequence[Any]:
 
 
 def _find(runs: Sequence[Any], key: str) -> Any:
-    """Return the newest run with this run id or study id, or whose id begins with it, if that is of one study only."""
-    matching = [run for run in runs if any(i.startswith(key) for i in _ids(run))]
+    """Return the run with this run id or study id, or whose id begins with it, if that is of one study only: the newest
+    that is finished, else the newest."""
+    ordered = _finished_first(runs)
+    matching = [run for run in ordered if any(i.startswith(key) for i in _ids(run))]
     exact = [run for run in matching if key in _ids(run)]
     if exact:
         return exact[0]
     studies = {run.data.tags[STUDY_ID] for run in matching}
     return matching[0] if len(studies) == 1 and len(key) >= 6 else None
+
+
+def _finished_first(runs: Sequence[Any]) -> list[Any]:
+    return sorted(runs, key=lambda run: run.info.status != "FINISHED")
 
 
 def _ids(run: Any) -> tuple[str, str]:

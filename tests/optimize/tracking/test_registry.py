@@ -29,14 +29,14 @@ HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
             WRONG,
             None,
             True,
-            "it is better than its own untuned judge; the present champion was not measured on",
+            "it is better than its own untuned judge; the present @champion was not measured on",
         ),
         (
             MOSTLY,
             WRONG,
             CORRECTED,
             True,
-            "it is better than its own untuned judge; the present champion was not",
+            "it is better than its own untuned judge; the present @champion was not",
         ),
         (
             MOSTLY,
@@ -51,14 +51,14 @@ HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
             WRONG,
             RIGHT,
             False,
-            "it is worse than the present champion on the same 40 answers (-25.0 [",
+            "it is worse than the present @champion on the same 40 answers (-25.0 [",
         ),
         (
             RIGHT,
             RIGHT,
             WRONG,
             True,
-            "it is better than the present champion on the same 40 answers (+100.0 [",
+            "it is better than the present @champion on the same 40 answers (+100.0 [",
         ),
         # Where none is shown it has still to be worth its tuning.
         (
@@ -147,7 +147,7 @@ def test_the_alias_moves_when_it_is_earned(registered):
         {},
     )
     first = registered(study(MOSTLY, study_id="a"))
-    assert first == ("3 and @champion: there was no champion.", {"champion": "3"})
+    assert first == ("3 and @champion: there was none.", {"champion": "3"})
     told, aliases = registered(study(OFTEN, RIGHT, study_id="b"), "x" * 8000)
     assert told.startswith("4, but @champion stays version 3: it is worse than the")
     assert aliases == {"champion": "3"}
@@ -168,7 +168,7 @@ def test_the_alias_moves_when_it_is_earned(registered):
         registered.client.get_model_version("faithfulness", v) for v in "34"
     )
     assert (third.description, fourth.description) == ("The card.", "x" * 5000)
-    assert third.tags["promoted"] == "yes: there was no champion"
+    assert third.tags["promoted"] == "yes: there was none"
     assert fourth.tags["promoted"].startswith("no: it is worse than")
 
 
