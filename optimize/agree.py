@@ -87,8 +87,7 @@ def ask_judge(
     lines = of_judge(
         judge,
         source,
-        result.agreement,
-        cost,
+        result,
         seen=seen,
         against_words=against_words,
         labelled_by=labellers(examples),

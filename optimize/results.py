@@ -236,7 +236,7 @@ class CandidateResult(JudgeResult):
     variant: str | None
     """The variant that it asks; None without an LM."""
     method: str
-    """How replies become verdicts (`faith_dspy.optimize.select.candidates.Method`), ``column`` or ``cascade``."""
+    """How replies become verdicts (`faith_dspy.optimize.select.candidates.Method`), or ``cascade``."""
     description: str
     """One line: what is asked, and how replies become verdicts."""
     columns: tuple[str, ...] = ()

@@ -37,7 +37,6 @@ from faith_dspy.optimize.plan import (
 from faith_dspy.optimize.recorded import read_column
 from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card, write_report
-from faith_dspy.optimize.report.tables import capitalised
 from faith_dspy.optimize.results import (
     LEXICAL,
     UNTUNED,
@@ -189,7 +188,7 @@ def run(
     )
     for column in options.scores:
         read = read_column(column, partition.labelled, name_of(labels))
-        view.say(f"{capitalised(read.direction)}.")
+        view.say(f"Column: {read.direction}.")
     study = Study(planned, options, partition, view)
     setup = _set_up(labels, test, study)
     out = _folder(labels, options)

@@ -28,12 +28,13 @@ from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
-    from faith_dspy.optimize.results import Cost, StudyResult
+    from faith_dspy.optimize.results import Cost, JudgeResult, StudyResult
 
 PROCEDURE = (
     "Cross-validated: fit and choose were repeated without each fold, so these figures are of the procedure; the "
     "exported judge is fitted on all labels."
 )
+_FREE = "free"
 _MEASURED_BY = {"test": "on your test", "cross-validation": "cross-validated"}
 
 
@@ -52,8 +53,6 @@ class Headline(NamedTuple):
     """What an answer costs, in words; nothing where nobody knows."""
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
-    by_words: bool = False
-    """Whether it judges by lexical features alone."""
     columns: Sequence[str] = ()
     """Columns that every answer has to have."""
     lm: str = ""
@@ -85,7 +84,6 @@ def of_study(result: StudyResult) -> Table:
             _with_function(result.judge_dir, chosen.function),
             measured_by=_MEASURED_BY[result.measured_by],
             price=price_of(chosen),
-            by_words=chosen.variant is None and not chosen.columns,
             columns=chosen.columns,
             labelled_by=result.labelled_by,
             metric=_metric(result.operating_point),
@@ -101,8 +99,7 @@ def _metric(operating_point: str) -> str:
 def of_judge(
     judge: Judge,
     source: str | None,
-    agreement: Agreement,
-    cost: Cost,
+    result: JudgeResult,
     *,
     seen: int = 0,
     against_words: Comparison | None = None,
@@ -113,8 +110,7 @@ def of_judge(
     Args:
         judge: an exported judge, or one that was not tuned.
         source: where it was loaded from.
-        agreement: on labelled answers.
-        cost: what judging them took.
+        result: what it reached on labelled answers.
         seen: how many of these had a part in its study.
         against_words: the judge against its study's lexical baseline on the same answers.
         labelled_by: the labels by who gave them.
@@ -128,17 +124,15 @@ def of_judge(
     if against_words is not None:
         comparisons[LEXICAL] = against_words
         on_others.discard(LEXICAL)
-    asks_lm = any(one.asks_lm for one in judge.cascade)
     function = next((j.lm_name for j in judge.cascade if j.function), None)
     return three_lines(
         Headline(
-            agreement,
+            result.agreement,
             comparisons,
             _with_function(source, function) if source else "",
             on_others=on_others,
-            price=price_of(cost),
+            price=price_of(result),
             seen=seen,
-            by_words=not (asks_lm or judge.columns),
             columns=judge.columns,
             lm="" if judge.lm_name == "local" else f" --lm {judge.lm_name}",
             labelled_by=labelled_by,
@@ -157,7 +151,7 @@ def _with_function(source: str, function: str | None) -> str:
 def price_of(cost: Cost) -> str:
     """Return what an answer costs, in words."""
     if not cost.lm_share:
-        return "free"
+        return _FREE
     if cost.price is not None:
         return f"${1000 * cost.price:,.2f} for 1,000 answers"
     if not cost.tokens:  # a function counts none
@@ -313,7 +307,7 @@ def _next_step(headline: Headline) -> str:
     cost = f" ({headline.price})" if headline.price else ""
     if headline.columns:
         names = " and ".join(map(repr, headline.columns))
-        cost = f" on answers that have {names}{cost.replace(' (free)', '')}"
+        cost = f" on answers that have {names}{cost.replace(f' ({_FREE})', '')}"
     step = f"use it{cost}: faith-dspy judge ANSWERS.jsonl --judge {headline.judge}."
     return " ".join(filter(None, (step, _doubt(headline))))
 
@@ -326,7 +320,8 @@ def _doubt(headline: Headline) -> str:
     if not better_than_chance(a):
         return "Inconclusive: it is not significantly better than chance; label more answers."
     c = headline.comparisons.get(LEXICAL)
-    if headline.by_words or c is None or c.verdict == "better":
+    is_free = headline.price == _FREE and not headline.columns
+    if is_free or c is None or c.verdict == "better":
         return ""
     lead = round(_lead(c), 1)
     if lead > 0:

@@ -322,16 +322,15 @@ def _statements(row: JudgedAnswer) -> str:
 def spent(result: StudyResult) -> Table:
     """Say what the study cost."""
     u = result.usage
-    parts = []
-    if u.calls:
+    kept = ""
+    if result.replayed:
         kept = f" ({result.replayed} of them kept from before and not paid again)"
-        parts.append(counted(u.calls, "call") + kept * bool(result.replayed))
+    took = f"{counted(u.calls, 'call')}{kept}" if u.calls else "no LM was asked"
     if u.prompt_tokens:
-        parts.append(
-            f"{counted(u.prompt_tokens, 'prompt token')}, {u.cached_tokens:,} of them cached"
+        took += (
+            f", {counted(u.prompt_tokens, 'prompt token')}, {u.cached_tokens:,} of them cached, and "
+            f"{counted(u.output_tokens, 'completion token')}"
         )
-        parts.append(counted(u.output_tokens, "completion token"))
-    took = ", ".join(parts) or "no LM was asked"
     sentence = f"{result.seconds / 60:.1f} minutes: {took}."
     return Table("What the study spent", notes=(sentence,))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -39,19 +40,16 @@ from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 Method = Literal["lm", "features", "default"]
 """How replies become verdicts. ``lm``: slope, offset and threshold of the LM's log-odds, of its verdict where it tells
-none; ``features``: with the lexical features, or these alone where no LM is asked; ``default``: the classifier we ship,
-with a slope, offset and threshold of its own."""
+none, or without an LM of a column; ``features``: with the lexical features, or these alone where no LM is asked;
+``default``: the classifier we ship, with a slope, offset and threshold of its own."""
 SHARE = 0.5
 """Share of the answers that a cascade escalates: those that the lexical judge is least sure of."""
 _TEXTS: dict[Method, tuple[str, str]] = {
-    "lm": (
-        "{}, LM calibrated",
-        "{}; slope, offset and threshold of the LM's log-odds",
-    ),
-    "features": ("{}", "{}; the LM with lexical features"),
-    "default": ("{}, default", "{}; the shipped default, recalibrated"),
+    "lm": ("LM calibrated", "slope, offset and threshold of its log-odds"),
+    "features": ("", "with lexical features"),
+    "default": ("default", "the shipped default, recalibrated"),
 }
-"""Name and description of each candidate that asks a variant."""
+"""What name and description of a candidate say of its method."""
 
 _Judge = TypeVar("_Judge", bound=Judge)
 
@@ -71,7 +69,7 @@ class Candidate(NamedTuple):
     replies: Replies
     """Of the variant that it asks, or without an LM."""
     method: str
-    """`Method`, ``column`` or ``cascade``."""
+    """`Method`, or ``cascade``."""
     judge: Judge
     answers: list[JudgedAnswer]
     """Cross-fitted."""
@@ -110,18 +108,23 @@ def candidates(
     """
     tried: list[Candidate] = []
     faults = []
-    for columns in ((), *((column,) for column in lexical.judge.config.scores)):
+    for columns in ((), *zip(lexical.judge.config.scores, strict=True)):
+        fit = partial(_fit, columns=columns, fold_of=fold_of, point=point)
         try:
-            free = _without_lm(_reading(lexical, columns), fold_of, point)
+            words = fit(lexical, "features")
+            tried += [words, fit(lexical, "lm" if columns else "default")]
         except InputError:
             if columns:  # too few of its cells are filled
                 continue
             raise
-        tried += free
         for replies in asked:
-            variant = _reading(replies, columns)
             try:
-                tried += _of_variant(variant, free[0], fold_of, point)
+                own = [] if columns else [fit(replies, "lm")]
+                own.append(fit(replies, "features"))
+                own.append(_cascade(words, own[-1], point))
+                if replies.is_seed and not columns and _has_default(replies.judge):
+                    own.append(fit(replies, "default"))
+                tried += own
             except InputError as exc:
                 faults.append(f"{replies.name}: {exc}")
     if asked and not any(c.asks_lm for c in tried):
@@ -134,74 +137,32 @@ def candidates(
     return tried
 
 
-def _reading(replies: Replies, columns: tuple[str, ...]) -> Replies:
-    """Return the same replies of a judge that reads these columns."""
-    config = replies.judge.config.model_copy(update={"scores": columns})
-    return replies._replace(judge=replies.judge.copy(config=config))
-
-
-def _without_lm(
-    lexical: Replies, fold_of: Mapping[str, int], point: OperatingPoint
-) -> list[Candidate]:
-    """Return the lexical judge, and what else asks no LM; with a column, these with it."""
-
-    def fitted(name: str, about: str, method: Method, how: str = "") -> Candidate:
-        answers = _in_folds(lexical, fold_of)
-        judge = fit_judge(lexical.judge, answers, method, fold_of, point)
-        return Candidate(name, f"{about}; no LM", lexical, how or method, *judge)
-
-    columns = lexical.judge.columns
-    if not columns:
-        about = "the shipped default, recalibrated"
-        return [
-            fitted(LEXICAL, "lexical features", "features"),
-            fitted("lexical, default", about, "default"),
-        ]
-    about = f"column {columns[0]!r}"
-    calibrated = f"{about} calibrated: slope, offset and threshold"
-    return [
-        fitted(
-            f"lexical{_with(columns)}", f"{about} with lexical features", "features"
-        ),
-        fitted(f"column {columns[0]}", calibrated, "lm", "column"),
-    ]
-
-
-def _with(columns: Sequence[str]) -> str:
-    return f", with {columns[0]}" if columns else ""
-
-
-def _in_folds(replies: Replies, fold_of: Mapping[str, int]) -> list[JudgedAnswer]:
-    return [a for a in replies.answers if a.source in fold_of]
-
-
-def _of_variant(
+def _fit(
     replies: Replies,
-    words: Candidate,
+    method: Method,
+    columns: tuple[str, ...],
     fold_of: Mapping[str, int],
     point: OperatingPoint,
-) -> list[Candidate]:
-    judge, answers = replies.judge, _in_folds(replies, fold_of)
-    methods: list[Method] = ["features"]
-    if not judge.columns:
-        methods = ["lm", "features"]
-        is_default = default_classifier(judge.lm_name, judge.config) is not None
-        if replies.is_seed and is_default:
-            methods.append("default")
-    tried = []
-    for method in methods:
-        name, about = _TEXTS[method]
-        one = Candidate(
-            name.format(replies.name) + _with(judge.columns),
-            about.format(replies.description) + _with(judge.columns),
-            replies,
-            method,
-            *fit_judge(judge, answers, method, fold_of, point),
-        )
-        tried.append(one)
-        if method == "features":
-            tried.append(_cascade(words, one, point))
-    return tried
+) -> Candidate:
+    """Return a candidate without a cascade that reads these columns."""
+    config = replies.judge.config.model_copy(update={"scores": columns})
+    judge = replies.judge.copy(config=config)
+    answers = [a for a in replies.answers if a.source in fold_of]
+    beside = [f"with {column}" for column in judge.columns]
+    called, how = _TEXTS[method]
+    of = replies.name if judge.asks_lm else "lexical"
+    name = ", ".join(filter(None, (of, called, *beside)))
+    if columns and method == "lm":
+        name = f"column {judge.columns[0]}"
+    about = ", ".join((f"{replies.description}; {how}", *beside))
+    fitted = fit_judge(judge, answers, method, fold_of, point)
+    return Candidate(
+        LEXICAL if name == "lexical" else name, about, replies, method, *fitted
+    )
+
+
+def _has_default(judge: Judge) -> bool:
+    return default_classifier(judge.lm_name, judge.config) is not None
 
 
 def _cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Candidate:
@@ -268,7 +229,7 @@ def fit_on_labels(
         raise ConfigError(
             "a cascade is fitted by a study; fit each of its two judges by itself."
         )
-    if method == "default" and default_classifier(judge.lm_name, judge.config) is None:
+    if method == "default" and not _has_default(judge):
         raise ConfigError(
             f"there is no default classifier for {judge.lm_name} with these options; fit 'features'."
         )

@@ -76,8 +76,8 @@ def rivals_of(
     own = {a.id for a in champion.answers}
     lexical = next(c for c in tried if c.name == LEXICAL)
     rivals = {CHAMPION: champion, LEXICAL: lexical}
-    for name, method in ((CALIBRATED, "lm"), (COLUMN, "column")):
-        calibrated = [c for c in tried if c.method == method]
+    for name, asks_lm in ((CALIBRATED, True), (COLUMN, False)):
+        calibrated = [c for c in tried if c.method == "lm" and c.asks_lm is asks_lm]
         shared = [[a for a in c.answers if a.id in own] for c in calibrated]
         # One that learned from some of these answers itself would leave fewer to read figures of.
         merits = [(len(answers), score(answers) or 0.0) for answers in shared]

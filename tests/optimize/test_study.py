@@ -163,7 +163,7 @@ def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server
     )
     view = Quiet()
     result = run(write_lines(path, rows), options, view, tracker=Record)
-    assert "A higher 'risk' is read as less faithful." in view.lines
+    assert "Column: a higher 'risk' is read as less faithful." in view.lines
     assert {"column risk", "lexical, with risk", "sentence, with risk", "lexical, then sentence, with risk"} < {
         c.name for c in result.candidates
     }  # fmt: skip

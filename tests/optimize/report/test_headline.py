@@ -7,7 +7,6 @@ from faith_dspy.optimize.report.headline import (
     Headline,
     not_shown,
     notes_of,
-    of_judge,
     of_study,
     price_of,
     shortfalls,
@@ -125,7 +124,7 @@ FEW = agreement(by_source(5))
     ("changes", "step"),
     [
         ({}, USE),
-        ({"by_words": True, "price": "free"}, USE.replace("$0.40 for 1,000 answers", "free")),
+        ({"price": "free"}, USE.replace("$0.40 for 1,000 answers", "free")),
         (
             {"comparisons": {LEXICAL: compared("inconclusive", 0.03)}},
             f"{USE} Its lead over the lexical baseline (no LM), free, is inconclusive.",
@@ -219,12 +218,8 @@ def test_an_exported_cascade_is_not_free():
     words = Judge(NO_LM)
     cascade = words.copy(escalate_to=Judge("openai/tiny", classifier=None))
     half = [Usage(calls=1, prompt_tokens=300), Usage()]
-    steps = [
-        of_judge(judge, "mine", agreement(right(18)), cost_of(usages, judge)).notes[2]
-        for judge, usages in ((cascade, half), (words, [Usage()]))
-    ]
-    assert steps[0].startswith("Next: use it (150 tokens an answer): ")
-    assert steps[1].startswith("Next: use it (free): ")
+    assert price_of(cost_of(half, cascade)) == "150 tokens an answer"
+    assert price_of(cost_of([Usage()], words)) == "free"
 
 
 def test_notes_say_why_and_on_what():
