@@ -466,7 +466,9 @@ class MeteredLM(dspy.LM):
         is_fatal = is_missing or isinstance(exc, _FATAL)
         if is_fatal and not self.experience.has_answered:
             raise unavailable(self, exc) from None  # the server's words may hold a key
-        if isinstance(exc, LMUnexpectedError):
+        if isinstance(exc, LMUnexpectedError) and isinstance(
+            exc.__cause__, TypeError | ValueError
+        ):
             # DSPy cannot read a reply with null or minus infinity among its log-probabilities: fewer, or none, will do.
             words = "logprobs"
         elif is_missing or not is_refusal:
@@ -501,7 +503,7 @@ class MeteredLM(dspy.LM):
                 stack.enter_context(meter.counting(call))
             # What a call cost is in DSPy's history alone: it is written for each, whether it is kept or not.
             stack.enter_context(dspy.context(usage_tracker=call, disable_history=False))
-            retries: int = self.num_retries  # type: ignore[has-type]
+            retries = self.num_retries
             try:
                 return super().__call__(*args, **kwargs)
             except LMRateLimitError:

@@ -261,7 +261,7 @@ def as_prediction(raw: RawVerdict) -> dspy.Prediction:
     )
 
 
-def failed_verdict(statement: Statement, exc: Exception) -> RawVerdict:
+def failed_verdict(statement: Statement, exc: BaseException) -> RawVerdict:
     """Return the verdict on a statement that the LM failed on."""
     error = short_message(exc)
     return RawVerdict(**statement.model_dump(), error=error, lm_failed=True)
