@@ -201,16 +201,13 @@ def test_a_model_that_thinks_gives_verdicts(chat_server, kind):
     assert Judge(lm)(context=CONTEXT, answer="It is red.").faithful is False
 
 
-def test_room_for_thoughts_is_an_option(chat_server):
-    """It is 2,000 tokens unless the judge is given another number."""
+def test_room_for_thoughts(chat_server):
+    """It is an option, 2,000 tokens unless given; thoughts that do not end in it have four times as much, all later
+    ones at once."""
     server = chat_server(says=thinking("null", needed=500))
     judge = Judge("openai/tiny", api_base=server.base, thinking_tokens=700)
     assert judge(context=CONTEXT, answer="It is blue.").faithful
     assert [asked["max_tokens"] for asked in server.requests] == [1, 712]
-
-
-def test_thoughts_that_need_more_room_have_four_times_as_much(chat_server):
-    """Of 3,000 tokens, where 2,000 are the room: the third answer and all later ones have it at once."""
     server = chat_server(says=thinking("null", needed=3_000))
     judgments, calls = judged(server)
     assert {j.faithful for j in judgments} == {True}
