@@ -35,14 +35,15 @@
   const s = data.summary;
   const tile = (figure, line, name = "") => el("div", { class: `tile ${name}` }, el("b", {}, figure), el("p", {}, line));
   const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n}\u00a0${words(reason)}`);
-  $("summary").append(
+  const people = data.items.filter(labelled);
+  const agree = people.filter((i) => !KINDS.disagree(i)).length;
+  const isSelection = document.querySelector(".tables section"); // of disagreements: their shares say nothing
+  if (!isSelection) $("summary").append(
     tile(number(s.n), s.total > s.n ? `first answers of ${number(s.total)}` : s.n === 1 ? "answer" : "answers"),
     tile(s.scored ? percent(s.faithful / s.scored) : "–", `faithful: ${s.faithful} of ${s.scored} scored`),
     tile(s.n ? percent(s.scored / s.n) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
   );
-  const people = data.items.filter(labelled);
-  if (people.length) {
-    const agree = people.filter((i) => !KINDS.disagree(i)).length;
+  if (people.length && !isSelection) {
     $("summary").append(tile(percent(agree / people.length), `agrees with the labels on ${agree} of ${people.length}`));
   }
   const counts = Object.keys(VERDICTS).reverse().filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);

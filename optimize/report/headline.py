@@ -267,7 +267,7 @@ def _gain_line(headline: Headline) -> str:
         sentences.append(
             f"{start} its study{headline.metric} {'; '.join(gains[True])}."
         )
-    return " ".join(sentences) or "none yet; this judge was not tuned on labels."
+    return " ".join(sentences) or "none measured; this judge comes from no study."
 
 
 def _gain(c: Comparison, baseline: str) -> str:
