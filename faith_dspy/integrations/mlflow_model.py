@@ -76,7 +76,7 @@ def judge_rows(
         judgments = [lost] * len(records)
     rows = [judgment.to_dict() for judgment in judgments]
     for row in rows:
-        del row["id"]
+        del row["id"], row["turn"]
         for name in ("statements", "citations"):
             if row[name] is not None:
                 row[name] = json.dumps(row[name], ensure_ascii=False)

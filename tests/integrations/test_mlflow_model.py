@@ -201,9 +201,9 @@ def test_a_forked_worker_judges(judge_at):
 
 
 def test_a_row_is_the_judgment():
-    """Spark's type names every field of a judgment but its id, the nested ones included."""
+    """Spark's type names every field of a judgment but its id and turn, the nested ones included."""
     fields = Judgment(score=1.0).to_dict()
-    del fields["id"]
+    del fields["id"], fields["turn"]
     names = ["judgment"]
     for name, value in fields.items():
         names += [name, *(value if isinstance(value, dict) else [])]
