@@ -79,11 +79,11 @@ class Piece:
     """Sources, or quotations of them, that a block names for its text."""
 
 
-Record: TypeAlias = tuple[str | None, list[dict[str, str]], str]
+Answered: TypeAlias = tuple[str | None, list[dict[str, str]], str]
 """Question, context and answer."""
 
 
-def from_conversation(conversation: Any) -> Record:
+def from_conversation(conversation: Any) -> Answered:
     """Return question, context and answer of a conversation's last turn; the last assistant message is the answer.
 
     Every tool result, document and search result up to the answer is a chunk, as is what the user or the system wrote;
@@ -101,7 +101,7 @@ def from_conversation(conversation: Any) -> Record:
     return _record(turns[: last + 1])
 
 
-def answers_in(conversation: Any) -> dict[int, Record]:
+def answers_in(conversation: Any) -> dict[int, Answered]:
     """Return the same for each answer by the number of its message: the assistant's last one before the user goes on.
 
     What was retrieved counts for the next answer alone; for one that nothing was retrieved for, all before it counts.
@@ -135,7 +135,7 @@ def _read(conversation: Any) -> tuple[list[_Turn], Fields]:
     return turns, _evidence_beside(plain)
 
 
-def _record(turns: Sequence[_Turn], since: int = 0) -> Record:
+def _record(turns: Sequence[_Turn], since: int = 0) -> Answered:
     """Return the record of the last of the turns; what was retrieved before turn ``since`` counts where nothing was
     later."""
     last = turns[-1]
