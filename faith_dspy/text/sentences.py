@@ -209,9 +209,9 @@ _PARAGRAPH = regex.compile(r"(?m)(?:^[^\S\n]*+\S.*(?:\n|\Z))+")
 _DIVISION = regex.compile(r"(?<=\p{L})-[^\S\n]*\n\s*(?=\p{Ll})")
 """Where a line ends within a word."""
 _BREAK = regex.compile(
-    r"(?<=[^\s.!?:;|。！？])[^\S\n]*\n(?!\s*(?:[-*+•·#>|`~\[]|\(?\w{1,3}[.)]\s|[\w-]+:\s))"
+    r"(?<=[^\s:;|。！？])[^\S\n]*\n(?!\s*(?:[-*+•·#>|`~\[]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]\s|[\w-]+:\s))"
 )
-"""Where a line ends and no sentence, table or item does."""
+"""Where a line ends and no table, list or lead-in."""
 
 
 @cache
@@ -222,7 +222,7 @@ def _wraps(language: str) -> regex.Pattern[str]:
     """
     words = "|".join(word_lists(language).function_words) or "(?!)"
     return regex.compile(
-        rf"(?m)^(?![#|])(?=.{{25,100}}$)(?=(?:\S+\s+){{4}}).*(?:(?:,|\b(?i:{words}))\s*\n|{_BREAK.pattern}\s*[\p{{Ll}}\d])"
+        rf"(?m)^(?![#|])(?=.{{25,100}}$)(?=(?:\S+\s+){{4}}).*(?:(?:,|\b(?i:{words}))\s*\n|(?<![.!?]){_BREAK.pattern}\s*[\p{{Ll}}\d])"
     )
 
 
@@ -410,12 +410,13 @@ def _titles(answer: str, sentences: Sequence[Sentence]) -> Collection[int]:
     titles: dict[int, str] = {}
     lines = [_TITLE.fullmatch(sentence.text) for sentence in sentences]
     kinds = ["", *(line.lastgroup if line else "" for line in lines)]
+    begins_line = True
     for i, (sentence, following) in enumerate(pairwise(sentences), 1):
         is_rule = _RULE.fullmatch(following.text)
         kind = "head" if is_rule else kinds[i]
-        is_title = kind and kind not in (kinds[i - 1], kinds[i + 1])
-        is_line = "\n" in answer[sentence.end : following.start]
-        if is_title and is_line and _names(sentence.text):
+        is_title = begins_line and kind and kind not in (kinds[i - 1], kinds[i + 1])
+        begins_line = "\n" in answer[sentence.end : following.start]
+        if is_title and begins_line and _names(sentence.text):
             titles[sentence.index] = kind
     return {} if titles == {0: "shown"} else titles
 

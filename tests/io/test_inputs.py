@@ -281,7 +281,7 @@ def test_arrays_and_lists_as_text_are_contexts():
         assert as_chunks(text) == (Chunk(id=0, text=text),)
 
 
-@pytest.mark.parametrize("null", ["None", "nan", "NULL", "N/A", "[document]", "…"])
+@pytest.mark.parametrize("null", ["None", "nan", "NULL", "[document]", "…"])
 def test_a_null_written_as_text_is_nothing(null):
     judge, text = Judge("none"), "The lamp is red."
     assert judge(context=[text], answer=null).unscored == "no_statements"
