@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +41,19 @@ EXAMPLE = [
 """A request, for a model's signature; without a context no LM is asked when MLflow tries it."""
 
 
-SIGNATURE = ModelSignature(
-    Schema(
-        [
-            ColSpec(AnyType(), name, required=False)  # type: ignore[no-untyped-call]
-            for name in ("question", "context", "answer")
-        ]
-    ),
-    params=ParamSchema(
-        [
-            ParamSpec("nested", DataType.boolean, PARAMS["nested"]),
-            ParamSpec("threads", DataType.long, PARAMS["threads"]),
-        ]
-    ),
-)
-"""Values of any type, and any may be missing: what cannot be judged is a row that says why."""
+def signature(columns: Iterable[str] = ()) -> ModelSignature:
+    """Return the signature of a judge that reads these columns, too (`Judge.columns`).
+
+    Values are of any type, and any may be missing: what cannot be judged is a row that says why.
+    """
+    fields = []
+    for name in ("question", "context", "answer", *columns):
+        fields.append(ColSpec(AnyType(), name, required=False))  # type: ignore[no-untyped-call]
+    params = [
+        ParamSpec("nested", DataType.boolean, PARAMS["nested"]),
+        ParamSpec("threads", DataType.long, PARAMS["threads"]),
+    ]
+    return ModelSignature(Schema(fields), params=ParamSchema(params))
 
 
 def judge_rows(

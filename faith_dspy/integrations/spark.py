@@ -9,6 +9,7 @@ key is in their environment (``spark.executorEnv.OPENAI_API_KEY``). The model th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +24,7 @@ from faith_dspy.runner import REPLIES_IN_MEMORY
 with optional_dependency("mlflow", "spark", "Judging on Spark"):
     import mlflow
 
-    from faith_dspy.integrations.mlflow_model import RESULT_TYPE, SIGNATURE
+    from faith_dspy.integrations.mlflow_model import RESULT_TYPE, signature
 with optional_dependency("pyspark", "spark", "Judging on Spark"):
     from pyspark.sql import Column, DataFrame
     from pyspark.sql import functions as F
@@ -50,8 +51,8 @@ def judge_table(
     A row that cannot be judged, or whose LM fails, has the reason in ``judgment.unscored`` and never fails the job. A
     judge on the embedded model gets a single partition, as every worker would load a model of its own.
     """
-    inputs = _inputs(table)
     opened = open_judge(judge, lm=lm)
+    inputs = _inputs(table, opened.columns)
     if any(is_local(one.lm_name) for one in opened.cascade):
         table = table.coalesce(1)
     with TemporaryDirectory() as folder:
@@ -60,7 +61,7 @@ def judge_table(
             path=f"{folder}/model",
             python_model=str(Path(__file__).with_name("mlflow_model.py")),
             artifacts={"judge": f"{folder}/judge"},
-            signature=SIGNATURE,
+            signature=signature(opened.columns),
             pip_requirements=["faith_dspy"],
             model_config={**endpoint, "replies_in_memory": REPLIES_IN_MEMORY},
         )
@@ -75,8 +76,9 @@ def judge_table(
     return table.withColumn(COLUMN, udf.asNondeterministic()(F.struct(*inputs))[COLUMN])
 
 
-def _inputs(table: DataFrame) -> list[Column]:
-    """Return question, context and answer, of the types that the model's signature has."""
+def _inputs(table: DataFrame, further: Sequence[str]) -> list[Column]:
+    """Return question, context and answer, of the types that the model's signature has, and those of the ``further``
+    columns that are there."""
     types = dict(table.dtypes)
     names = {}
     for field, usual in NAMES.items():
@@ -101,4 +103,5 @@ def _inputs(table: DataFrame) -> list[Column]:
         "context": context,
         "answer": F.col(names["answer"]).cast("string"),
     }
-    return [column.alias(name) for name, column in texts.items()]
+    inputs = [column.alias(name) for name, column in texts.items()]
+    return inputs + [F.col(name) for name in further if name in types]

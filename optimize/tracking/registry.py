@@ -217,7 +217,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
     """
     import mlflow
 
-    from faith_dspy.integrations.mlflow_model import EXAMPLE, SIGNATURE
+    from faith_dspy.integrations.mlflow_model import EXAMPLE, signature
 
     extra = "[local]" if result.lm["model"].startswith("local/") else ""
     requirements = [
@@ -243,7 +243,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult) -> str:
             name=MODEL,
             python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
             artifacts={"judge": folder},
-            signature=SIGNATURE,
+            signature=signature(result.chosen.columns),
             input_example=EXAMPLE,
             pip_requirements=requirements,
             params={"variant": result.champion},

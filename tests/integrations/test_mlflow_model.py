@@ -14,6 +14,7 @@ from faith_dspy.errors import ConfigError
 from faith_dspy.integrations import mlflow_model
 from faith_dspy.integrations.mlflow_model import RESULT_TYPE, judge_rows
 from tests.support.cases import CITES, LONG
+from tests.support.classifiers import by_weakest, linear
 from tests.support.studies import free_port, serving
 
 KEY = "sk-test-8c21f5e0aa"
@@ -128,16 +129,31 @@ def test_another_lm_can_be_named(registry, monkeypatch):
     assert model.unwrap_python_model().judge.lm_name == "openai/other"
 
 
+def save_model(judge, folder):
+    """The judge as a model in folder/model."""
+    judge.save(folder / "judge")
+    mlflow.pyfunc.save_model(
+        path=folder / "model",
+        python_model=mlflow_model.__file__,
+        artifacts={"judge": str(folder / "judge")},
+        pip_requirements=["faith_dspy"],
+        signature=mlflow_model.signature(judge.columns),
+    )
+
+
+def test_a_column_reaches_the_judge_that_reads_it(tmp_path):
+    """A row without it is unscored."""
+    by_column = by_weakest(linear({"column hhem": 1}))
+    save_model(Judge("none", scores=["hhem"], classifier=by_column), tmp_path)
+    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    row = {**BLUE, "answer": "It is blue."}
+    rows = model.predict([row | {"hhem": 0.9}, row | {"hhem": -0.9}, row])
+    assert [row["faithful"] for row in rows] == [True, False, None]
+
+
 def test_a_function_is_the_servers_own(tmp_path, monkeypatch):
     """A judge of a function asks the one that the environment names; the name in the model is not imported."""
-    Judge("python:tests.support.judges:blue").save(tmp_path / "judge")
-    mlflow.pyfunc.save_model(
-        path=tmp_path / "model",
-        python_model=mlflow_model.__file__,
-        artifacts={"judge": str(tmp_path / "judge")},
-        pip_requirements=["faith_dspy"],
-        signature=mlflow_model.SIGNATURE,
-    )
+    save_model(Judge("python:tests.support.judges:blue"), tmp_path)
     rows = [{**BLUE, "answer": "It is blue."}, {**BLUE, "answer": "It is red."}]
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
     (row, _) = model.predict(rows)
