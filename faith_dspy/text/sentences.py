@@ -180,7 +180,8 @@ def _said(answer: str) -> str:
     if field:
         value = field[1].replace(r"\n", " \n").replace(r"\"", ' "')
         answer = value.rjust(field.end(1)).ljust(len(answer))
-    return _UNSAID.sub(_blank, answer)
+    said: str = _UNSAID.sub(_blank, answer)
+    return said
 
 
 def _blank(match: regex.Match[str]) -> str:
@@ -205,7 +206,8 @@ def sentence_texts(text: str) -> list[_Piece]:
 
 _NUMBERING = re.compile(r"(?m)^([^\S\n]*(?:#+\s)?(?:\*\*|__)?\d{1,2})\.(?=\s)")
 """Its full stop would end a sentence."""
-_PARAGRAPH = regex.compile(r"(?m)(?:^[^\S\n]*+\S.*(?:\n|\Z))+")
+_PARAGRAPH = regex.compile(r"(?m)^[^\S\n]*+\S.*\n(?:[^\S\n]*+\S.*(?:\n|\Z))+")
+"""Of several lines."""
 _DIVISION = regex.compile(r"(?<=\p{L})-[^\S\n]*\n\s*(?=\p{Ll})")
 """Where a line ends within a word."""
 _BREAK = regex.compile(
@@ -231,11 +233,12 @@ def _unwrapped(text: str) -> str:
     wraps = _wraps(language_of(text))
 
     def joined(paragraph: regex.Match[str]) -> str:
-        is_wrapped = wraps.search(paragraph[0])
-        breaks = _BREAK if is_wrapped else _DIVISION
-        return breaks.sub(lambda at: at[0].replace("\n", " "), paragraph[0])
+        breaks = _BREAK if wraps.search(paragraph[0]) else _DIVISION
+        text: str = breaks.sub(lambda at: at[0].replace("\n", " "), paragraph[0])
+        return text
 
-    return _PARAGRAPH.sub(joined, text)
+    unwrapped: str = _PARAGRAPH.sub(joined, text)
+    return unwrapped
 
 
 _NOTE = regex.compile(r"(?:<sup\b.{1,400}?</sup>|[⁰¹²³⁴-⁹⁽⁾,])+")
