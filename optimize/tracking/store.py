@@ -332,7 +332,7 @@ def _find(runs: Sequence[Any], key: str) -> Any:
 
 
 def _finished_first(runs: Sequence[Any]) -> list[Any]:
-    return sorted(runs, key=lambda run: run.info.status != "FINISHED")
+    return sorted(runs, key=lambda run: "champion" not in run.data.tags)
 
 
 def _ids(run: Any) -> tuple[str, str]:

@@ -21,16 +21,15 @@ RESULT = study(rows([0.9, 0.1] * 3))
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """An MLflow store with two finished studies and one that was broken off."""
+    """An MLflow store with two finished studies, one of them begun again, and one that was broken off."""
     folder = tmp_path_factory.mktemp("store")
     uri = f"sqlite:///{folder}/mlflow.db"
     client = client_of(uri)
     experiment = client.create_experiment(
         "some", artifact_location=str(folder / "files")
     )
-    for i, (study_id, finished) in enumerate(
-        {"5ad1e0c7": True, "77aa10bc": True, "0b0b0b0b": False}.items()
-    ):
+    studies = [("5ad1e0c7", True), ("77aa10bc", True), ("0b0b0b0b", False)]
+    for i, (study_id, finished) in enumerate([*studies, ("5ad1e0c7", False)]):
         tags = {"faith_dspy.kind": "study", "faith_dspy.study_id": study_id}
         tags |= {"status": "done" if finished else "killed"}
         if finished:
@@ -52,6 +51,7 @@ def test_a_study_is_found_by_its_id_its_run_or_its_beginning(store):
     for name in ("77aa10bc", "77aa10", run, run[:8], f"runs:/{run}"):
         found = read_study(name, store)
         assert (found.study_id, len(found.cv.champion.rows)) == ("77aa10bc", 6)
+    assert read_study("5ad1e0c7", store).study_id == "5ad1e0c7"
 
 
 def test_studies_are_read_from_the_nearest_store(store, monkeypatch):
@@ -82,7 +82,7 @@ def test_what_is_not_there_is_answered_with_what_is(store, tmp_path):
 
 
 def test_studies_are_listed(store):
-    """The newest first, the one that was broken off without a champion."""
+    """Each once, the newest first, the one that was broken off without a champion."""
     listed = CliRunner().invoke(app, ["study", "list", "--tracking-uri", store])
     lines = [line.split() for line in listed.output.splitlines() if "l.jsonl" in line]
     assert [(line[0], line[-2]) for line in lines] == [
