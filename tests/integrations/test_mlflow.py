@@ -198,23 +198,6 @@ def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
     assert most == [1] * 6
 
 
-def test_from_a_folder(judge_at, tmp_path, monkeypatch):
-    """A folder is named instead of a judge, and is what the assessments' source says."""
-    judge, server = judge_at(yes=YES)
-    judge.save(tmp_path / "judge")
-    monkeypatch.setenv("OPENAI_API_BASE", server.base)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.chdir(tmp_path)
-    (overall, *_) = FaithfulnessScorer("judge", name="grounded")(
-        inputs={"context": CONTEXT}, outputs=BLUE
-    )
-    assert (overall.name, overall.value, overall.source.source_id) == (
-        "grounded",
-        1.0,
-        "judge",
-    )
-
-
 QUESTION = "Is opened software refunded?"
 ANSWER = "No, opened software is not refunded."
 
