@@ -572,7 +572,8 @@ class Judge:
         for statement in judgment.statements:
             if statement.verdict is None or statement.features.get("contradictions"):
                 return True
-        if judgment.needs_review is not None or not judgment.statements:
+        is_own = judgment.fitted_to != "default" and judgment.needs_review is not None
+        if is_own or not judgment.statements:
             return bool(judgment.needs_review)
         low, high = self.config.review_range
         return judgment.ranking is not None and low <= judgment.ranking < high

@@ -7,14 +7,24 @@ A feature is one function here, with its direction in `DIRECTIONS`. Classifiers 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, KeysView, Sequence
+from copy import copy
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 from faith_dspy.schema import Chunk
+from faith_dspy.text.derived import source_of
+from faith_dspy.text.identifiers import (
+    Identifier,
+    identifiers_in,
+    link_targets,
+    searchable,
+)
 from faith_dspy.text.languages import (
+    VALUES,
     antonyms,
     language_of,
     light_stems,
@@ -24,8 +34,10 @@ from faith_dspy.text.languages import (
 from faith_dspy.text.sentences import gap_words, sentence_texts
 from faith_dspy.text.words import (
     Token,
+    begins_list_item,
     comparable,
     content_tokens,
+    number_value,
     tokenize,
     without_markers,
 )
@@ -48,6 +60,7 @@ class IndexedContext:
     def __init__(self, context: Sequence[Chunk], language: str | None = None) -> None:
         texts = _texts(tuple(context))
         self.text = " ".join(texts)
+        self.chunks = context
         self.language = language or language_of(self.text)
         self.chunk_ids = [chunk.id for chunk in context]
         self.sentences: list[IndexedSentence] = []
@@ -63,6 +76,7 @@ class IndexedContext:
         keys = set(content)
         for token in tokens:
             keys.update(token.also)
+            keys.update(_parts(token, self.language))
         position = len(self.sentences)
         for key in keys:
             self.places.setdefault(key, []).append(position)
@@ -72,6 +86,17 @@ class IndexedContext:
     @property
     def keys(self) -> KeysView[str]:
         return self.places.keys()
+
+    @cached_property
+    def numbers(self) -> dict[str, float]:
+        """Keys of plain numbers with their values."""
+        return {key: float(key[1:]) for key in self.keys if _NUMBER.fullmatch(key)}
+
+    @cached_property
+    def searchable(self) -> str:
+        """The texts as written, and the sources, in lower case."""
+        texts = [f"{chunk.text} {chunk.source or ''}" for chunk in self.chunks]
+        return searchable("\n".join(texts))
 
     @cached_property
     def chunk_keys(self) -> list[set[str]]:
@@ -85,6 +110,23 @@ class IndexedContext:
         """Content keys that are neighbours in a sentence."""
         pairs = (pairwise(sentence.content) for sentence in self.sentences)
         return set(chain.from_iterable(pairs))
+
+
+_NUMBER = re.compile(r"#-?\d+(?:\.\d+)?")
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+")
+
+
+def _parts(token: Token, language: str) -> list[str]:
+    """Return the keys of what a token may be put together of: “5,2” in a list, “price_eur”."""
+    if "_" in token.raw:
+        return [part.key for part in tokenize(token.raw.replace("_", " "), language)]
+    if "," in token.raw and not _GROUPED.fullmatch(token.raw):
+        return [
+            f"#{number_value(part, language)}"
+            for part in token.raw.split(",")
+            if part.isdigit()
+        ]
+    return []
 
 
 def index_context(
@@ -128,11 +170,74 @@ class Comparison:
 
     def __init__(self, statement: str, context: IndexedContext) -> None:
         self.context = context
-        self.text = without_markers(comparable(statement))
+        text = comparable(statement)
+        self.is_list_item = begins_list_item(text)
+        self.text = without_markers(text)
+        self.missing_identifiers: list[Identifier] = []
+        self.derived_count = 0
+        """Numbers that the context has but for rounding, or as a sum or a difference."""
         tokens = tokenize(self.text, context.language)
-        self.tokens = [_resolved(token, context.keys) for token in tokens]
+        self.take([self._resolved(token) for token in tokens])
+        self._look_up_identifiers(statement)
+        if self.novel_numbers:
+            self.take([self._derived(token) for token in self.tokens])
+
+    def take(self, tokens: list[Token]) -> None:
+        """Let the statement consist of these tokens."""
+        self.tokens = tokens
         self.content = [token.key for token in content_tokens(self.tokens)]
         self.keys = set(self.content)
+        places = (self.context.places.get(key, ()) for key in self.keys)
+        self.shared = Counter(chain.from_iterable(places))
+        """By sentence of the context, how many content keys it shares; sentences that share none are left out."""
+
+    def _resolved(self, token: Token) -> Token:
+        """Return the token with that of its keys which the context has, if it has one.
+
+        A function word is no content, whatever language a short context seems to be in.
+        """
+        for key in (token.key, *token.also):
+            if key in self.context.keys:
+                return token._replace(key=key)
+        if token.kind == "word" and token.raw.lower() in self._function_words:
+            return token._replace(kind="function")
+        return token
+
+    @cached_property
+    def _function_words(self) -> frozenset[str]:
+        language = language_of(self.text)
+        if language == self.context.language:  # names that are written like one
+            return frozenset()
+        return word_lists(language).function_words
+
+    def _look_up_identifiers(self, statement: str) -> None:
+        """Note which identifiers the context lacks; no part of one that it has is missing."""
+        text = self.context.searchable
+        links = link_targets(statement) if "://" in text else []
+        for one in (*identifiers_in(self.text), *links):
+            if not one.is_in(text):
+                self.missing_identifiers.append(one)
+                continue
+            known = self.context.keys
+            self.take(
+                [t for t in self.tokens if t.key in known or not one.holds(t.start)]
+            )
+
+    def _derived(self, token: Token) -> Token:
+        """Return a number that the context lacks as the one that it is derived from."""
+        if token.key in self.context.keys or not _NUMBER.fullmatch(token.key):
+            return token
+        summands: set[str] = set()
+        for i, shared in self.shared.items():
+            if shared >= _ALIKE * len(self.keys):
+                summands |= self.context.sentences[i].keys
+        numbers = self.context.numbers
+        value = float(token.key[1:])
+        source = source_of(value, numbers, numbers.keys() & summands)
+        if source is None:
+            return token
+        self.derived_count += 1
+        return token._replace(key=source)
 
     @cached_property
     def novel(self) -> set[str]:
@@ -163,28 +268,29 @@ class Comparison:
             capitals = sum(map(str.isupper, token.raw))
             before = self.text[: token.start].rstrip(" \"'(*-")
             is_first = token is self.tokens[0] or before[-1:] in ".!?:\n"
-            if capitals >= 2 or not is_first:
+            is_name = token.raw in VALUES.given_names
+            if capitals >= 2 or is_name or not is_first:
                 names.add(token.key)
         return names
 
-    @cached_property
+    def without_missing_values(self) -> Comparison:
+        """Return the rest of the statement: what it says is not changed by a value that the context lacks."""
+        rest = copy(self)
+        tokens = [t for t in self.tokens if t.key not in self.novel_numbers]
+        for one in self.missing_identifiers:
+            tokens = [t for t in tokens if not one.holds(t.start)]
+        rest.take(tokens)
+        return rest
+
+    @property
+    def novel_numbers(self) -> set[str]:
+        """Keys of the numbers that the context lacks."""
+        return self.numbers - self.context.keys
+
+    @property
     def numbers(self) -> set[str]:
         """Keys of the numbers."""
         return {token.key for token in self.tokens if token.kind == "number"}
-
-    @cached_property
-    def shared(self) -> Counter[int]:
-        """By sentence of the context, how many content keys it shares; sentences that share none are left out."""
-        places = (self.context.places.get(key, ()) for key in self.keys)
-        return Counter(chain.from_iterable(places))
-
-
-def _resolved(token: Token, known: KeysView[str]) -> Token:
-    """Return the token with that of its keys which the context has, if it has one."""
-    for key in (token.key, *token.also):
-        if key in known:
-            return token._replace(key=key)
-    return token
 
 
 def novel_words(c: Comparison) -> float:
@@ -232,9 +338,8 @@ def novel_name_count(c: Comparison) -> float:
 
 
 def novel_number_count(c: Comparison) -> float:
-    """log(1 + how many numbers the context lacks, however written)."""
-    novel = c.numbers - c.context.keys
-    return math.log1p(len(novel))
+    """log(1 + how many numbers and identifiers the context lacks, however written)."""
+    return math.log1p(len(c.novel_numbers) + len(c.missing_identifiers))
 
 
 def contradictions(c: Comparison) -> float:
@@ -372,6 +477,7 @@ def says_opposite(c: Comparison) -> float:
     if c.gap:
         return float(c.gap == "denied")
     relations = set()
+    c = c.without_missing_values()
     for i, shared in c.shared.items():
         if shared >= _ALIKE * len(c.keys):
             relation = _relation(c, c.context.sentences[i])
@@ -390,7 +496,8 @@ def _relation(c: Comparison, sentence: IndexedSentence) -> str:
     same_count = len(common) + antonym_count
     is_same = same_count >= _SAME * (len(words | others) - antonym_count)
     is_all = same_count == len(words) > 1
-    is_part = negations and is_all and _is_in_order(c, sentence)
+    negates = negations or others_negations
+    is_part = negates and is_all and _is_in_order(c, sentence)
     if not is_same and not is_part:
         return "neither"
     if antonym_count:
@@ -452,6 +559,34 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
     return words == others and _swapped(c, sentence)
 
 
+def doubts(c: Comparison) -> float:
+    """Return 1 if there is reason to doubt the statement that words alone do not settle, else 0.
+
+    A number that the context has but for rounding or a sum, a qualifier (“must”, “only”, “below”) that no similar
+    sentence has, or no more than two words: what they answer is not told.
+    """
+    is_bare = 1 <= len(c.tokens) <= _BARE and not c.is_list_item
+    return float(c.derived_count > 0 or is_bare or bool(_changed_qualifiers(c)))
+
+
+_BARE = 2
+"""Words that do not make a sentence: “Yes.”, a name."""
+
+
+def _changed_qualifiers(c: Comparison) -> set[str]:
+    """Return the qualifiers of the statement that none of the sentences with all of its other content words has."""
+    qualifiers = word_lists(c.context.language).qualifiers | _SIGNS
+    changed = _forms(c.tokens) & qualifiers
+    others = {t.key for t in content_tokens(c.tokens) if t.raw.lower() not in changed}
+    complete = [s for s in c.context.sentences if others <= s.keys] if changed else []
+    for sentence in complete:
+        changed -= _forms(sentence.tokens)
+    return changed if complete else set()
+
+
+_SIGNS = {"<", ">", "≤", "≥", "<=", ">="}
+
+
 def admits_gap(c: Comparison) -> float:
     """Return 1 if the statement says no more than that the context does not tell something, and it does not, else 0."""
     return float(c.gap == "there")
@@ -468,6 +603,7 @@ _FEATURES = {
         novel_number_count,
         contradictions,
         says_opposite,
+        doubts,
         admits_gap,
     )
 }
@@ -485,7 +621,8 @@ def lexical_features(
     """
     features = dict.fromkeys(names, 0.0)
     for name in features:
-        if name == "admits_gap" or (compared.content and compared.gap != "there"):
+        has_value = name == "doubts" or compared.content
+        if name == "admits_gap" or (has_value and compared.gap != "there"):
             features[name] = _FEATURES[name](compared)
     return features
 
@@ -515,4 +652,5 @@ def missing_words(compared: Comparison) -> tuple[str, ...]:
     for token in content_tokens(compared.tokens):
         if token.key in compared.novel:
             words.append(token.raw)
+    words += [one.raw for one in compared.missing_identifiers]
     return tuple(dict.fromkeys(words))

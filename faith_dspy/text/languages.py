@@ -89,6 +89,14 @@ class Values(BaseModel, extra="forbid", frozen=True):
     aliases: dict[str, str]
     """By a word as written, the key of what else it says (“noon”, “Mon”)."""
     months: dict[str, int]
+    """As `CLDR <https://cldr.unicode.org>`_ has them, and abbreviations."""
+    ambiguous_months: Words
+    """Those that are other words, too; beside a number they are months."""
+    weekdays: dict[str, int]
+    """As CLDR has them; Monday is 0."""
+    acronyms: Words
+    given_names: Words
+    """Names that are function words but for their capitals (“US”, “Will”)."""
     unspaced_negations: tuple[str, ...]
     """How scripts without spaces negate."""
     scales: dict[str, int]

@@ -46,6 +46,10 @@ def _any_of(words: Iterable[str]) -> str:
     return f"(?=(?i:[{''.join(sorted(letters))}]))(?i:{'|'.join(longest_first)})"
 
 
+_NO_WORD = regex.compile(rf"[{_PAIRED}-]")
+"""What a weekday has that is not told as a word: a hyphen, or a script without spaces."""
+
+
 @cache
 def _tokens(language: str) -> regex.Pattern[str]:
     numbers = word_lists(language).number_words
@@ -55,6 +59,9 @@ def _tokens(language: str) -> regex.Pattern[str]:
     spelled = rf"(?:{tens}(?:[\s-](?:{small}|(?i:one)))?|{small}|(?i:one)(?=[\s-]{magnitude}))"
     negations = (w for name in LANGUAGES for w in word_lists(name).negations)
     phrases = _any_of(negation for negation in negations if " " in negation)
+    weekday = _any_of(day for day in VALUES.weekdays if _NO_WORD.search(day))
+    acronym = f"(?:{'|'.join(VALUES.acronyms)})"
+    given_name = f"(?:{'|'.join(VALUES.given_names)})"
     return regex.compile(
         r"(?=[-\d]|minus\s)(?:"
         r"(?P<date>(?<!\d)\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)|(?<!\d)\d{1,2}[./]\d{1,2}[./]\d{4}(?!\d)"
@@ -71,7 +78,11 @@ def _tokens(language: str) -> regex.Pattern[str]:
         rf"|(?P<fraction>\b{_any_of(VALUES.fractions)}\b)"
         rf"|(?=[oOhH])(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(VALUES.units)}\b))"
         rf"|(?P<spelled>\b{spelled}(?:[\s-]{magnitude}(?:\s(?:(?:and|und|y|e|en)\s)?{spelled})?)*\b)"
-        rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
+        rf"|(?P<weekday>{weekday})"
+        r"|(?P<comparison>[<>≤≥]=?)"
+        rf"|(?P<paired>(?:(?!{weekday})[{_PAIRED}\u0300-\u036f\u3099\u309a])+)"
+        rf"|(?P<name>\b{acronym}\b(?=\s\p{{Ll}})|\b{given_name}\b(?=\s\p{{Lu}}\p{{Ll}})"
+        rf"|(?<=[\p{{Ll}},]\s)(?:{acronym}|{given_name})\b)"
         rf"|(?P<word>\b{phrases}\b|(?:{_LETTERS})(?:(?:['’]|-\s*\n\s*(?=\p{{Ll}}))(?:{_LETTERS}))*)",
         regex.VERSION1,
     )
@@ -107,14 +118,15 @@ class Token(NamedTuple):
     @property
     def is_unit(self) -> bool:
         """Whether it is a unit, a currency or a month beside a number."""
-        return self.kind == "number" and not self.is_value
+        is_weekday = self.key.startswith("#weekday")
+        return self.kind == "number" and not self.is_value and not is_weekday
 
 
 _VALUE = re.compile(r"#-?\d")
 
 
 _LIST_MARKER = re.compile(
-    r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[*•·]|-(?!\d))\s*"
+    r"(?m)^[^\S\n]*(?:\(?(?:\d{1,2}|[a-zA-Z])[.)](?=\s|$)|[*•·]|-(?!\d))\s*"
 )
 _REFERENCE = re.compile(
     r"\b(?:passage|document|source|chunk|context|section|step|étape|schritt|paso|abschnitt|quelle|dokument)e?[sn]?"
@@ -180,6 +192,12 @@ def without_markers(text: str) -> str:
     text = without_citations(text)
     text = _LIST_MARKER.sub("", text)
     return _REFERENCE.sub(" ", text)
+
+
+def begins_list_item(text: str) -> bool:
+    """Tell whether a text begins as an item of a list; an option that was chosen (“(B) Lima”) is none."""
+    marker = _LIST_MARKER.match(text)
+    return marker is not None and marker[0].strip()[-1:] != ")"
 
 
 def citations_in(text: str) -> Iterator[regex.Match[str]]:
@@ -268,10 +286,12 @@ def tidy(text: str) -> str:
         return text
     text = _VULGAR_FRACTION.sub(r" \g<0>", text)
     text = re.sub(r"\u00ad\s+", "", text)
+    text = _RAISED_POINT.sub(".", text)
     return unicodedata.normalize("NFKC", text).translate(_TIDY)
 
 
 _VULGAR_FRACTION = re.compile(r"(?<=\d)[¼½¾⅐-⅞]")
+_RAISED_POINT = re.compile(r"(?<=\d)·(?=\d)")
 
 
 _TIDY = str.maketrans(
@@ -291,6 +311,13 @@ def tokenize(text: str, language: str) -> list[Token]:
         match match.lastgroup:
             case "word":  # most of them
                 tokens += _words(raw, start, language)
+            case "name":
+                tokens.append(Token(stem(raw.lower(), language), raw, start, "word"))
+            case "weekday":
+                day = VALUES.weekdays[raw.lower()]
+                tokens.append(_value(f"weekday{day}", raw, start))
+            case "comparison":
+                tokens.append(Token(raw, raw, start, "function"))
             case "date":
                 tokens += _date(raw, start, language)
             case "time":
@@ -482,18 +509,31 @@ def _named_value(
     low = token.raw.lower()
     unit = VALUES.units.get(low)
     month = VALUES.months.get(low)
-    if token.kind != "number" and (follows or leads):
-        if unit and (follows or low not in VALUES.durations):
-            return _unit(unit, token.raw, token.start, language)
-        if month:
-            stems = (stem(low, language),)
-            return _value(f"m{month}", token.raw, token.start, stems)
+    if (
+        token.kind != "number"
+        and (follows or leads)
+        and unit
+        and (follows or low not in VALUES.durations)
+    ):
+        return _unit(unit, token.raw, token.start, language)
+    is_certain = low not in VALUES.ambiguous_months and token.kind == "word"
+    if month and (is_certain or (token.kind != "number" and (follows or leads))):
+        return _value(f"m{month}", token.raw, token.start, (token.key,))
     if token.kind == "word" and month:
         return token._replace(also=(f"#m{month}",))
+    weekday = _weekdays(language).get(token.key)
+    if token.kind == "word" and weekday is not None:
+        return _value(f"weekday{weekday}", token.raw, token.start)
     alias = VALUES.aliases.get(token.raw)
     if alias:
         return token._replace(also=(alias,))
     return token
+
+
+@cache
+def _weekdays(language: str) -> dict[str, int]:
+    """Return the weekdays by their stems."""
+    return {stem(name, language): day for name, day in VALUES.weekdays.items()}
 
 
 def _converted(tokens: list[Token]) -> list[Token]:

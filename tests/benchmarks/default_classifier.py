@@ -28,7 +28,6 @@ from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers, weig
 from faith_dspy.optimize.classifier.logistic import (
     class_weights,
     fit_logistic,
-    probabilities_of,
 )
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
@@ -36,12 +35,10 @@ from faith_dspy.report.tables import number, with_interval
 from faith_dspy.schema import Chunk, LabelledExample, RawJudgment, Verdict
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import (
-    AGGREGATES,
     DEFAULT_FILE,
     AnswerClassifier,
     Classifier,
     StatementClassifier,
-    aggregates,
     sign_constraint,
     to_logit,
     to_probability,
@@ -73,8 +70,18 @@ RELATED = {
 }
 """Families over the same contexts or by the same people: they are left out together."""
 HOME_OF = {family: home for home, families in RELATED.items() for family in families}
-OPPOSITE = "says_opposite"
-OPPOSITE_WEIGHTS = (0.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0)
+BOUNDS = {"says_opposite": -3.0, "novel_number_count": -0.5, "doubts": 0.03}
+"""Features that words settle: the log-odds of a statement with one such, and otherwise wholly supported."""
+BOUND_SCALES = (1.0, math.log1p(1), 1.0)
+"""What each is for one."""
+FITTED = ("novel_words", "novel_in_window", "novel_name_count")
+"""The features of `none` that are fitted."""
+REVIEW_RANGE = (0.4, 0.6)
+"""Of `none`: around .5, where what is in doubt comes to stand."""
+WEAKEST = AnswerClassifier(
+    names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0
+)
+"""An answer is as probable as its weakest statement: no sentence beside it makes that one truer."""
 PERTURBED = ", perturbed"
 CHANGED = ("number", "name", "negation")
 PERTURBED_SHARE = 0.03
@@ -157,75 +164,37 @@ class Default:
         statement = data.fit_statements(
             at, directions=self.directions, prior=prior, **options
         )
-        x = self.answer_features(statement.logits(data.x))
-        answer = fit_logistic(
-            x[at],
-            data.y[at],
-            [sign_constraint(n) for n in AGGREGATES],
-            width=WIDTH,
-            weights=weights[at],
+        weakest = np.full(len(data.y), np.inf)
+        np.minimum.at(weakest, data.owner, statement.logits(data.x))
+        scale = fit_logistic(
+            weakest[at, None], data.y[at], [1], width=1.0, weights=weights[at]
         )
+        (slope,) = scale.weights / scale.scales
+        shift = scale.intercept - slope * scale.means[0]
+        fields = numbers(statement.rescaled(slope, shift), data.names)
         return Classifier(
-            statement=StatementClassifier(**_rounded(numbers(statement, data.names))),
-            answer=AnswerClassifier(**_rounded(numbers(answer, AGGREGATES))),
+            statement=StatementClassifier(**_rounded(fields)),
+            answer=WEAKEST,
             threshold=0.5,
+            review_range=REVIEW_RANGE,
             fitted_to="default",
         )
 
-    def answer_features(self, logits: np.ndarray) -> np.ndarray:
-        """The answer classifier's features, shape (answers, `AGGREGATES`), from log-odds of each row."""
-        ends = np.searchsorted(
-            self.data.owner, np.arange(1, len(self.data.y))
-        )  # rows lie answer by answer
-        per_answer = [
-            aggregates(p.tolist()) for p in np.split(probabilities_of(logits), ends)
-        ]
-        return np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in per_answer])
 
-
-def fit_opposites(
-    classifier: Classifier,
-    judged: Mapping[str, Sequence[JudgedAnswer]],
-    left_out: str | None = None,
-) -> Classifier:
-    """Add `OPPOSITE` to a classifier, with the weight under which the labels are likeliest.
-
-    The other weights stay: the feature is too rare to be fitted beside them. Families of real and of perturbed answers
-    weigh alike.
-    """
-    out = left_out and home(left_out)
-    families = [
-        f for f in judged if home(f) != out and len(usable(judged[f])) >= ENOUGH
-    ]
-    candidates = [_with_opposites(classifier, weight) for weight in OPPOSITE_WEIGHTS]
-    return max(
-        candidates, key=lambda c: sum(_log_likelihood(c, judged[f]) for f in families)
-    )
-
-
-def _with_opposites(classifier: Classifier, weight: float) -> Classifier:
+def with_bounds(classifier: Classifier) -> Classifier:
+    """Add the features of `BOUNDS`: too rare to be fitted beside the others, they decide whatever else is there."""
     statement = classifier.statement
-    longer = {
-        "names": (*statement.names, OPPOSITE),
-        "means": (*statement.means, 0.0),
-        "scales": (*statement.scales, 1.0),
-        "weights": (*statement.weights, weight),
+    most = statement.logit(dict.fromkeys(statement.names, 0.0))
+    weights = [bound - most for bound in BOUNDS.values()]
+    zeros = (0.0,) * len(BOUNDS)
+    longer: dict[str, object] = {
+        "names": (*statement.names, *BOUNDS),
+        "means": (*statement.means, *zeros),
+        "scales": (*statement.scales, *BOUND_SCALES),
+        "weights": (*statement.weights, *weights),
     }
-    return classifier.model_copy(
-        update={"statement": statement.model_copy(update=longer)}
-    )
-
-
-def _log_likelihood(classifier: Classifier, answers: Sequence[JudgedAnswer]) -> float:
-    """Return the mean log-likelihood of a family's labels, faithful and unfaithful answers weighing alike."""
-    likelihoods: dict[bool, list[float]] = {True: [], False: []}
-    for answer in usable(answers):
-        probability = classifier.probability(answer.features)
-        chance = probability if answer.example.label else 1 - probability
-        likelihoods[answer.example.label].append(math.log(chance))
-    return float(
-        np.mean([np.mean(values) for values in likelihoods.values() if values])
-    )
+    bounded = statement.model_copy(update=_rounded(longer))
+    return classifier.model_copy(update={"statement": bounded})
 
 
 def measured(
@@ -401,11 +370,8 @@ def main(
     }
     everything = judged | changed
     lexical = Default(everything, CLASSIFIER_FEATURES)
-    words = Default(
-        judged, [name for name in CLASSIFIER_FEATURES if name != "contradictions"]
-    )
-    fits = {f: fit_opposites(words.fit(f), everything, f) for f in judged}
-    print({f: c.statement.weights[-1] for f, c in fits.items()})
+    words = Default(judged, FITTED)
+    fits = {f: with_bounds(words.fit(f)) for f in judged}
     agreement = measured(judged, "none", fits)
     tables = [agreement_table("Lexical features alone, no LM", agreement)]
     left_out = {f: fits[f.removesuffix(PERTURBED)] for f in changed}
@@ -414,7 +380,7 @@ def main(
             "The same: faithful answers, perturbed", measured(changed, "none", left_out)
         )
     )
-    fitted = {"none": fit_opposites(words.fit(), everything)}
+    fitted = {"none": with_bounds(words.fit())}
     print(fitted["none"].model_dump_json())
     if log_odds:
         for name, which in (("local", "taught"), ("local:raw", "raw")):

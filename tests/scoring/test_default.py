@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from faith_dspy import Judge, JudgeConfig
 from faith_dspy.program.program import FaithfulnessProgram
@@ -107,3 +109,29 @@ def test_a_plain_contradiction_does_not_pass():
     assert not judge(
         context=TRUE, answer=f"{padded} Lamps cannot be returned within 30 days."
     ).faithful
+
+
+SENTENCES = st.permutations([*TRUE, *(f"{one[:-1]} and 77 cats." for one in TRUE)])
+
+
+@given(SENTENCES, st.integers(1, 6), st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+def test_neither_a_true_sentence_nor_a_missing_value_makes_an_answer_truer(
+    sentences, length, place
+):
+    """Whatever is beside them, a sentence of the context and a number or an identifier that it lacks never raise the
+    probability; and no answer with such a value passes."""
+    judge = Judge("none")
+
+    def probability(answer):
+        return judge(context=TRUE, answer=answer).probability
+
+    answer = " ".join(sentences[:length])
+    for true in TRUE:
+        assert probability(f"{answer} {true}") <= probability(answer)
+        assert probability(f"{true} {answer}") <= probability(answer)
+    words = answer.split()
+    for value in ("4711", "qx_77", "https://a.example/b"):
+        longer = " ".join([*words[:place], value, *words[place:]])
+        assert probability(longer) <= probability(answer) + 1e-9
+        assert probability(longer) < 0.5
