@@ -46,7 +46,7 @@ def signature(columns: Iterable[str] = ()) -> ModelSignature:
 
     Values are of any type, and any may be missing: what cannot be judged is a row that says why.
     """
-    fields = []
+    fields: list[Any] = []
     for name in ("question", "context", "answer", *columns):
         fields.append(ColSpec(AnyType(), name, required=False))  # type: ignore[no-untyped-call]
     params = [
