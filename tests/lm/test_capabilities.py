@@ -3,91 +3,76 @@
 import dspy
 import pytest
 
-from faith_dspy import Judge, Verdict
+from faith_dspy import Judge
 from faith_dspy.lm.capabilities import named_window
 from faith_dspy.lm.make import make_lm
 
 CONTEXT = ["The kettle is blue."]
 N = 12
-"""Statements of a batch."""
+"""Answers of a batch."""
 
 
-def length(asked):
+def limit(asked):
     return asked.get("max_tokens") or 10_000
 
 
+def alternatives(asked):
+    return asked.get("top_logprobs") or 0
+
+
 REFUSALS = {
-    "temperature": lambda a: (
-        a.get("temperature") == 0
-        and "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) is supported."
-    ),
-    "too few tokens": lambda a: (
-        length(a) < 16
-        and "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 1 instead."
-    ),
-    "logprobs": lambda a: (
-        a.get("logprobs") and "logprobs are not supported with reasoning models."
-    ),
-    "top_logprobs": lambda a: (
-        (a.get("top_logprobs") or 0) > 5
-        and "Invalid value for 'top_logprobs': must be less than or equal to 5."
-    ),
-    "top_logprobs of vLLM": lambda a: (
-        (a.get("top_logprobs") or 0) > 5
-        and "Requested sample logprobs of 20, which is greater than max allowed: 5"
-    ),
-    "top_logprobs alone": lambda a: (
-        "top_logprobs" in a and "Unrecognized request argument supplied: top_logprobs"
-    ),
-    "system": lambda a: (
-        a["messages"][0]["role"] == "system" and "System role not supported"
-    ),
-    "seed": lambda a: "seed" in a and "Unknown parameter: 'seed'.",
-    "stop": lambda a: (
-        "stop" in a
-        and "Unsupported parameter: 'stop' is not supported with this model."
-    ),
-}
+    "temperature": (lambda a: a.get("temperature") == 0,
+                    "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) is "
+                    "supported."),
+    "too few tokens": (lambda a: limit(a) < 16,
+                       "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 1 "
+                       "instead."),
+    "logprobs": (lambda a: a.get("logprobs"), "logprobs are not supported with reasoning models."),
+    "top_logprobs": (lambda a: alternatives(a) > 5,
+                     "Invalid value for 'top_logprobs': must be less than or equal to 5."),
+    "top_logprobs of vLLM": (lambda a: alternatives(a) > 5,
+                             "Requested sample logprobs of 20, which is greater than max allowed: 5"),
+    "top_logprobs alone": (lambda a: "top_logprobs" in a, "Unrecognized request argument supplied: top_logprobs"),
+    "system": (lambda a: a["messages"][0]["role"] == "system", "System role not supported"),
+    "seed": (lambda a: "seed" in a, "Unknown parameter: 'seed'."),
+    "stop": (lambda a: "stop" in a, "Unsupported parameter: 'stop' is not supported with this model."),
+}  # fmt: skip
+YES = {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
 
 
-def refusing(*refusals):
+def refusing(*names, says=YES):
     """What a server says that refuses requests with the first of these that is wrong."""
 
     def say(asked):
-        wrong = next(filter(None, (refusal(asked) for refusal in refusals)), None)
-        return (
-            {"status": 400, "text": wrong}
-            if wrong
-            else {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
-        )
+        for is_wrong, words in map(REFUSALS.get, names):
+            if is_wrong(asked):
+                return {"status": 400, "text": words}
+        return says
 
     return say
 
 
-def judged(server, n=N, threads=1, lm=None, **options):
+def lm_at(server, **settings):
+    return make_lm("openai/tiny", api_base=server.base, num_retries=0, **settings)
+
+
+def judged(server, n=N, lm=None):
     """The judgments on so many answers of a statement each, and the requests that they took."""
-    lm = lm or make_lm(
-        "openai/tiny", api_base=server.base, num_retries=0, seed=3, stop="\n\n"
-    )
-    judge = Judge(lm, **options)
+    judge = Judge(lm or lm_at(server, seed=3, stop="\n\n"))
     records = [{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(n)]
-    judgments = judge.batch(records, num_threads=threads)
-    return judgments, len(server.requests)
+    return judge.batch(records, num_threads=1), len(server.requests)
 
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refused_parameter_costs_two_calls(chat_server, name):
     """It is dropped, raised or lowered by the server's own words; once two calls were refused for it, no other is. Of
     log-probabilities fewer are asked for before none."""
-    server = chat_server(says=refusing(REFUSALS[name]))
-    judgments, calls = judged(server)
-    assert [j.statements[0].verdict for j in judgments] == [Verdict.FULLY_SUPPORTED] * N
+    judgments, calls = judged(chat_server(says=refusing(name)))
+    assert all(j.faithful for j in judgments)
     assert calls == N + (4 if name in ("logprobs", "top_logprobs alone") else 2)
-    told = name not in ("logprobs", "top_logprobs alone")
-    assert (
-        all((j.statements[0].confidence is not None) is told for j in judgments)
-        or name == "top_logprobs alone"
-    )
+    if name != "top_logprobs alone":
+        told = {j.statements[0].confidence is not None for j in judgments}
+        assert told == {name != "logprobs"}
 
 
 def test_a_json_schema_that_is_refused(chat_server):
@@ -101,29 +86,22 @@ def test_a_json_schema_that_is_refused(chat_server):
             }
         return '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "No"}]}'
 
-    server = chat_server(says=say)
-    judge = Judge(
-        make_lm("openai/tiny", api_base=server.base, num_retries=0),
-        verification="joint",
-    )
+    server = chat_server(says=say, models=[])
+    lm = make_lm("openai/gpt-4o-mini", api_base=server.base, num_retries=0)
+    judge = Judge(lm, verification="joint")
     for i in range(4):
         judgment = judge(context=CONTEXT, answer=f"Kettle {i} is blue. It is new.")
         assert [s.is_supported for s in judgment.statements] == [True, False]
         assert judgment.fallbacks == 0
-    assert (
-        len(server.requests)
-        == 4 + sum("response_format" in asked for asked in server.requests)
-        <= 6
-    )
+    assert 4 < len(server.requests) <= 6
 
 
 def test_what_the_server_wants_is_what_is_sent(chat_server):
     """Each refusal costs one call. A minimum of 16 tokens is asked for as 16, at most five alternatives as five,
     without a system message."""
     names = ("too few tokens", "top_logprobs", "system", "temperature", "seed", "stop")
-    server = chat_server(says=refusing(*(REFUSALS[name] for name in names)))
-    _, calls = judged(server, n=1)
-    assert calls == 1 + len(names)
+    server = chat_server(says=refusing(*names))
+    assert judged(server, n=1)[1] == 1 + len(names)
     last = server.requests[-1]
     assert (last["max_tokens"], last["top_logprobs"]) == (16, 5)
     assert not {"temperature", "seed", "stop"} & last.keys()
@@ -139,50 +117,28 @@ def test_what_the_server_wants_is_what_is_sent(chat_server):
 def thinking(kind, needed=300):
     """What a model says that thinks for so many tokens before it answers."""
 
-    def choice(message, reason):
-        return {
-            "index": 0,
-            "message": {"role": "assistant", **message},
-            "finish_reason": reason,
-            "logprobs": None,
-        }
-
     def say(asked):
-        is_cut = length(asked) < needed
-        label = (
-            "No"
-            if "red" in asked["messages"][-1]["content"].rpartition("Statement:")[2]
-            else "Yes"
-        )
-        content = {
-            "reasoning_content": "" if is_cut else label,
-            "null": None if is_cut else label,
-            "<think>": "<think>\nIs it Yes? Verdict: Yes, maybe"
-            if is_cut
-            else f"<think>No, no.</think>\n\n{label}",
-        }[kind]
-        message = {"content": content}
+        is_cut = limit(asked) < needed
+        statement = asked["messages"][-1]["content"].rpartition("Statement:")[2]
+        label = "No" if "red" in statement else "Yes"
+        cut, whole = {
+            "reasoning_content": ("", label),
+            "null": (None, label),
+            "<think>": ("<think>\nIs it Yes? Verdict: Yes, maybe", f"<think>No, no.</think>\n\n{label}"),
+        }[kind]  # fmt: skip
+        message = {"role": "assistant", "content": cut if is_cut else whole}
         if kind == "reasoning_content":
-            message["reasoning_content"] = "Let me see. Yes?"
-        spent = min(length(asked), needed)
-        usage = {
-            "prompt_tokens": 100,
-            "completion_tokens": spent,
-            "total_tokens": 100 + spent,
-        }
-        reply = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "tiny",
-            "usage": usage,
-        }
-        return {
-            "body": reply
-            | {"choices": [choice(message, "length" if is_cut else "stop")]}
-        }
+            message[kind] = "Let me see. Yes?"
+        choice = {"index": 0, "message": message, "finish_reason": "length" if is_cut else "stop"}  # fmt: skip
+        usage = {"prompt_tokens": 100, "completion_tokens": min(limit(asked), needed), "total_tokens": 999}  # fmt: skip
+        body = {"object": "chat.completion", "choices": [choice], "usage": usage}
+        return {"body": body | {"model": "tiny"}}
 
     return say
+
+
+def limits(server):
+    return [asked["max_tokens"] for asked in server.requests]
 
 
 @pytest.mark.parametrize("kind", ["reasoning_content", "null", "<think>"])
@@ -190,14 +146,12 @@ def test_a_model_that_thinks_gives_verdicts(chat_server, kind):
     """A reply that ended before the answer is asked for again with room, and from the third on they have it; thoughts
     are paid for, and are no verdict."""
     server = chat_server(says=thinking(kind))
-    lm = make_lm("openai/tiny", api_base=server.base)
+    lm = lm_at(server)
     judgments, calls = judged(server, lm=lm)
     assert {j.faithful for j in judgments} == {True}
     assert calls == N + 2
-    limits = [asked["max_tokens"] for asked in server.requests]
-    assert (limits[1], limits[3:]) == (2012, [2012] * (N - 1))
+    assert (limits(server)[1], limits(server)[3:]) == (2012, [2012] * (N - 1))
     assert sum(j.usage.output_tokens for j in judgments) >= 300 * N
-    assert lm.capabilities.needs_room
     assert Judge(lm)(context=CONTEXT, answer="It is red.").faithful is False
 
 
@@ -207,118 +161,107 @@ def test_room_for_thoughts(chat_server):
     server = chat_server(says=thinking("null", needed=500))
     judge = Judge("openai/tiny", api_base=server.base, thinking_tokens=700)
     assert judge(context=CONTEXT, answer="It is blue.").faithful
-    assert [asked["max_tokens"] for asked in server.requests] == [1, 712]
+    assert limits(server) == [1, 712]
     server = chat_server(says=thinking("null", needed=3_000))
     judgments, calls = judged(server)
     assert {j.faithful for j in judgments} == {True}
-    limits = [asked["max_tokens"] for asked in server.requests]
-    assert limits[:3] == [1, 2_012, 8_012]
-    assert (limits[6:], calls) == ([8_012] * (N - 2), N + 4)
+    assert limits(server)[:3] == [1, 2_012, 8_012]
+    assert (limits(server)[6:], calls) == ([8_012] * (N - 2), N + 4)
 
 
-@pytest.mark.parametrize("kind", ["<think>", "refused"])
-def test_a_model_that_never_ends_its_thoughts(chat_server, kind):
+@pytest.mark.parametrize("most", [100_000, 4_096])
+def test_a_model_that_never_ends_its_thoughts(chat_server, most):
     """Two answers are unscored and name the option; at the third the run ends, and says so for the others. So does one
     whose server takes no more tokens."""
     endless = thinking("<think>", needed=100_000)
     refusal = {"status": 400, "text": "max_tokens is too large: the most is 4096."}
-    server = chat_server(
-        says=lambda a: (
-            refusal if kind == "refused" and length(a) > 4_096 else endless(a)
-        )
-    )
+    server = chat_server(says=lambda a: refusal if limit(a) > most else endless(a))
     first, second, third, *others = judged(server)[0]
     assert {j.unscored for j in (first, second, third)} == {"lm_failed"}
     assert "thinking_tokens=" in first.detail
     assert "3 times" not in second.detail
     assert "3 times it thought for" in third.detail
     assert {j.detail for j in others} == {third.detail}
-    assert len(server.requests) <= 9
+    assert len(server.requests) <= 10  # the next answer may have begun
 
 
 def test_a_model_that_talks_first(chat_server):
     """“The statement is …” within one token says nothing; with room it does, from then on."""
 
     def says(asked):
-        first = {"The": 0.95, "Yes": 0.027, "No": 0.018}
         text = "The statement is not supported by the context."
-        return {"text": "The" if length(asked) < 8 else text, "top": first}
+        first = {"The": 0.95, "Yes": 0.027, "No": 0.018}
+        return {"text": "The" if limit(asked) < 8 else text, "top": first}
 
     judgments, calls = judged(chat_server(says=says))
-    assert {j.statements[0].verdict for j in judgments} == {Verdict.NOT_SUPPORTED}
+    assert {j.statements[0].verdict for j in judgments} == {"not_supported"}
     assert calls == N + 2
 
 
 def test_one_odd_reply_changes_nothing(chat_server):
     """Of an LM that answers at once a reply without a label is asked for again; the next has one token as before."""
-    server = chat_server(
-        says=lambda a: (
-            "Hm" if "Kettle 5" in str(a["messages"]) and length(a) == 1 else "Yes"
-        )
-    )
+
+    def says(asked):
+        is_odd = "Kettle 5" in str(asked["messages"]) and limit(asked) == 1
+        return "Hm" if is_odd else "Yes"
+
+    server = chat_server(says=says)
     judgments, calls = judged(server)
     assert ({j.faithful for j in judgments}, calls) == ({True}, N + 1)
-    assert [asked["max_tokens"] for asked in server.requests].count(2012) == 1
+    assert limits(server).count(2012) == 1
 
 
 def test_what_was_found_out_is_each_lms_own(chat_server):
     """Its copies share it; another LM of the same name and address does not, whatever it was given."""
-    server = chat_server(says=refusing(REFUSALS["temperature"]))
-    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    server = chat_server(says=refusing("temperature"))
+    lm, other = lm_at(server), lm_at(server, thinking_tokens=30_000)
     judged(server, lm=lm)
-    other = make_lm("openai/tiny", api_base=server.base, thinking_tokens=30_000)
     assert lm.capabilities.refused == lm.copy().capabilities.refused == {"temperature"}
     assert other.capabilities.refused == set()
-    assert lm.capabilities.thinking_tokens == 2_000
     plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none")
-    first, second = Judge(plain, thinking_tokens=500), Judge(plain)
-    rooms = [judge.lm.capabilities.thinking_tokens for judge in (first, second)]
-    assert rooms == [500, 2_000]
+    judges = Judge(plain, thinking_tokens=500), Judge(plain)
+    rooms = [judge.lm.capabilities.thinking_tokens for judge in judges]
+    assert [lm.capabilities.thinking_tokens, *rooms] == [2_000, 500, 2_000]
 
 
 def test_a_refusal_is_not_read_for_what_it_quotes(chat_server):
     """A record that speaks of parameters, windows and models changes nothing for the others, even if it is refused
-    again and again, and its refusal quotes it; “128K” is 128,000."""
+    again and again, and its refusal quotes it."""
     text = "The temperature was 5; logprobs were not told; its context window is 1,200; the model does not exist."
 
     def says(asked):
         if "temperature was" in str(asked["messages"]):
             quoted = f"Blocked by policy: {text} The context length is 3000."
             return {"status": 400, "text": quoted}
-        return {"text": "Yes", "top": {"Yes": 0.9}}
+        return YES
 
     server = chat_server(says=says)
-    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
-    judge = Judge(lm, granularity="answer")
+    judge = Judge(lm_at(server), granularity="answer")
     context = [text, "The context length is 3000."]
     for i in range(3):
         assert judge(context=context, answer=f"It has {i}.").unscored == "lm_failed"
     assert judge(context=CONTEXT, answer="It is blue.").faithful
-    assert (lm.experience.cases, lm.capabilities.context_window) == ({}, None)
-    assert (server.requests[-1]["temperature"], "logprobs" in server.requests[-1]) == (
-        0,
-        True,
-    )
-    windows = {
-        "This model's maximum context length is 128K tokens.": 128_000,
-        "maximum context length is 16,384 tokens": 16_384,
-        "the context window is 100": None,
-    }
-    assert {words: named_window(words.lower()) for words in windows} == windows
+    assert judge.lm.capabilities.context_window is None
+    last = server.requests[-1]
+    assert (last["temperature"], "logprobs" in last) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "window"),
+    [
+        ("This model's maximum context length is 128K tokens.", 128_000),
+        ("maximum context length is 16,384 tokens", 16_384),
+        ("the context window is 100", None),
+    ],
+)
+def test_windows_that_refusals_name(words, window):
+    assert named_window(words.lower()) == window
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}])
 def test_an_lm_that_draws_is_known_as_such(chat_server, settings):
     """A user's own without a temperature, and one whose server refused it: the likelier label counts, not the drawn."""
-    drawn = {"text": "No", "top": {"Yes": 0.9, "No": 0.1}}
-
-    def says(asked):
-        refusal = REFUSALS["temperature"](asked)
-        return {"status": 400, "text": refusal} if refusal else drawn
-
-    plain = dspy.LM(
-        "openai/tiny", api_base=chat_server(says=says).base, api_key="none", **settings
-    )
+    server = chat_server(says=refusing("temperature", says=YES | {"text": "No"}))
+    plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none", **settings)
     for i in range(3):
-        judgment = Judge(plain)(context=CONTEXT, answer=f"Kettle {i} is blue.")
-        assert judgment.statements[0].verdict is Verdict.FULLY_SUPPORTED
+        assert Judge(plain)(context=CONTEXT, answer=f"Kettle {i} is blue.").faithful

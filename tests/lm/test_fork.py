@@ -22,13 +22,13 @@ base, engine = sys.argv[1:]
 lm = make_lm("openai/tiny", api_base=base, engine=engine, cache=False, num_retries=0, timeout=10)
 judge = Judge(lm, classifier=None)
 with ThreadPoolExecutor(4) as pool:
-    right = [*pool.map(ask, range(40))]
+    right = [*pool.map(ask, range(12))]
 children = []
-for child in range(4):
+for child in range(2):
     children.append(os.fork())
     if not children[-1]:
         with ThreadPoolExecutor(4) as pool:
-            right += pool.map(ask, range(40))
+            right += pool.map(ask, range(12))
         os._exit(not all(right))
 print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
 """
@@ -67,11 +67,13 @@ def run(*words):
     return ran.stdout.strip()
 
 
-@pytest.mark.parametrize("engine", ["auto", "litellm"])
+@pytest.mark.parametrize(
+    "engine", ["auto", pytest.param("litellm", marks=pytest.mark.all)]
+)
 def test_children_get_their_own_replies(chat_server, monkeypatch, engine):
-    """A judge that was used before four processes were forked judges rightly in each of them."""
+    """A judge that was used before two processes were forked judges rightly in each of them."""
     monkeypatch.setattr(JsonHandler, "protocol_version", "HTTP/1.1")
-    assert run(FORKING, chat_server(says=says).base, engine) == "[0, 0, 0, 0]"
+    assert run(FORKING, chat_server(says=says).base, engine) == "[0, 0]"
 
 
 def test_an_engine_stays_in_its_process():

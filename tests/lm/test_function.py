@@ -1,6 +1,5 @@
 import asyncio
 import json
-import os
 import subprocess
 import sys
 
@@ -9,13 +8,13 @@ import pytest
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.export import save_judge
-from faith_dspy.lm.function import Claim, FunctionLM
+from faith_dspy.lm.function import Claim
 from faith_dspy.load import open_judge
 from faith_dspy.optimize.plan import Options, plan
 from tests.support import judges
 from tests.support.classifiers import by_weakest, linear
-from tests.support.exports import edit, read, reference_of
-from tests.support.files import MAIN
+from tests.support.exports import edit, reference_of
+from tests.support.files import write_lines
 
 CONTEXT = ["The kettle is blue.", "It holds 2 litres."]
 ANSWER = "The kettle is blue. It has a whistle."
@@ -24,19 +23,15 @@ NAME = "tests.support.judges:blue"
 
 def test_a_function_is_asked_about_all_statements_of_an_answer_at_once():
     """It has each statement with the context's texts and the question; one call is counted, without tokens or price."""
-    asked = []
+    requests = []
 
     def judge(claims):
-        asked.append(claims)
+        requests.append(claims)
         return judges.blue(claims)
 
     judgment = Judge(judge)("Which colour?", CONTEXT, ANSWER)
-    assert asked == [
-        [
-            Claim("The kettle is blue.", CONTEXT, "Which colour?"),
-            Claim("It has a whistle.", CONTEXT, "Which colour?"),
-        ]
-    ]
+    texts = ("The kettle is blue.", "It has a whistle.")
+    assert requests == [[Claim(text, CONTEXT, "Which colour?") for text in texts]]
     assert [s.confidence for s in judgment.statements] == pytest.approx([0.9, 0.2])
     assert not judgment.faithful
     usage = judgment.usage
@@ -52,13 +47,11 @@ def test_probabilities_verdicts_and_coroutines(name):
     async def within_a_loop():
         return judge(context=CONTEXT, answer=ANSWER)
 
-    for judgment in (
-        judge(context=CONTEXT, answer=ANSWER),
-        asyncio.run(within_a_loop()),
-    ):
-        assert [s.is_supported for s in judgment.statements] == [True, False]
-        has_none = [s.confidence is None for s in judgment.statements]
-        assert has_none == [name == "verdicts"] * 2
+    judgment = asyncio.run(within_a_loop())
+    assert judge(context=CONTEXT, answer=ANSWER).score == judgment.score == 0.5
+    assert [s.is_supported for s in judgment.statements] == [True, False]
+    has_none = [s.confidence is None for s in judgment.statements]
+    assert has_none == [name == "verdicts"] * 2
 
 
 @pytest.mark.parametrize(
@@ -115,8 +108,7 @@ def test_a_cascade_holds_a_function_on_either_side(chat_server):
 @pytest.fixture
 def exported(tmp_path):
     """A tuned judge of `judges.blue`."""
-    head = by_weakest(linear({"lm": 1}, 0.3, (0.1,), (1.5,)), threshold=0.4)
-    judge = Judge(judges.blue, classifier=head)
+    judge = Judge(judges.blue, classifier=by_weakest(linear({"lm": 1}, 0.3)))
     references = reference_of(judge, CONTEXT, ANSWER)
     save_judge(judge, tmp_path / "judge", reference=references)
     return tmp_path / "judge"
@@ -125,25 +117,18 @@ def exported(tmp_path):
 def test_an_export_names_its_function_and_needs_it_given(exported, tmp_path, caplog):
     """Without it a judge is loaded, saved and read; its first judgment says what is missing. With it, given as a
     function or by name, it judges as before."""
-    before = Judge(judges.blue, classifier=load_judge(exported).classifier)
-    expected = before(context=CONTEXT, answer=ANSWER).probability
-    lm = read(exported)["lm"]
-    assert (lm["model"], lm["version"]) == (f"python:{NAME}", None)
-    assert lm["sha256"] == FunctionLM.of(judges.blue).sha256
+    record = {"context": CONTEXT, "answer": ANSWER}
     without = load_judge(exported)
-    records = [{"context": CONTEXT, "answer": ANSWER}]
-    for ask in (lambda: without(**records[0]), lambda: without.batch(records)):
-        with pytest.raises(
-            LMUnavailableError, match=f"{NAME}, which loading never imports"
-        ):
+    expected = Judge(judges.blue, classifier=without.classifier)(**record).probability
+    for ask in (lambda: without(**record), lambda: without.batch([record])):
+        with pytest.raises(LMUnavailableError, match=f"{NAME}, which loading never"):
             ask()
     without.save(tmp_path / "again")
     for folder in (exported, tmp_path / "again"):
         for function in (judges.blue, NAME):
             judge = open_judge(folder, function=function)
             assert judge.fingerprint == without.fingerprint
-            judgment = judge(context=CONTEXT, answer=ANSWER)
-            assert judgment.probability == expected
+            assert judge(**record).probability == expected
     assert not caplog.messages
 
 
@@ -174,36 +159,24 @@ def test_an_export_loads_no_code(exported, tmp_path):
         "except Exception as exc: print(type(exc).__name__)\n"
         "print('hostile' in sys.modules)"
     )
-    for name in ("hostile:function", "os:system"):
-        edit(
-            exported,
-            lambda document, name=name: document["lm"].update(model=f"python:{name}"),
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        assert done.stdout.split() == ["LMUnavailableError", "False"], done.stderr
+    edit(exported, lambda document: document["lm"].update(model="python:hostile:f"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.stdout.split() == ["LMUnavailableError", "False"], done.stderr
     assert not (tmp_path / "was-here").exists()
 
 
-def test_the_commands_take_a_function(exported, tmp_path):
+def test_the_commands_take_a_function(exported, tmp_path, monkeypatch, cli):
     """In place of an LM by its name, and for a judge that was tuned on one; `judge` says which is missing."""
-    answers = tmp_path / "answers.jsonl"
-    answers.write_text(json.dumps({"context": CONTEXT, "answer": ANSWER}))
+    monkeypatch.chdir(tmp_path)
+    answers = write_lines("answers.jsonl", [{"context": CONTEXT, "answer": ANSWER}])
     (tmp_path / "mine.py").write_text(
         "def blue(claims):\n    return ['blue' in claim.statement for claim in claims]\n"
     )
-
-    def judge(*options):
-        command = [*MAIN, "judge", str(answers), *options]
-        return subprocess.run(
-            command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False
-        )  # fmt: skip
-
-    done = judge("--lm", "python:mine:blue")
-    assert json.loads(done.stdout)["verdict_counts"]["fully_supported"] == 1
-    missing = judge("--judge", str(exported))
-    assert missing.returncode == 2
-    assert f"the function {NAME}, which loading never imports" in missing.stderr
-    done = judge("--judge", str(exported), "--function", "mine:blue")
-    assert json.loads(done.stdout)["usage"]["calls"] == 1
+    code, out, _ = cli("judge", answers, "--lm", "python:mine:blue")
+    assert json.loads(out)["verdict_counts"]["fully_supported"] == 1
+    code, _, err = cli("judge", answers, "--judge", exported)
+    assert (code, f"the function {NAME}, which loading never" in err) == (2, True)
+    _, out, _ = cli("judge", answers, "--judge", exported, "--function", "mine:blue")
+    assert json.loads(out)["usage"]["calls"] == 1

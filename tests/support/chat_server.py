@@ -38,10 +38,10 @@ class ChatServer:
 
     ``says``: the reply, or a function of the request that gives it: text, or a mapping with ``text``, and ``top``
     (probabilities of the first token, or in ``tokens`` the whole reply as pairs of token and probabilities),
-    ``status``, ``headers`` and ``delay`` where they matter; or with ``body``, the JSON of the whole reply, or an
-    iterable of bytes that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement that
-    is not in it, the endpoint knows nothing and fails. ``characters_per_token``: it counts tokens by the length of
-    texts; else a call takes 100 prompt tokens, 60 of them cached, and 5 output tokens.
+    ``status``, ``code``, ``headers`` and ``delay`` where they matter; or with ``body``, the JSON of the whole reply, or
+    an iterable of bytes that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement
+    that is not in it, the endpoint knows nothing and fails. ``characters_per_token``: it counts tokens by the length
+    of texts; else a call takes 100 prompt tokens, 60 of them cached, and 5 output tokens.
     """
 
     def __init__(self, says="Yes", models=None, yes=None, characters_per_token=None):
@@ -57,6 +57,7 @@ class ChatServer:
         self.requests = []
         self.preflights = []
         self.authorization = []
+        self.paths = []
         self.keys = []
         owner = self
 
@@ -66,10 +67,11 @@ class ChatServer:
                 if "max_completion_tokens" in asked:  # OpenAI's newer name
                     asked["max_tokens"] = asked.pop("max_completion_tokens")
                     asked["newer_name"] = True
+                owner.paths.append(self.path)
                 owner.authorization.append(self.headers["Authorization"])
                 azure_key = self.headers["api-key"]
                 owner.keys.append(azure_key or self.headers["Authorization"])
-                if asked["messages"][-1]["content"] == "Say yes.":  # a preflight
+                if "Say yes." in str(asked.get("messages", "")[-1:]):  # a preflight
                     owner.preflights.append(asked)
                     said = "Yes"
                 else:
@@ -89,9 +91,8 @@ class ChatServer:
                         for some in said["body"]:
                             self.wfile.write(some)
                 elif "status" in said:
-                    self.reply(
-                        said["status"], _error(said["text"]), said.get("headers", {})
-                    )
+                    error = _error(said["text"], said.get("code"))
+                    self.reply(said["status"], error, said.get("headers", {}))
                 elif owner.status != 200:
                     self.reply(owner.status, _error(owner.error))
                 elif (
