@@ -7,6 +7,7 @@ import pytest
 import faith_dspy
 from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError
+from tests.support.chat_server import ChatServer
 
 CONTEXT = [
     "The Brennick kettle is blue.",
@@ -55,40 +56,27 @@ def endpoint(options, *, miss=()):
 
     def fields(statement):
         label = yes if statement in TRUE or len(statement) > 60 else no
-        return {
-            **({"reason": "I thought."} if before else {}),
-            "verdict": label,
-            **({"supporting_chunk_ids": [0, 7]} if options.get("cite") else {}),
-            **(
-                {"quotes": ["the brennick KETTLE", "made of gold"]}
-                if options.get("quote")
-                else {}
-            ),
-            **({"reason": "Because."} if after else {}),
-        }
+        reply = {"reason": "I thought."} if before else {}
+        reply["verdict"] = label
+        if options.get("cite"):
+            reply |= {"supporting_chunk_ids": [0, 7]}
+        if options.get("quote"):
+            reply |= {"quotes": ["the brennick KETTLE", "made of gold"]}
+        return reply | ({"reason": "Because."} if after else {})
 
     def written(statement):
-        f = fields(statement)
-        label = f["verdict"] + (
-            f" {f['supporting_chunk_ids']}" if options.get("cite") else ""
-        )
-        quotes = "".join(f'\nQuote: "{q}"' for q in f.get("quotes", ()))
-        return (
-            f"Why: I thought.\nVerdict: {label}{quotes}"
-            if before
-            else label + quotes + "\nWhy: Because." * after
-        )
+        reply = fields(statement)
+        label = f"{reply['verdict']} {reply.get('supporting_chunk_ids', '')}"
+        label += "".join(f'\nQuote: "{q}"' for q in reply.get("quotes", ()))
+        why = f"Why: {reply.get('reason')}"
+        return f"{why}\nVerdict: {label}" if before else f"{label}\n{why}" * after or label  # fmt: skip
 
     def say(asked):
         if "Sentences:" in request(asked):
             return "\n".join(f"{i}. {t}" for i, t in enumerate(STATEMENTS, 1))
         several = asked_jointly(asked)
         if several is None:
-            return written(
-                re.findall(
-                    r"^Statement: (.*?)\n\n", request(asked), re.DOTALL | re.MULTILINE
-                )[-1]
-            )
+            return written(ChatServer.statement(asked))
         kept = {n: t for n, t in several.items() if n not in miss}
         return json.dumps(
             {"verdicts": [{"statement": n, **fields(t)} for n, t in kept.items()]}
@@ -97,31 +85,21 @@ def endpoint(options, *, miss=()):
     return lambda asked: in_tokens(say(asked))
 
 
-SHAPES = [
-    {"granularity": granularity, "verification": verification, "verdicts": verdicts}
-    for granularity in ("statement", "sentence", "answer")
-    for verification in ("each", "joint")
-    for verdicts in ("binary", "graded", "five_level")
-    if verdicts != "five_level" or granularity == "answer"
-]
-
-
-SAYS_WHY = ("none", "after", "before")
-
-
-SAYS_HOW_SURE = ("auto", "samples", "none")
 COMBINATIONS = [
-    shape | {"reasoning": SAYS_WHY[j], "confidence": SAYS_HOW_SURE[(i + j) % 3]}
-    for i, shape in enumerate(SHAPES)
-    for j in range(3)
-]
-"""Every shape with each way to reason and each confidence; not every three of them."""
+    (granularity, verification, verdicts, ("none", "after", "before")[i % 3], ("auto", "samples", "none")[j % 3])
+    for i, granularity in enumerate(("statement", "sentence", "answer", "sentence", "answer", "statement"))
+    for j, verification in enumerate(("each", "joint"), i)
+    for verdicts in ("binary", "five_level" if granularity == "answer" else "graded")
+]  # fmt: skip
+"""Not every option with every other, but every two that touch the same part of a request."""
+NAMES = ("granularity", "verification", "verdicts", "reasoning", "confidence")
 
 
-@pytest.mark.parametrize("options", COMBINATIONS, ids=lambda d: "-".join(d.values()))
-def test_invariants_hold_in_every_combination(judge_at, options):
+@pytest.mark.parametrize("values", COMBINATIONS, ids="-".join)
+def test_invariants_hold_in_every_combination(judge_at, values):
     """Every sentence is accounted for, every statement asked about comes back, ids and quotes are the context's."""
-    options = {**options, "cite": True, "quote": True, "samples": 2}
+    options = dict(zip(NAMES, values, strict=True))
+    options |= {"cite": True, "quote": True, "samples": 2}
     judge, server = judge_at(says=endpoint(options, miss={2}), **options)
     judgment = judge(context=CONTEXT, answer=ANSWER)
     whole = options["granularity"] == "answer"
@@ -156,24 +134,15 @@ def test_invariants_hold_in_every_combination(judge_at, options):
 def test_joint_asks_once_and_reads_each_label(judge_at, name):
     """Four statements, one call; each confidence is read off its own label, .9 and .2 at the second and third. Some
     servers call the field otherwise than we ask for."""
-    tops = [
-        {"Yes": 0.9, "No": 0.1},
-        {"Yes": 0.2, "No": 0.8},
-        {"Yes": 0.7, "No": 0.3},
-        {"No": 0.6, "Yes": 0.4},
-    ]
     tokens = [('{"verdicts": [', {"x": 1.0})]
-    for n, (label, top) in enumerate(
-        zip(["Yes", "No", "Yes", "No"], tops, strict=True), 1
-    ):
+    for n, p in enumerate((0.9, 0.2, 0.7, 0.4), 1):
         tokens += [
             (", " * (n > 1) + f'{{"statement": {n}, "{name}": "', {"x": 1.0}),
-            (label, top),
+            ("Yes" if p > 0.5 else "No", {"Yes": p, "No": 1 - p}),
             ('"}', {"x": 1.0}),
         ]
-    judge, server = judge_at(
-        says={"tokens": [*tokens, ("]}", {"x": 1.0})]}, verification="joint"
-    )
+    says = {"tokens": [*tokens, ("]}", {"x": 1.0})]}
+    judge, server = judge_at(says=says, verification="joint")
     found = judge(context=CONTEXT, answer=ANSWER)
     assert len(server.requests) == 1
     assert [s.confidence for s in found.statements] == pytest.approx(
@@ -218,47 +187,37 @@ def test_joint_is_a_typed_signature(chat_server):
     assert item["additionalProperties"] is False
 
 
+FOUR = '{"verdicts": [{"statement": 4, %s}]}'
+DRAFT, FINAL = (
+    json.dumps([{"statement": n, "verdict": verdict} for n in (1, 2, 3, 4)])
+    for verdict in ("No", "Yes")
+)
+
+
 @pytest.mark.parametrize(
     ("reply", "kept"),
     [
-        ('```json\n{"verdicts": [{"statement": 4, "verdict": "No"}]}\n```', [4]),
-        ('{"verdicts": [{"statement": 4, "verdict": "Not supported"}]}', [4]),
-        (
-            '{"verdicts": [{"statement": 2, "verdict": "No"}]}',
-            [],
-        ),  # the second or, numbered from 0, the third
-        (
-            '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 1, "verdict": "No"}]}',
-            [],
-        ),  # says both
-        (
-            '{"verdicts": [{"statement": 9, "verdict": "Yes"}, {"statement": 4, "verdict": "No"}]}',
-            [4],
-        ),
-        (
-            '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "Maybe"}]}',
-            [],
-        ),
-        (
-            '{"verdicts": [{"statement": 4, "verdict": "Yes", "judgement": "No"}]}',
-            [],
-        ),  # says both
-        ('{"verdicts": [{"statement": 4, "verdict": "Yes", "judgement": false}]}', []),
-        ('{"verdicts": [{"statement": 4, "verdict": ["Yes"]}]}', []),
-        ('{"verdicts": [{"statement": 4, "verdict": "No", "judgement": null}]}', [4]),
-        (
-            '{"verdicts": [{"statement": 4, "verdict": "Yes", "reason": "Sorry, I meant No."}]}',
-            [],
-        ),
-        (
-            '{"verdicts": [{"statement": 4, "reason": "No. Wait.", "verdict": "Yes"}]}',
-            [4],
-        ),
+        (f"```json\n{FOUR}\n```" % '"verdict": "No"', [4]),
+        (FOUR % '"verdict": "Not supported"', [4]),
+        # The second or, numbered from 0, the third.
+        ('{"verdicts": [{"statement": 2, "verdict": "No"}]}', []),
+        ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 1, "verdict": "No"}]}', []),
+        ('{"verdicts": [{"statement": 9, "verdict": "Yes"}, {"statement": 4, "verdict": "No"}]}', [4]),
+        ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "Maybe"}]}', []),
+        # It says both.
+        (FOUR % '"verdict": "Yes", "judgement": "No"', []),
+        (FOUR % '"verdict": "Yes", "judgement": false', []),
+        (FOUR % '"verdict": ["Yes"]', []),
+        (FOUR % '"verdict": "No", "judgement": null', [4]),
+        (FOUR % '"verdict": "Yes", "reason": "Sorry, I meant No."', []),
+        (FOUR % '"reason": "No. Wait.", "verdict": "Yes"', [4]),
+        # What stands before the last list is a draft.
+        (f'Draft: {{"verdicts": {DRAFT}}}\nOn reflection:\n{FINAL}', [1, 2, 3, 4]),
         ("1. Yes\n2. No", []),
         ("{" * 20_000, []),
         ("", []),
     ],
-)
+)  # fmt: skip
 def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept):
     """Missing and doubled verdicts are asked for singly, and counted; so are all where DSPy cannot read the reply."""
 
@@ -277,21 +236,6 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
     assert all(s.verdict is not None for s in found.statements)
 
 
-def test_the_last_list_of_a_joint_reply_counts(judge_at):
-    """What stands before it is a draft, whether the two lists are fields or bare."""
-    lists = [
-        [{"statement": n, "verdict": verdict} for n in (1, 2, 3, 4)]
-        for verdict in ("No", "Yes")
-    ]
-    draft, final = map(json.dumps, lists)
-    judge, server = judge_at(
-        says=f'Draft: {{"verdicts": {draft}}}\nOn reflection:\n{final}',
-        verification="joint",
-    )
-    judgment = judge(context=CONTEXT, answer=ANSWER)
-    assert (judgment.supported, len(server.requests)) == (4, 1)
-
-
 def test_that_joint_replies_fail_is_said_once(judge_at, caplog):
     judge, _ = judge_at(
         says=lambda asked: "1. Yes" if asked_jointly(asked) else "Yes",
@@ -307,15 +251,12 @@ def test_the_numbers_of_a_joint_reply_are_checked(judge_at, numbers):
     """Statements are numbered from 1; a reply that numbers all of them from 0 is read so, and no verdict is given to a
     neighbour."""
 
-    def says(asked):
-        verdicts = []
-        for n in numbers:
-            text = STATEMENTS[n - min(numbers)]
-            verdicts.append(
-                {"statement": n, "verdict": "Yes" if text in TRUE else "No"}
-            )
-        return json.dumps({"verdicts": verdicts})
-
+    texts = {n: STATEMENTS[n - min(numbers)] for n in numbers}
+    verdicts = [
+        {"statement": n, "verdict": "Yes" if text in TRUE else "No"}
+        for n, text in texts.items()
+    ]
+    says = json.dumps({"verdicts": verdicts})
     judge, server = judge_at(says=says, verification="joint")
     judgment = judge(context=CONTEXT, answer=ANSWER)
     assert [s.is_supported for s in judgment.statements] == [True, False, True, False]
@@ -344,11 +285,9 @@ def test_a_reason_after_the_label(judge_at, text):
 
 def test_thoughts_before_the_label(judge_at):
     """The last verdict line counts, not a label in the thoughts; its probability is that of its token."""
-    thoughts = [
-        (t, {"x": 1.0})
-        for t in ("Why: Yes, it says é [0]. Verdict", ": Yes\nBut", " no.\nVerdict:")
-    ]
-    tokens = [*thoughts, (" No", {" No": 0.7, " Yes": 0.3}), (".", {".": 1.0})]
+    thoughts = ("Why: Yes, it says é [0]. Verdict", ": Yes\nBut", " no.\nVerdict:")
+    tokens = [(text, {"x": 1.0}) for text in thoughts]
+    tokens += [(" No", {" No": 0.7, " Yes": 0.3}), (".", {".": 1.0})]
     judge, _ = judge_at(says={"tokens": tokens}, reasoning="before")
     found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
     assert (found.is_supported, found.confidence) == (False, pytest.approx(0.3))
@@ -404,54 +343,7 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
 
 
-# --- five levels --------------------------------------------------------------------------------------------------
-
-
-# --- what it costs ------------------------------------------------------------------------------------------------
-
 OPTIONS = Path(faith_dspy.__file__).with_name("README.md")
-COSTS = [
-    {}, {"granularity": "statement"}, {"granularity": "answer"}, {"verification": "joint"},
-    {"reasoning": "after"}, {"cite": True}, {"confidence": "samples"},
-]  # fmt: skip
-
-
-def cost(judge_at, options):
-    """Calls, characters sent, characters that no earlier request began with, most tokens written."""
-    judge, server = judge_at(says=endpoint(options), **options)
-    judge(context=CONTEXT, answer=ANSWER)
-    sent = ["\n\n".join(m["content"] for m in r["messages"]) for r in server.requests]
-    fresh = [
-        len(text) - max((_shared(text, s) for s in sent[:i]), default=0)
-        for i, text in enumerate(sent)
-    ]
-    return (
-        len(sent),
-        sum(map(len, sent)),
-        sum(fresh),
-        sum(r["max_tokens"] for r in server.requests),
-    )
-
-
-def _shared(one, two):
-    return next(
-        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b),
-        min(len(one), len(two)),
-    )
-
-
-def test_costs_in_the_docs(judge_at):
-    """The table of the page is what the requests for one answer of four statements really come to."""
-    rows = []
-    for options in COSTS:
-        name = ", ".join(f"`{k}={v}`" for k, v in options.items())
-        rows.append(
-            f"| {name or '(defaults)'} | "
-            + " | ".join(f"{n:,}" for n in cost(judge_at, options))
-            + " |"
-        )
-    table = "\n".join(rows)
-    assert table in OPTIONS.read_text(encoding="utf-8"), f"the table should be\n{table}"
 
 
 def test_every_option_is_in_the_docs():
