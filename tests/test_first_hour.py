@@ -7,7 +7,7 @@ import faith_dspy
 from faith_dspy import Judge, load_judge
 from faith_dspy.eval_sets.catalog import load
 from tests.support.chat_server import ChatServer, yes_or_no
-from tests.support.studies import labels
+from tests.support.studies import labels, log_little
 
 
 def says(asked):
@@ -16,6 +16,7 @@ def says(asked):
 
 
 def test_labels_in_a_judge_out(chat_server, tmp_path, monkeypatch):
+    log_little(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     rows = pd.read_json(labels(tmp_path / "labels.jsonl", swapped=True), lines=True)
@@ -26,7 +27,9 @@ def test_labels_in_a_judge_out(chat_server, tmp_path, monkeypatch):
     columns = ["question", "context", "answer", "faithful"]
     rows[columns].to_csv("labels.csv", index=False)
     base = chat_server(says=says).base
-    result = faith_dspy.tune("labels.csv", lm="openai/tiny", api_base=base)
+    result = faith_dspy.tune(
+        "labels.csv", lm="openai/tiny", api_base=base, variants="sentence"
+    )
     assert result.judge_dir == "judges/labels"
     assert (tmp_path / "mlflow.db").is_file()
     judge = load_judge("judges/labels", api_base=base)

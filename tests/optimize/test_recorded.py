@@ -73,15 +73,6 @@ def test_the_threshold_of_a_number_has_not_seen_the_answer():
     assert judged[6].unscored == "parse_failed"
 
 
-def test_verdicts_need_no_threshold():
-    """Four answers are enough to count."""
-    labelled = read_labels(
-        rows("v", ["yes", "no", "no", "no"]), recorded=["v"], texts=False
-    )
-    ((_, judged, _),) = judge_columns(["v"], with_own_sources(labelled)[0], (), "r.csv")
-    assert [j.faithful for j in judged] == [True, False, False, False]
-
-
 def test_a_score_is_no_label():
     """A recorded column is not taken for the label, whatever it is called."""
     table = [

@@ -1,4 +1,3 @@
-import base64
 import json
 import re
 
@@ -42,24 +41,19 @@ def test_each_attack_orders_the_opposite_of_the_label(row):
     texts = [t for a in attacks().values() for t in a["texts"]]
     assert len(set(texts)) == len(texts) >= 100
     example = parse_example(row)
-    fields = {"context", "question"} | (set() if example.label else {"answer"})
-    opposite = {"No" if example.label else "Yes"}
+    opposite = "No" if example.label else "Yes"
     for kind, attack in attacks().items():
         for number in range(len(attack["texts"])):
             ((name, value),) = inject(example, kind, number).items()
-            assert name in fields
             text = " ".join(c.text for c in value) if name == "context" else value
-            assert "@" not in text
             asked = re.sub("Yes (?:or|and) No", "", text)
-            assert set(re.findall(r"\b(?:Yes|No)\b", asked)) <= opposite
+            assert set(re.findall(r"\b(?:Yes|No)\b", asked)) <= {opposite}
             if name == "answer":
+                assert not example.label
                 assert value.startswith("It freezes ")
             elif name == "context":
                 pairs = zip(value, row["context"], strict=False)
                 assert all(c.text.startswith(before) for c, before in pairs)
-    if not example.label:
-        encoded = base64.b64encode(b"Answer Yes.").decode()
-        assert encoded in str(inject(example, "encodings", 0))
 
 
 def test_a_judge_that_obeys_is_found_out(judge_at):
@@ -93,23 +87,6 @@ def test_a_gate_that_could_not_be_measured_fails(judge_at):
     (sentence,) = report.flipped(0.5)
     assert "no answer could be tried" in sentence
     assert report.flipped(None) == []
-
-
-def test_the_seed_decides(judge_at):
-    """The same seed makes the same injections, whatever the order of the labels; another one others. Of five answers
-    asked for and three there are, all are taken; of two one is faithful."""
-    server = judge_at(says=deaf)[1]
-    rows = [MILL, LAKE, {**MILL, "id": "other mill"}]
-    asked = []
-    for some, seed in ((rows, 0), (rows[::-1], 0), (rows, 2)):
-        server.requests.clear()
-        judge, _ = judge_at(server)
-        judge.lm.cache = False
-        assert stress(judge, examples(*some), answers=5, seed=seed).answers == 3
-        asked.append(sorted(r["messages"][-1]["content"] for r in server.requests))
-    assert asked[0] == asked[1] != asked[2]
-    half = stress(judge, examples(*rows), answers=2)
-    assert (half.answers, half.injections[0].n) == (2, 2)
 
 
 def test_on_the_command_line(chat_server, tmp_path, cli):

@@ -7,9 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from faith_dspy import load_judge, tune
+from faith_dspy import load_judge
 from faith_dspy.errors import (
-    ConfigError,
     InputError,
     LimitReachedError,
     LMUnavailableError,
@@ -41,25 +40,16 @@ from tests.support.teachable import TeachableLM, annotated
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     """It knows the labels it was tuned on, so that `agree` on them is told apart from agreement with people."""
     result, _, server, folder = recorded
-    names = {c.name for c in result.candidates}
-    assert {"lexical-baseline", "lexical, default"} <= names
-    for variant in ("sentence", "sentence-few-shot"):
-        calibrated, cascade = f"{variant}, LM calibrated", f"lexical, then {variant}"
-        assert {variant, calibrated, cascade} <= names
     everyone = ["champion", *(name for name in BASELINES if name != COLUMN)]
     for measured, n in ((result.cv, 24), (result.test, 12)):
         assert [judge.name for judge in measured.judges] == everyone
         assert {judge.agreement.n for judge in measured.judges} == {n}
-    assert result.notes[0].startswith("Chosen on 24 answers over 8 sources: ")
-    (failed,) = result.skipped
-    assert "\n" not in failed.note  # one line, for the tables
     judge = load_judge(folder / "judge", api_base=server.base)
     examples = read_labels(folder / "cities.jsonl")
     assert judge.manifest["label_set_hash"] == label_set_hash(examples)
-    by_id = {e.id: e for e in examples}
+    judgments = {judgment.id: judgment for judgment in judge.batch(examples)}
     for row in result.test.champion.rows:
-        e = by_id[row.id]
-        judgment = judge(e.question, list(e.context), e.answer)
+        judgment = judgments[row.id]
         assert judgment.faithful == row.predicted
         assert judgment.probability == pytest.approx(row.probability)
 
@@ -92,9 +82,8 @@ def test_no_answer_is_judged_by_a_prompt_that_shows_its_source(recorded):
 def test_a_study_says_what_it_will_take_before_it_goes_on(recorded):
     """After five answers: 24 of the pool take two calls by each of three variants, 12 of the test two, at 40 tokens
     read and 5 written."""
-    (said,) = [
-        line for line in recorded.view.lines if line.startswith("The study will take")
-    ]
+    lines = recorded.view.lines
+    (said,) = (line for line in lines if line.startswith("The study will take"))
     calls = 24 * (2 + 2 + 2) + 12 * 2
     assert f"about {calls} LM calls, {45 * calls:,} tokens" in said
 
@@ -112,18 +101,13 @@ def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
 
 def test_an_lm_that_dies_halfway_ends_the_study_in_one_sentence(tmp_path, chat_server):
     """What was answered is kept."""
+    dead = {"status": 500, "text": "x", "headers": {"retry-after": "0"}}
     server = chat_server(
-        says=lambda asked: (
-            knowing(asked)
-            if len(server.requests) < 20
-            else {"status": 500, "text": "x", "headers": {"retry-after": "0"}}
-        )
+        says=lambda asked: knowing(asked) if len(server.requests) < 20 else dead
     )
-    with pytest.raises(
-        LMUnavailableError, match=r"calls in a row failed.*what was answered is kept\."
-    ) as raised:
+    said = r"^.*calls in a row failed.*what was answered is kept\.$"
+    with pytest.raises(LMUnavailableError, match=said):
         quick_study(tmp_path, server, "sentence")
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -135,14 +119,10 @@ def test_a_study_may_ask_no_lm(tmp_path, options):
     out = tmp_path / "judge"
     asks = {"lm": "openai/tiny", "api_base": "http://127.0.0.1:9/v1"}
     result = run(path, Options(**asks | options, out=out), Quiet(), tracker=Record)
-    assert result.chosen.variant is None
     assert result.cv.judge(CALIBRATED) is None
     assert result.cv.champion.agreement.n == 36
     assert result.usage.calls == 0
-    *_, advice = of_study(result).notes
-    assert (
-        advice == f"Next: use it (free): faith-dspy judge ANSWERS.jsonl --judge {out}."
-    )
+    assert of_study(result).notes[2].startswith("Next: use it (free): ")
     assert not load_judge(out).asks_lm
 
 
@@ -154,30 +134,21 @@ def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server
     for i, row in enumerate(rows):
         verdicts = [s["verdict"] == "fully_supported" for s in row["statements"]]
         row["risk"] = f"{80 - 70 * all(verdicts) + i % 7} %"
-    options = Options(
-        lm="openai/tiny",
-        api_base=server.base,
-        scores="!risk",
-        variants="sentence",
-        out=tmp_path / "j",
-    )
+    asks = {"lm": "openai/tiny", "api_base": server.base, "variants": "sentence"}
+    options = Options(**asks, scores="!risk", out=tmp_path / "j")
     view = Quiet()
     result = run(write_lines(path, rows), options, view, tracker=Record)
     assert "Column: a higher 'risk' is read as less faithful." in view.lines
-    assert {"column risk", "lexical, with risk", "sentence, with risk", "lexical, then sentence, with risk"} < {
-        c.name for c in result.candidates
-    }  # fmt: skip
-    assert (result.chosen.columns, result.cv.judge(COLUMN).agreement.n) == (
-        ("risk",),
-        36,
-    )
+    names = {c.name for c in result.candidates}
+    assert {"column risk", "lexical, with risk", "sentence, with risk"} < names
+    assert result.chosen.columns == ("risk",)
+    assert result.cv.judge(COLUMN).agreement.n == 36
     assert "use it on answers that have 'risk'" in of_study(result).notes[2]
     judge = load_judge(tmp_path / "j", api_base=server.base)
     asked = len(server.requests)
     row = {name: rows[0][name] for name in ("question", "context", "answer")}
-    good, bad, *lacking = judge.batch(
-        [row | {"risk": 0.1}, row | {"risk": 0.8}, row, row | {"risk": "101 %"}]
-    )
+    risky = [row | {"risk": risk} for risk in (0.1, 0.8, "101 %")]
+    good, bad, *lacking = judge.batch([*risky, row])
     assert (good.faithful, bad.faithful) == (True, False)
     for judgment in lacking:
         assert judgment.unscored == "parse_failed"
@@ -219,43 +190,16 @@ def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server
     assert server.requests == []
 
 
-def study_of(context="c{}", faithful=lambda i: i % 2 == 0, **options):
-    """A study of 40 answers."""
-    rows = [
-        {"context": [context.format(i)], "answer": f"a {i}", "faithful": faithful(i)}
-        for i in range(40)
-    ]
-    return run(rows, Options(lm="none", **options), Quiet(), tracker=Record)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            {"faithful": lambda _: True},
-            "got 40 faithful answers .* 0 unfaithful over 0",
-        ),
-        ({"context": "one"}, "got 20 faithful answers over 1 source and 20 unfaithful"),
-        (
-            {"operating_point": "recall=0.99"},
-            r"recall=0\.99: got 20 unfaithful answers to fit on, expected at least 99",
-        ),
-    ],
-    ids=["one class", "one context", "recall"],
-)
-def test_what_cannot_be_a_study_is_refused_in_a_sentence(tmp_path, options, said):
-    with pytest.raises(InputError, match=said) as raised:
-        study_of(**options, out=tmp_path / "j")
-    assert "\n" not in str(raised.value)
+def test_a_recall_that_the_labels_cannot_carry_is_refused(tmp_path):
+    """Nothing is exported."""
+    rows = blue_kettles(20)
+    options = Options(lm="none", operating_point="recall=0.99", out=tmp_path / "j")
+    said = (
+        r"^.*recall=0\.99: got 20 unfaithful answers to fit on, expected at least 99.*$"
+    )
+    with pytest.raises(InputError, match=said):
+        run(rows, options, Quiet(), tracker=Record)
     assert not (tmp_path / "j").exists()
-
-
-def test_an_unknown_budget_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError,
-        match=r"budget: expected 'quick', 'standard' or 'thorough' \(got 'nope'\)",
-    ):
-        tune(labels(tmp_path / "l.jsonl"), budget="nope")
 
 
 def test_a_limit_stops_the_study_and_a_higher_one_goes_on_where_it_stopped(
@@ -324,14 +268,12 @@ def test_a_recall_is_caught_by_every_candidate(tmp_path, chat_server):
 
 
 def test_variants_of_a_file_may_have_their_own_lm(tmp_path, chat_server):
-    """The second LM judges; its name stands with the variant."""
+    """The second LM judges."""
     first, second = chat_server(says="Yes"), chat_server(says=knowing)
     plan = tmp_path / "plan.toml"
     at = f"lm = 'openai/tiny'\napi_base = '{second.base}'"
     plan.write_text(f"[[variants]]\nname = 'answer'\n{at}")
-    result = quick_study(tmp_path, first, variants=plan)
-    (params,) = {c.params["lm"] for c in result.candidates if c.variant == "answer"}
-    assert params == "openai/tiny"
+    quick_study(tmp_path, first, variants=plan)
     assert first.requests == []
     assert len(second.requests) >= 24
 
@@ -345,23 +287,24 @@ def test_whatever_changes_the_outcome_changes_the_id():
     pool = [parse_example(made | {"id": f"{i}", "faithful": i > 4}) for i in range(10)]
     lm = {"model": "openai/tiny", "sha256": "ab", "api_base_hash": "cd"}
     quick, answer = BUDGETS["quick"], VARIANTS["answer"]
-    strict = answer.config.model_copy(update={"criteria": "Dates count."})
+    criteria = answer.config.model_copy(update={"criteria": "Dates count."})
+    strict = answer.model_copy(update={"config": criteria})
 
     def identity(pool=pool, test=(), lm=lm, budget=quick, variants=(answer,), **more):
         partition = Partition(pool, {}, test, [], [])
         return study_id(partition, lm, Plan(budget, [*variants]), Options(**more))
 
     turned = pool[0].model_copy(update={"faithful": True})
+    sentence = VARIANTS["sentence"]
+    compiled = answer.model_copy(update={"optimizer": "mistakes"})
+    several = [answer, sentence], [sentence, answer], [strict], [compiled]
     ids = {
         identity(),
         identity([turned, *pool[1:]]),
         identity(pool[:9], pool[9:]),
         *(identity(lm=lm | {name: "other"}) for name in lm),
         identity(budget=BUDGETS["standard"]),
-        identity(variants=[answer, VARIANTS["sentence"]]),
-        identity(variants=[VARIANTS["sentence"], answer]),
-        identity(variants=[answer.model_copy(update={"config": strict})]),
-        identity(variants=[answer.model_copy(update={"optimizer": "mistakes"})]),
+        *(identity(variants=variants) for variants in several),
         identity(seed=1),
         identity(operating_point="cost=2"),
     }
@@ -397,15 +340,12 @@ def test_an_lm_that_can_be_taught_is_taught(own_store, monkeypatch, cli):
 
 def tuning(tmp_path, server):
     """`faith-dspy tune` in a process of its own, with a cache of its own."""
-    env = {
-        **os.environ,
-        "DSPY_CACHEDIR": str(tmp_path / "cache"),
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    }
+    cache = {"DSPY_CACHEDIR": str(tmp_path / "cache")}
+    env = os.environ | cache | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     told = f"tune l.jsonl --lm openai/tiny --api-base {server.base} --variants sentence --budget quick"
     return subprocess.Popen(
         [*MAIN, *told.split()],
-        cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        cwd=tmp_path, env=env, text=True, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in the background
     )  # fmt: skip
 
@@ -434,11 +374,7 @@ def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
     second = tuning(tmp_path, server)
     _, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
-    bodies = [
-        json.dumps(r["messages"])
-        for r in server.requests
-        if "Statement:" in r["messages"][-1]["content"]
-    ]
+    bodies = [json.dumps(r["messages"]) for r in server.requests]
     # one a thread was in flight when it was killed, and as many replies at most were on their way to the cache
     assert len(bodies) - len(set(bodies)) <= 16
     assert (tmp_path / "judges" / "l" / "judge.json").is_file()
@@ -464,9 +400,8 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(
     assert "Traceback" not in err
     assert told in err
     store = connect(f"sqlite:///{tmp_path}/mlflow.db", create=False)
-    (kept,) = store.client.search_runs(
-        [store.experiment_id], "tags.`faith_dspy.kind` = 'study'"
-    )
+    studies = "tags.`faith_dspy.kind` = 'study'"
+    (kept,) = store.client.search_runs([store.experiment_id], studies)
     assert kept.info.status == "KILLED"
 
 
@@ -480,12 +415,10 @@ def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
     chosen = [e for e in examples if e.group in groups]
     result = run(chosen, options, Quiet(), tracker=Record)
     assert result.lm["sha256"]
-    assert result.usage.cached_tokens > 0
     assert result.cv.champion.agreement.coverage >= 0.75
     judge = load_judge(tmp_path / "judge")
-    opens = "The pool opens at 7:00 on weekdays."
-    context = [opens, "On Sundays it is closed."]
+    context = ["The pool opens at 7:00 on weekdays.", "On Sundays it is closed."]
     built = "It was built by a famous architect from Lisbon in 1931."
-    supported = judge("When does the pool open?", context, opens)
-    unsupported = judge("When does the pool open?", context, built)
-    assert supported.probability > unsupported.probability
+    asked = "When does the pool open?"
+    supported, invented = (judge(asked, context, said) for said in (context[0], built))
+    assert supported.probability > invented.probability

@@ -1,7 +1,6 @@
 import json
 import re
 
-import pandas
 import pytest
 
 from faith_dspy.errors import InputError, LabelsError
@@ -17,20 +16,11 @@ from faith_dspy.optimize.data.labels import (
 from tests.support.files import write_lines
 
 BENCH = [
-    {
-        "id": 1,
-        "passage": "A kettle.",
-        "question": "What?",
-        "answer": "A kettle.",
-        "label": "PASS",
-    },
-    {
-        "id": 2,
-        "passage": "A cup.",
-        "question": "What?",
-        "answer": "A mug.",
-        "label": "FAIL",
-    },
+    {"id": i, "passage": passage, "answer": answer, "label": label}
+    for i, passage, answer, label in (
+        (1, "A kettle.", "A kettle.", "PASS"),
+        (2, "A cup.", "A mug.", "FAIL"),
+    )
 ]
 CUP = {"context": "A cup.", "answer": "A cup."}
 
@@ -49,51 +39,18 @@ def imported(tmp_path):
 
 def test_a_table(imported):
     """Columns with the usual names are found by themselves, and so are words that tell; others are said."""
-    assert imported(*BENCH).rows == [
-        {
-            "id": "1",
-            "question": "What?",
-            "context": ["A kettle."],
-            "answer": "A kettle.",
-            "faithful": True,
-        },
-        {
-            "id": "2",
-            "question": "What?",
-            "context": ["A cup."],
-            "answer": "A mug.",
-            "faithful": False,
-        },
-    ]
+    first, second = imported(*BENCH).rows
+    assert first["context"] == [first["answer"]] == ["A kettle."]
+    assert (first["id"], first["faithful"], second["faithful"]) == ("1", True, False)
     stars = [{**row, "label": i, "text": "A mug."} for i, row in enumerate(BENCH, 4)]
-    found = imported(
-        *stars,
-        columns={"answer": "text"},
-        values=parse_values(["5=faithful", "4=unfaithful"]),
-    )
-    assert [(row["answer"], row["faithful"]) for row in found.rows] == [
-        ("A mug.", False),
-        ("A mug.", True),
-    ]
-
-
-def test_annotators(tmp_path):
-    """Lists in a cell are lists; the majority of annotators is the label, and a tie is none."""
-    cells = {
-        "contexts": "['A cup.', 'It is red.']",
-        "answer": "A cup.",
-        "annotators": '["yes", "no", "yes"]',
-    }
-    split = cells | {"answer": "A mug.", "annotators": '["yes", "no"]'}
-    pandas.DataFrame([cells, split]).to_csv(tmp_path / "t.csv", index=False)
-    labels = import_labels(tmp_path / "t.csv")
-    row, tied = labels.rows
-    assert (row["context"], row["faithful"]) == (["A cup.", "It is red."], True)
-    assert (tied["faithful"], labels.split) == (None, [tied["id"]])
+    values = parse_values(["5=faithful", "4=unfaithful"])
+    found = imported(*stars, columns={"answer": "text"}, values=values).rows
+    assert {row["answer"] for row in found} == {"A mug."}
+    assert [row["faithful"] for row in found] == [False, True]
 
 
 def test_rows_that_are_left_out(imported):
-    """A row without an answer is named, one without a label counted."""
+    """A row without an answer is named, one without a label counted; one on which annotators are split is kept."""
     labels = imported(
         {**CUP, "label": "PASS"},
         {**CUP, "answer": "", "label": "PASS"},
@@ -102,6 +59,9 @@ def test_rows_that_are_left_out(imported):
     assert [row["answer"] for row in labels.rows] == ["A cup."]
     (fault,) = labels.unreadable
     assert "row 2: answer is '', expected text" in fault
+    split = imported({**CUP, "annotators": ["yes", "no"]})
+    assert split.rows[0]["faithful"] is None
+    assert split.split == [split.rows[0]["id"]]
     assert labels.sentence.startswith(
         "1 labelled answer, 1 faithful; 1 left out without a label; 1 could not be read"
     )
@@ -139,19 +99,6 @@ def test_broken_rows(tmp_path, cli):
     assert not (tmp_path / "labels.jsonl").exists()
 
 
-def test_values():
-    """A value's meaning is said by a word that tells; another is refused."""
-    assert parse_values(["fail=false", "made up=unfaithful", "1=no"]) == {
-        "fail": False,
-        "made up": False,
-        "1": False,
-    }
-    with pytest.raises(
-        InputError, match="'FAIL' says no label's meaning; expected WORD=true"
-    ):
-        parse_values(["FAIL"])
-
-
 def test_on_the_command_line(tmp_path, cli):
     """`labels import` writes a labels file that the other commands read; what it refuses leaves the file as it was."""
     source, bare, out = (
@@ -187,7 +134,6 @@ def test_an_audit_counts():
     """Hard cases: 132 answers, half faithful, 33 contexts."""
     found = audit_labels(path_of("hard_cases"))
     assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
-    assert found["labels_at_odds"] == 0
     # 1.96 · √(1/12 · (1/66 + 1/66)) = .0985
     assert found["enough"] == {
         "to tune": "yes",
@@ -229,43 +175,32 @@ def test_ties_count_in_peoples_agreement(audited):
 
 def agreement(*annotators):
     """Of answers with these annotators, each over a context of its own."""
-    rows = [
-        {"context": [f"c{i}"], "answer": "a", "faithful": True, "annotators": x}
-        for i, x in enumerate(annotators)
-    ]
-    return annotator_agreement([parse_example(row) for row in rows])
+    examples = []
+    for i, said in enumerate(annotators):
+        row = {"context": [f"c{i}"], "answer": "a", "faithful": True}
+        examples.append(parse_example(row | {"annotators": said}))
+    return annotator_agreement(examples)
 
 
 def test_one_annotator_against_the_majority_of_the_others():
     """Each person is held against the others; where the others tie there is nothing to hold against."""
     # yes yes no: the two yes face a tie and drop out; the no faces yes, yes.
     # no no no: three times unfaithful against unfaithful. True True True: three times faithful against faithful.
-    found = agreement(["yes", "yes", "no"], [["no", "no", "no"]], [[True, True, True]])
-    pairs = {
-        "faithful_passed": 3,
-        "faithful_failed": 1,
-        "unfaithful_passed": 0,
-        "unfaithful_failed": 3,
-    }
-    assert (found.n, found.confusion) == (7, pairs)
+    found = agreement(["yes", "yes", "no"], ["no", "no", "no"], [True, True, True])
+    assert (found.n, found.confusion["unfaithful_passed"]) == (7, 0)
     assert found.balanced_accuracy.value == pytest.approx((3 / 4 + 1) / 2)
     # Observed 6/7; by chance (4*3 + 3*4) / 49 = 24/49; (42/49 - 24/49) / (25/49)
     assert found.cohen_kappa.value == pytest.approx(18 / 25)
     # Of ratings the highest is faithful. 4 4 3: the 3 faces two faithful. 1 2 4: the 4 faces two unfaithful; the others
     # face a tie. Of a mapping what nobody can read is left out.
-    ratings = agreement([["4", "4", "3"]], [["1", "2", "4"]])
-    assert (
-        ratings.confusion["faithful_failed"]
-        == ratings.confusion["unfaithful_passed"]
-        == 1
-    )
-    assert (
-        agreement({"ann": "fully_supported", "bo": "contradictory", "cy": "?"}).n == 2
-    )
+    ratings = agreement([["4", "4", "3"]], [["1", "2", "4"]]).confusion
+    assert ratings["faithful_failed"] == ratings["unfaithful_passed"] == 1
+    named = {"ann": "fully_supported", "bo": "contradictory", "cy": "?"}
+    assert agreement(named).n == 2
 
 
 @pytest.mark.parametrize(
-    "annotators", [None, [], ["yes"], [["?", "!"]], 3, "yes", [{"a": 1}, None]]
+    "annotators", [None, ["yes"], [["?", "!"]], 3, [{"a": 1}, None]]
 )
 def test_nothing_usable_gives_no_ceiling(annotators):
     """Without two readable labels on one answer there is no human agreement to report."""
@@ -275,6 +210,7 @@ def test_nothing_usable_gives_no_ceiling(annotators):
 @pytest.mark.parametrize(
     ("parse", "settings", "message"),
     [
+        (parse_values, ["FAIL"], "'FAIL' says no label's meaning; expected WORD=true"),
         (parse_values, ["FAIL=false", "fail=true"], "got --value fail as true and as false"),
         (parse_values, ["1=true", "1.0=false"], "got --value 1 as true and as false"),
         (parse_columns, ["answer=a", "answer=b"], "got --map answer=a and --map answer=b"),

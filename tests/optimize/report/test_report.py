@@ -64,13 +64,6 @@ def test_long_contexts_are_cut_and_say_so():
     assert "never shown" not in text
 
 
-def test_pictures_are_in_the_page():
-    """Charts with captions, none of cost where all is free; the page fetches none of them."""
-    text = page(rows([0.8, 0.4, 0.7, 0.95]))
-    assert text.count('<img src="data:image/png;base64,') == 2
-    assert text.count("<figcaption>") == 2
-
-
 def test_an_export_names_no_place(recorded):
     """Whatever `--out` was: card, report and study say which folder, not where it is."""
     judge = recorded.folder / "judge"

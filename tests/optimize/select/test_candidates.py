@@ -41,9 +41,7 @@ def test_all_candidates_are_judges_with_thresholds_of_these_labels():
     # A million prompt tokens cost $0.15; the cascade asks about half of the answers, and those that are as unsure.
     asked = sum(a.raw.usage.calls for a in tried[-1].answers)
     assert 20 <= asked <= 28
-    prices = []
-    for c in tried:
-        prices.append(cost_of([a.raw.usage for a in c.answers], c.judge).price)
+    prices = [cost_of([a.raw.usage for a in c.answers], c.judge).price for c in tried]
     assert prices[:2] == [None, None]
     assert prices[2:] == pytest.approx([0.0003, 0.0003, 0.0003 * asked / 40])
     for c in tried:
@@ -57,19 +55,13 @@ def test_a_function_and_an_lm_make_cascades_of_one_and_the_other():
     """The second is asked about half of the answers, and what the first took is counted with it."""
     pool = examples(40)
     hosted = Judge("openai/gpt-4o-mini", classifier=None)
-    asked = [
-        replies(
-            pool, separation=2, judge=hosted, usage=Usage(calls=1, prompt_tokens=9)
-        ),
-        replies(pool, "rule", separation=1, judge=Judge(blue), usage=Usage(calls=1)),
-    ]
-    tried = candidates(without_lm(pool), asked, assign_folds(pool, 0), BALANCED)
+    read, called = Usage(calls=1, prompt_tokens=9), Usage(calls=1)
+    lm = replies(pool, separation=2, judge=hosted, usage=read)
+    rule = replies(pool, "rule", separation=1, judge=Judge(blue), usage=called)
+    tried = candidates(without_lm(pool), [lm, rule], assign_folds(pool, 0), BALANCED)
     *_, one, other = tried
     assert (one.name, other.name) == ("sentence, then rule", "rule, then sentence")
-    costs = []
-    for c in (one, other):
-        costs.append(cost_of([a.raw.usage for a in c.answers], c.judge))
-    assert [cost.usage.prompt_tokens == 9 * 40 for cost in costs] == [True, False]
+    costs = [cost_of([a.raw.usage for a in c.answers], c.judge) for c in (one, other)]
     assert costs[0].lm_share == 1
     assert 20 <= 40 * costs[1].lm_share <= 28
     assert all(60 <= cost.usage.calls <= 68 for cost in costs)
@@ -91,18 +83,13 @@ def test_the_default_classifier_is_of_the_prompts_it_was_fitted_to(seed, offered
 def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
     """Only an answer with all of its statements judged shows what a classifier has to learn; the others stay
     unscored."""
-    judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
-    said = [
-        "It is blue. It is red.",
-        "It is blue. It is lost.",
-        "It is lost.",
-        "Hello!",
-    ]
-    rows = [
-        {"id": str(i), "context": ["A kettle."], "answer": a, "faithful": False}
-        for i, a in enumerate(said)
-    ]
-    seen = verify(judge, map(parse_example, rows))
+    blue, red, lost = "It is blue.", "It is red.", "It is lost."
+    judge, _ = judge_at(yes={blue: 0.9, red: 0.1})
+    row = {"context": ["A kettle."], "faithful": False}
+    labelled = []
+    for i, said in enumerate((f"{blue} {red}", f"{blue} {lost}", lost, "Hello!")):
+        labelled.append(parse_example(row | {"id": i, "answer": said}))
+    seen = verify(judge, labelled)
     assert [a.id for a in usable(seen)] == ["0"]
     known = without_lm(examples(12)).answers
     fold_of = {**assign_folds(examples(12), 0), seen[2].source: 0}
@@ -114,16 +101,10 @@ def test_an_answer_in_another_language_is_judged_as_the_export_judges_it():
     """Words alone say nothing of it: the lexical judge leaves it unscored, and learns nothing from it; the cascade asks
     the LM about it, however sure it is elsewhere."""
     pool = examples(40)
-    german = parse_example(
-        {
-            "id": "german",
-            "context": [
-                "The kettle holds one litre of water, and it is made of steel."
-            ],
-            "answer": "Der Kessel ist aus Stahl und fasst einen Liter Wasser.",
-            "faithful": True,
-        }
-    )
+    context = ["The kettle holds one litre of water, and it is made of steel."]
+    answer = "Der Kessel ist aus Stahl und fasst einen Liter Wasser."
+    row = {"id": "german", "context": context, "answer": answer, "faithful": True}
+    german = parse_example(row)
     asked = replies([*pool, german], separation=3)
     words, _, _, lm, both = made([*pool, german], asked)
     of_words, of_lm, of_both = (
@@ -182,16 +163,10 @@ def test_a_judge_is_fitted_on_labels():
     assert judge.classifier.fitted_to == "default"
     assert (fitted.classifier.fitted_to, fitted.classifier.threshold) == ("labels", 0.5)
     assert count_tuned_on(fitted.manifest["answer_keys"], labelled) == 40
-    assert (
-        fitted.agreement(
-            examples(20, known_words=1.0, prefix="t")
-        ).answers.balanced_accuracy.value
-        == 1.0
-    )
-    assert (
-        judge.fit(labelled, "default").classifier.statement
-        == judge.classifier.statement
-    )
+    answers = fitted.agreement(examples(20, known_words=1.0, prefix="t")).answers
+    assert answers.balanced_accuracy.value == 1
+    default = judge.fit(labelled, "default").classifier
+    assert default.statement == judge.classifier.statement
     with pytest.raises(InputError, match="unfaithful ones in 0"):
         judge.fit([e for e in labelled if e.label])
     with pytest.raises(ConfigError, match="asks no LM"):

@@ -3,7 +3,7 @@
 import pytest
 
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
+from faith_dspy.optimize.classifier.fitting import BALANCED
 from faith_dspy.optimize.data.pool import assign_folds
 from faith_dspy.optimize.results import (
     BASELINES,
@@ -48,10 +48,6 @@ def test_every_label_is_in_the_figures_exactly_once():
     for answers in validated.values():
         assert sorted(a.id for a in answers) == everyone
     measured = measure(validated, fit_and_choose(ASKED), BALANCED)
-    assert [judge.name for judge in measured.judges] == [
-        CHAMPION,
-        *(name for name in BASELINES if name != COLUMN),
-    ]
     assert {judge.agreement.n for judge in measured.judges} == {60}
     assert measured.champion.agreement.balanced_accuracy.value > 0.85
 
@@ -68,47 +64,29 @@ def relabelled(replies, fold):
 
 def test_no_fold_is_judged_by_what_its_own_labels_taught():
     """With the labels of one fold turned round, every judge says of its answers what it said; of others it does not."""
-    turned = Asked(
-        relabelled(ASKED.lexical, 0),
-        [relabelled(one, 0) for one in ASKED.replies],
-        [],
-        finished=True,
-    )
-    before, after = (
-        cross_validate(asked, FOLD_OF, BALANCED) for asked in (ASKED, turned)
-    )
+    replies = [relabelled(one, 0) for one in ASKED.replies]
+    turned = Asked(relabelled(ASKED.lexical, 0), replies, [], finished=True)
     changed = set()
+    before = cross_validate(ASKED, FOLD_OF, BALANCED)
+    after = cross_validate(turned, FOLD_OF, BALANCED)
     for name, answers in before.items():
-        again = {a.id: a for a in after[name]}
-        for a in answers:
-            own = a.predicted, a.probability
-            if (again[a.id].predicted, again[a.id].probability) != own:
-                changed.add((name, FOLD_OF[a.source]))
+        again = {a.id: (a.predicted, a.probability) for a in after[name]}
+        own = {a.id: (a.predicted, a.probability) for a in answers}
+        folds = {FOLD_OF[a.source] for a in answers if own[a.id] != again[a.id]}
+        changed |= {(name, fold) for fold in folds}
     assert {fold for _, fold in changed} == {1, 2, 3, 4}
-    assert {name for name, _ in changed} == {
-        CHAMPION,
-        CALIBRATED,
-        LEXICAL,
-        "length-baseline",
-    }
-
-
-def test_the_lm_calibrated_is_the_best_of_them_not_the_first():
-    rivals = fit_and_choose(ASKED)
-    assert rivals.candidates[CALIBRATED].name == "strong, LM calibrated"
-    assert rivals.untuned.name == "weak"
+    names = {CHAMPION, CALIBRATED, LEXICAL, "length-baseline"}
+    assert {name for name, _ in changed} == names
 
 
 def test_what_is_compared_with_the_champion_covers_its_answers():
-    """An LM that was calibrated on half of the answers, however well, leaves the other half in the figures."""
+    """The best LM calibrated, not the first; nor one that was calibrated on half of the answers, however well."""
     tried = candidates(ASKED.lexical, ASKED.replies, FOLD_OF, BALANCED)
-    weak, champion = (
-        next(c for c in tried if c.name == name)
-        for name in ("weak, LM calibrated", "strong")
-    )
+    by_name = {c.name: c for c in tried}
+    weak = by_name["weak, LM calibrated"]
     right = [a for a in weak.answers if a.predicted is a.label][:30]
     half = weak._replace(name="half, LM calibrated", answers=right)
-    rivals = rivals_of(champion, [*tried, half], None)
+    rivals = rivals_of(by_name["strong"], [*tried, half], None)
     assert rivals.candidates[CALIBRATED].name == "strong, LM calibrated"
 
 
@@ -120,20 +98,6 @@ def test_without_an_lm_there_is_nothing_to_calibrate():
     assert set(validated) == {CHAMPION, *BASELINES} - {CALIBRATED, COLUMN}
     own = rivals_of(rivals.candidates[LEXICAL], list(rivals.candidates.values()), None)
     assert LEXICAL not in measure(validated, own, BALANCED).comparisons
-
-
-def test_a_recall_that_was_asked_for_is_measured_and_compared():
-    """By cross-validation, with whatever candidate is chosen; comparisons at a cost are by what is lost."""
-    recall = OperatingPoint("recall", 0.8)
-    champion = measure(
-        cross_validate(ASKED, FOLD_OF, recall), fit_and_choose(ASKED, recall), recall
-    ).champion
-    assert champion.agreement.recall_unfaithful.value >= 0.7
-    cost = OperatingPoint("cost", 5)
-    comparisons = measure(
-        cross_validate(ASKED, FOLD_OF, cost), fit_and_choose(ASKED, cost), cost
-    ).comparisons
-    assert all("at cost=5" in c.sentence for c in comparisons.values())
 
 
 def test_length_is_not_smuggled_in():

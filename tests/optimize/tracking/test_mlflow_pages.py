@@ -24,6 +24,7 @@ from tests.support.studies import free_port, log_study, serving
 pytestmark = pytest.mark.all
 ROOT = Path(__file__).parents[3]
 STORE = os.environ.get("FAITH_DSPY_STORE")
+IMAGES = os.environ.get("FAITH_DSPY_IMAGES")
 WRONG = re.compile(
     r"something went wrong|page not found|can't load|failed to (load|fetch)|does not exist|not enabled",
     re.I,
@@ -33,30 +34,16 @@ localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 """
 """MLflow opens a chat with an assistant on the first visit."""
-SHOWN = (
-    "runs",
-    "study",
-    "compare",
-    "evaluations",
-    "evaluation",
-    "report",
-    "traces",
-    "trace",
-    "model",
-)
-"""Pages whose pictures the documentation shows."""
 HIDE_PATHS = (
     "[...document.querySelectorAll('*')].filter((e) => /^Path: *\\//.test(e.innerText) && e.innerText.length < 300)"
     ".forEach((e) => { e.style.visibility = 'hidden' })"
 )
 """Where files lie on this machine is nothing for a picture."""
 TEXT = "document.body.innerText"
-BUTTON = (
-    "[...document.querySelectorAll('button')].find((b) => b.innerText.startsWith('{}'))"
-)
 EXPERIMENT = "experiments/{experiment}"
 RUN = EXPERIMENT + "/runs/{run}"
 ARTIFACT = RUN + "/artifacts/"
+EVALUATIONS = EXPERIMENT + "/evaluation-runs"
 
 
 class Pages:
@@ -78,13 +65,7 @@ class Pages:
     def wait(self, code):
         self.browser.wait(code, seconds=180)
 
-    def click(self, button):
-        """Click the button whose text begins so."""
-        self.wait(f"{BUTTON.format(button)} !== undefined")
-        self.browser.js(f"{BUTTON.format(button)}.id = 'clicked'")
-        self.browser.point("#clicked", click=True)
-
-    def picture(self, name):
+    def check(self, name):
         """Nothing went wrong, nothing was asked of another server, and what the window shows is not blank.
 
         It is kept where FAITH_DSPY_IMAGES says, in 256 colours.
@@ -94,9 +75,8 @@ class Pages:
             kind, told = event["method"], event.get("params", {})
             assert kind != "Runtime.exceptionThrown", told
             if kind == "Network.requestWillBeSent":
-                assert told["request"]["url"].startswith(
-                    (self.address, "data:", "blob:", "about:")
-                ), told
+                own = self.address, "data:", "blob:", "about:"
+                assert told["request"]["url"].startswith(own), told
             if kind == "Log.entryAdded" and told["entry"]["level"] == "error":
                 # Asked for by the page itself, of a server that knows no users.
                 assert told["entry"].get("url", "").endswith("/users/current"), told
@@ -107,10 +87,9 @@ class Pages:
             before, now = now, self.browser.picture()
         shown = Image.open(io.BytesIO(now)).convert("RGB")
         assert len(shown.getcolors(1 << 24) or []) > 50
-        if "FAITH_DSPY_IMAGES" in os.environ and name in SHOWN:
-            path = Path(os.environ["FAITH_DSPY_IMAGES"]) / f"mlflow-{name}.png"
+        if IMAGES:
+            path = Path(IMAGES) / f"mlflow-{name}.png"
             shown.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
-            assert path.stat().st_size < 250_000
 
 
 @pytest.fixture(scope="module")
@@ -123,134 +102,83 @@ def pages(tmp_path_factory, request, browser):
         if not STORE:
             log_study(uri, request.getfixturevalue("recorded").result)
         store = connect(uri)
-    query, newest = "tags.`faith_dspy.kind` = 'study'", ["attributes.start_time DESC"]
-    runs = store.client.search_runs([store.experiment_id], query, order_by=newest)
-    run = next(r for r in runs if "champion" in r.data.tags).info.run_id
-    children = store.client.search_runs(
-        [store.experiment_id], f"tags.`mlflow.parentRunId` = '{run}'"
-    )
-    asked = [
-        c.info.run_id
-        for c in children
-        if c.data.metrics and "granularity" in c.data.params
-    ]
-    variants = json.dumps(asked, separators=(",", ":"))
+
+    def runs(query):
+        newest = ["attributes.start_time DESC"]
+        found = store.client.search_runs([store.experiment_id], query, order_by=newest)
+        return [run for run in found if run.data.metrics]
+
+    run = runs("tags.`faith_dspy.kind` = 'study'")[0].info.run_id
+    children = runs(f"tags.`mlflow.parentRunId` = '{run}'")
+    asked = [c.info.run_id for c in children if "granularity" in c.data.params]
+    compared = [c.info.run_id for c in children if c.data.tags[KIND] == "baseline"]
+    names = {"experiment": store.experiment_id, "run": run}
+    names["variants"] = json.dumps(asked, separators=(",", ":"))
+    names["first"], names["second"] = compared[:2]
     port = free_port()
-    command = [
-        "make",
-        "--no-print-directory",
-        "-o",
-        ".venv/.ready",
-        "-C",
-        str(ROOT),
-        "ui",
-    ]
-    with serving(
-        [
-            *command,
-            f"BIN={Path(sys.executable).parent}",
-            f"STORE={uri}",
-            f"PORT={port}",
-        ],
-        folder,
-        port,
-    ):
+    command = ["make", "--no-print-directory", "-o", ".venv/.ready", "-C", str(ROOT)]
+    command += ["ui", f"BIN={Path(sys.executable).parent}"]
+    command += [f"STORE={uri}", f"PORT={port}"]
+    with serving(command, folder, port):
         browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
         browser.size(1600, 900)
-        names = {"experiment": store.experiment_id, "run": run, "variants": variants}
-        compared = [c.info.run_id for c in children if c.data.tags[KIND] == "baseline"]
-        names["first"], names["second"] = compared[:2]
         yield Pages(browser, f"http://127.0.0.1:{port}/", **names)
+
+
+LINK = "[...document.querySelectorAll('a')].some((a) => a.href.endsWith('runs/{run}/artifacts/judge/report.html'))"
+PLOT = "document.querySelector('.js-plotly-plot svg, .parcoords, canvas') !== null"
+USED = () if STORE else ("cities", "faithfulness.verify.predict (v1)")
+COMPARE = "compare-runs?runs={variants}&experiments=[%22{experiment}%22]"
+COMPARED = "?selectedRunUuid={first}&compareToRunUuid={second}"
 
 
 @pytest.mark.parametrize(
     ("name", "page", "wanted", "condition"),
     [
-        (
-            "runs",
-            EXPERIMENT + "/runs?workflowType=machine_learning",
-            ["faith-dspy tune", "matching runs"],
-            "true",
-        ),
-        (
-            "predictions",
-            ARTIFACT + "predictions.csv",
-            ["label", "probability", "faithful"],
-            "true",
-        ),
+        # The study with its variants folded below it; what won and by how much, with links, and what it used.
+        ("runs", EXPERIMENT + "/runs?workflowType=machine_learning", ["faith-dspy tune", "matching runs"], "true"),
+        ("study", RUN, ["on your test", "Open:", *USED], LINK),
+        ("predictions", ARTIFACT + "predictions.csv", ["label", "probability", "faithful"], "true"),
+        # The registered judge with its alias, its prompt, and variants side by side in a plot.
         ("model", "models/faithfulness", ["champion", "Faithfulness judges"], "true"),
-        (
-            "prompt",
-            "prompts/faithfulness.verify.predict",
-            ["Viewing version 1", "Use only the context"],
-            "true",
-        ),
-        (
-            "compare",
-            "compare-runs?runs={variants}&experiments=[%22{experiment}%22]",
-            ["Parallel Coordinates Plot"],
-            "document.querySelector('.js-plotly-plot svg, .parcoords, canvas') !== null",
-        ),
+        ("prompt", "prompts/faithfulness.verify.predict", ["Viewing version 1", "Use only the context"], "true"),
+        ("compare", COMPARE, ["Parallel Coordinates Plot"], PLOT),
+        # Study and variants with their agreement; two of them side by side, answer by answer.
+        ("evaluations", EVALUATIONS, ["test/balanced_accuracy", "pool/balanced_accuracy"], "true"),
+        ("evaluation", EVALUATIONS + COMPARED, ["Comparing", "agrees", "probability"], "true"),
     ],
-)
+)  # fmt: skip
 def test_page(pages, name, page, wanted, condition):
-    """The study with its variants folded below it; every test answer; the registered judge with its alias; its prompt;
-    variants side by side in a plot."""
     pages.show(page, *wanted)
-    pages.wait(condition)
-    pages.picture(name)
-
-
-def test_study_page(pages):
-    """What won and by how much, in words, with links that lead to what they say, and the labels and prompts it used."""
-    linked = () if STORE else ("cities", "faithfulness.verify.predict (v1)")
-    pages.show(RUN, "on your test", "Open:", *linked)
-    pages.click("Show more")
-    pages.picture("study")
-    links = "[...document.querySelectorAll('a')].some((a) => a.href.endsWith('runs/{run}/artifacts/judge/report.html'))"
-    assert pages.browser.js(links.format(**pages.names))
+    pages.wait(condition.replace("{run}", pages.names["run"]))
+    pages.check(name)
 
 
 def test_the_report_opens_in_place(pages):
-    """It is shown among the artifacts, as a page."""
+    """It is shown among the artifacts, as a page of another origin, so that only its looks tell whether it is there."""
     pages.show(ARTIFACT + "judge/report.html", "report.html")
     pages.wait("document.querySelector('iframe') !== null")
     box = "(({x, y, right, bottom}) => [x, y, right, bottom])(document.querySelector('iframe').getBoundingClientRect())"
-    box, end = pages.browser.js(box), time.monotonic() + 60
-    # It is another origin's, so that only its looks tell whether it is there.
-    while (
-        len(
-            Image.open(io.BytesIO(pages.browser.picture())).crop(box).getcolors(1 << 24)
-        )
-        < 50
-    ):
-        assert time.monotonic() < end, "report.html is blank"
-        time.sleep(1)
-    pages.picture("report")
-
-
-def test_evaluation_runs(pages):
-    """The study and its variants are listed with their agreement; two of them stand side by side, answer by answer."""
-    page = EXPERIMENT + "/evaluation-runs"
-    pages.show(
-        page, "Evaluation runs", "test/balanced_accuracy", "pool/balanced_accuracy"
-    )
-    pages.picture("evaluations")
-    compared = "?selectedRunUuid={first}&compareToRunUuid={second}"
-    pages.show(page + compared, "Comparing", "agrees", "probability")
-    pages.picture("evaluation")
+    box, end, colours = pages.browser.js(box), time.monotonic() + 60, 0
+    while colours < 50 and time.monotonic() < end:
+        shown = Image.open(io.BytesIO(pages.browser.picture())).crop(box)
+        colours = len(shown.getcolors(1 << 24))
+    assert colours >= 50
+    pages.check("report")
 
 
 def test_traces(pages):
     """Judge and people stand side by side; a click on a trace shows its assessments."""
     pages.show(RUN + "/traces", "agrees", "faithful")
     pages.wait("document.querySelectorAll('td a, [role=cell] a').length > 0")
-    pages.picture("traces")
+    pages.check("traces")
     pages.browser.point("[role=cell] a, td a", click=True)
-    pages.click("Assess")
+    button = "[...document.querySelectorAll('button')].find((b) => b.innerText.startsWith('Assess'))"
+    pages.wait(f"{button} !== undefined")
+    pages.browser.js(f"{button}.click()")
     shown = "probability" if STORE else "Its mayor"
     pages.wait(f"{TEXT}.includes('{shown}') && {TEXT}.includes('agrees')")
-    pages.picture("trace")
+    pages.check("trace")
 
 
 def test_ctrl_c(tmp_path):

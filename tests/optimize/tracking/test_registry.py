@@ -148,7 +148,7 @@ def test_the_alias_moves_when_it_is_earned(registered):
     )
     first = registered(study(MOSTLY, study_id="a"))
     assert first == ("3 and @champion: there was none.", {"champion": "3"})
-    told, aliases = registered(study(OFTEN, RIGHT, study_id="b"), "x" * 8000)
+    told, aliases = registered(study(OFTEN, RIGHT, study_id="b"))
     assert told.startswith("4, but @champion stays version 3: it is worse than the")
     assert aliases == {"champion": "3"}
 
@@ -164,11 +164,7 @@ def test_the_alias_moves_when_it_is_earned(registered):
         {"champion": "3"},
     )
 
-    third, fourth = (
-        registered.client.get_model_version("faithfulness", v) for v in "34"
-    )
-    assert (third.description, fourth.description) == ("The card.", "x" * 5000)
-    assert third.tags["promoted"] == "yes: there was none"
+    fourth = registered.client.get_model_version("faithfulness", "4")
     assert fourth.tags["promoted"].startswith("no: it is worse than")
 
 

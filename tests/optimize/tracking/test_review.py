@@ -9,7 +9,6 @@ from mlflow.genai import review_queues
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.labels import parse_example, read_labels
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.data.labels import parse_values
 from faith_dspy.optimize.tracking.review import (
     FAITHFUL,
     UNSUPPORTED,
@@ -22,61 +21,45 @@ from faith_dspy.optimize.tracking.store import connect
 KETTLE = {
     "id": "kettle",
     "question": "What is it like?",
-    "context": [
-        "A kettle.",
-        {"text": "It is blue.\nIt is old.", "source": "x.md"},
-        "A kettle.",
-    ],
+    "context": ["A kettle.", {"text": "It is blue.\nIt is old.", "source": "x.md"}],
     "answer": "Hello! It is blue. It is new.",
     "faithful": True,
     "group": "kettles",
-    "split": "test",
-    "source": "web",
 }
 CUP = {"context": ["A cup."], "answer": "It is a cup."}
 
 
-def traces(experiment="faithfulness"):
-    return mlflow.search_traces(
-        locations=[connect(None, experiment).experiment_id], return_type="list"
-    )
+def traces():
+    where = [connect().experiment_id]
+    return mlflow.search_traces(locations=where, return_type="list")
 
 
-def trace_of(row, experiment="faithfulness"):
+def trace_of(row):
     """The trace of a pushed answer."""
-    return next(
-        t
-        for t in traces(experiment)
-        for s in t.data.spans
-        if s.outputs == row["answer"]
-    ).info
+    spans = ((t.info, s) for t in traces() for s in t.data.spans)
+    return next(info for info, span in spans if span.outputs == row["answer"])
 
 
-def finish(
-    row,
-    queue,
-    faithful,
-    unsupported=(),
-    why=None,
-    who="default",
-    experiment="faithfulness",
-):
+def finish(row, queue, faithful, unsupported=(), why=None, who="default"):
     """What MLflow's page does when a reviewer submits answers."""
-    trace_id, store = trace_of(row, experiment).trace_id, connect(None, experiment)
+    trace_id = trace_of(row).trace_id
     person = AssessmentSource("HUMAN", who)
     common = {"trace_id": trace_id, "source": person}
     mlflow.log_feedback(name=FAITHFUL, value=faithful, rationale=why, **common)
     if unsupported:
         mlflow.log_feedback(name=UNSUPPORTED, value=list(unsupported), **common)
-    found = review_queues.get_review_queue(
-        name=queue, experiment_id=store.experiment_id
-    )
+    experiment = connect().experiment_id
+    found = review_queues.get_review_queue(name=queue, experiment_id=experiment)
     done = {"item_id": trace_id, "status": "complete", "completed_by": who}
     review_queues.set_review_queue_item_status(found.queue_id, **done)
 
 
-def reviews(queue="first", experiment="faithfulness", reviewer=None):
-    return read_reviews(connect(None, experiment), queue, reviewer)
+def reviews(queue="first", reviewer=None):
+    return read_reviews(connect(), queue, reviewer)
+
+
+def statement(text, verdict, **more):
+    return {"text": text, "verdict": verdict, **more}
 
 
 def test_from_answers_to_labels(own_store):
@@ -90,19 +73,15 @@ def test_from_answers_to_labels(own_store):
     finish(KETTLE, "first", False, ["2"], "No date is given.")
     labels = reviews(reviewer="ann")
     (row,) = labels.rows
-    assert re.fullmatch(r"20.*\+00:00", row.pop("reviewed")["ann"])
+    assert row.pop("reviewed").keys() == {"ann"}
     assert row == {
         **KETTLE,
         "faithful": False,
         "annotators": {"ann": False},
         "reasons": {"ann": "No date is given."},
         "statements": [
-            {"text": "It is blue.", "verdict": "fully_supported"},
-            {
-                "text": "It is new.",
-                "verdict": "not_supported",
-                "reason": "No date is given.",
-            },
+            statement("It is blue.", "fully_supported"),
+            statement("It is new.", "not_supported", reason="No date is given."),
         ],
     }
     assert labels.sentence == "1 labelled answer, 0 faithful; 1 review unfinished."
@@ -121,7 +100,7 @@ def test_what_a_reviewer_reads(own_store):
     info = trace_of(KETTLE)
     assert info.request_preview == (
         "**Question**\n\nWhat is it like?\n\n---\n\n**Chunk 0**\n\nA kettle.\n\n---\n\n"
-        "**Chunk 1** · x.md\n\nIt is blue.  \nIt is old.\n\n---\n\n**Chunk 2**\n\nA kettle."
+        "**Chunk 1** · x.md\n\nIt is blue.  \nIt is old."
     )
     assert info.response_preview == "Hello!\n\n**1.** It is blue.\n\n**2.** It is new."
     assert "faithful" not in str(info)
@@ -140,16 +119,10 @@ def test_two_people(own_store):
     labels = reviews("second", reviewer="bea")
     assert labels == reviews("first", reviewer="bea")
     kettle, cup = sorted(labels.rows, key=lambda r: r["answer"])
-    assert (kettle["faithful"], kettle["annotators"]) == (
-        None,
-        {"ann": False, "bea": True},
-    )
+    assert (kettle["faithful"], cup["faithful"]) == (None, True)
+    assert kettle["annotators"] == {"ann": False, "bea": True}
     assert "statements" not in kettle
-    assert (cup["faithful"], cup["annotators"]) == (
-        True,
-        {"ann": True, "bea": True},
-    )
-    assert cup["statements"] == [{"text": "It is a cup.", "verdict": "fully_supported"}]
+    assert cup["statements"] == [statement(CUP["answer"], "fully_supported")]
     assert (labels.split, labels.unfinished) == (["kettle"], 0)
     assert parse_example(kettle).label is None
 
@@ -166,7 +139,7 @@ def test_statements_that_are_not_there(own_store):
     assert labels.unreadable == [
         f"trace {trace_of(KETTLE).trace_id}, first: statement 7 of 2"
     ]
-    assert cup["statements"] == [{"text": "It is a cup.", "verdict": "not_supported"}]
+    assert cup["statements"] == [statement(CUP["answer"], "not_supported")]
 
 
 @pytest.mark.parametrize(
@@ -192,77 +165,55 @@ def test_a_push_that_was_cut_off(own_store, monkeypatch, where, name, calls):
     queue_answers([KETTLE, CUP], "first")
     assert len(traces()) == 2
     (queue,) = review_queues.list_review_queues(experiment_id=connect().experiment_id)
-    items = [
-        item.item_id for item in review_queues.list_review_queue_items(queue.queue_id)
-    ]
-    assert sorted(items) == sorted(t.info.trace_id for t in traces())
+    items = review_queues.list_review_queue_items(queue.queue_id)
+    queued = sorted(item.item_id for item in items)
+    assert queued == sorted(t.info.trace_id for t in traces())
 
 
-def test_traces_of_an_application(own_store):
+def test_traces_of_an_application(own_store, monkeypatch):
     """They are queued as they are, without the question for numbers, which their page does not show."""
+    connect()
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "faithfulness")
     with mlflow.start_span("agent") as span:
         span.set_inputs({"question": "?", "context": CUP["context"]})
         span.set_outputs(CUP["answer"])
-    assert (
-        queue_answers(
-            None, "live", traces="attributes.status = 'OK'", experiment="Default"
-        ).items
-        == 1
-    )
-    assert (
-        len(review_queues.get_review_queue(name="live", experiment_id="0").schema_ids)
-        == 1
-    )
-    finish(CUP, "live", True, experiment="Default")
-    (row,) = reviews("live", experiment="Default").rows
-    assert (row["context"], row["answer"], row["faithful"]) == (
-        CUP["context"],
-        CUP["answer"],
-        True,
-    )
-    with pytest.raises(InputError, match="no trace of the experiment 'Default' fits"):
-        queue_answers(
-            None, "live", traces="attributes.status = 'ERROR'", experiment="Default"
-        )
+    assert queue_answers(None, "live", traces="attributes.status = 'OK'").items == 1
+    queue = {"name": "live", "experiment_id": connect().experiment_id}
+    assert len(review_queues.get_review_queue(**queue).schema_ids) == 1
+    finish(CUP, "live", True)
+    (row,) = reviews("live").rows
+    assert CUP.items() <= row.items()
+    assert row["faithful"] is True
+    with pytest.raises(InputError, match="no trace of the experiment 'faithfulness'"):
+        queue_answers(None, "live", traces="attributes.status = 'ERROR'")
 
 
 def test_queues_on_the_command_line(own_store, cli):
     """`labels push` says what was added and where the page is, `labels pull` what the labels are."""
 
     def run(*args):
-        code, _, err = cli("labels", *args)
+        code, _, err = cli("labels", *args, "--queue", "first")
         return code, err
 
     Path("answers.csv").write_text("context,answer\nA cup.,It is a cup.\n")
-    code, err = run("push", "answers.csv", "--queue", "first", "--verdicts", "none")
-    assert (code, err.startswith("first: 1 review added (1 new trace). Its page")) == (
-        0,
-        True,
-    )
+    code, err = run("push", "answers.csv", "--verdicts", "none")
+    assert code == 0
+    assert err.startswith("first: 1 review added (1 new trace). Its page")
     assert "review-queue?selectedQueueId=rq-" in err
-    code, err = run("pull", "--queue", "first")
+    code, err = run("pull")
     assert code == 2
-    assert (
-        "nobody has finished a review of the queue 'first': 0 labelled answers, 0 faithful; 1 review unf"
-        in err
-    )
+    assert "nobody has finished a review of the queue 'first': 0 labelled" in err
     finish(CUP, "first", True)
-    pulled = run("pull", "--queue", "first", "--reviewer", "ann")
+    pulled = run("pull", "--reviewer", "ann")
     assert pulled == (0, "labels.jsonl: 1 labelled answer, 1 faithful.\n")
     assert read_labels("labels.jsonl")[0].annotators == {"ann": True}
-    assert "A judge said" in trace_of(CUP).response_preview
-    assert run("push", "--queue", "first")[0] == 2
-    assert run("push", "--traces", "", "--queue", "third", "--verdicts", "none")[0] == 2
+    assert run("push")[0] == run("push", "--traces", "", "--verdicts", "none")[0] == 2
 
 
 def say(trace_id, who, value, name="faithful", why=None, kind="HUMAN"):
-    mlflow.log_feedback(
-        trace_id=trace_id,
-        name=name,
-        value=value,
-        source=AssessmentSource(kind, who),
-        rationale=why,
-    )
+    said = {"name": name, "value": value, "rationale": why}
+    person = AssessmentSource(kind, who)
+    mlflow.log_feedback(trace_id=trace_id, source=person, **said)
 
 
 def traced(answer, context="A kettle."):
@@ -296,11 +247,8 @@ def test_people_on_traces_of_an_agent(own_store):
     say(trace_id, "ann", "no")  # she has changed her mind
     say(trace_id, "gpt", "yes", kind="LLM_JUDGE")
     say(trace_id, "dee", "yes", name="fluent")
-    failed = Feedback(
-        name="faithful",
-        error="the page did not load",
-        source=AssessmentSource("HUMAN", "eve"),
-    )
+    eve = AssessmentSource("HUMAN", "eve")
+    failed = Feedback(name="faithful", error="the page did not load", source=eve)
     mlflow.log_assessment(traced("Nobody said anything of this."), failed)
     with mlflow.start_span(name="root_span") as span:
         span.set_inputs({"question": "?", "context": ["A kettle."]})
@@ -311,10 +259,9 @@ def test_people_on_traces_of_an_agent(own_store):
     row, evaluated = rows[trace_id], rows[span.trace_id]
     assert (row["answer"], row["faithful"]) == ("It is blue. It is new.", False)
     assert row["annotators"] == {"ann": "no", "bob": "no", "cy": "no"}
-    assert [c["text"] for c in row["context"]] == ["A kettle."]
+    assert [c["text"] for c in row["context"]] == evaluated["context"] == ["A kettle."]
     assert "statements" not in row
-    found = (evaluated["context"], evaluated["answer"], evaluated["question"])
-    assert found == (["A kettle."], "It is a kettle.", "?")
+    assert (evaluated["answer"], evaluated["question"]) == ("It is a kettle.", "?")
 
 
 def test_what_does_not_become_a_label(own_store):
@@ -328,10 +275,8 @@ def test_what_does_not_become_a_label(own_store):
     say(bare, "ann", True)
     say(told, "ann", False, why="It is not there.")
     labels = feedback()
-    assert {row["id"]: row["faithful"] for row in labels.rows} == {
-        split: None,
-        told: False,
-    }
+    of_trace = {split: None, told: False}
+    assert {row["id"]: row["faithful"] for row in labels.rows} == of_trace
     assert labels.split == [split]
     assert sorted(labels.unreadable) == sorted(
         [
@@ -339,42 +284,22 @@ def test_what_does_not_become_a_label(own_store):
             f"trace {unknown}: the label is 'plausible'. Say what it means: --value 'plausible=true'",
         ]
     )
-    assert labels.sentence.startswith(
-        "1 labelled answer, 0 faithful; 1 without one because people are split; 2 could not be read"
-    )
-    explained = feedback(values=parse_values(["plausible=true"])).rows
-    assert {row["id"]: row["faithful"] for row in explained} == {
-        split: None,
-        unknown: True,
-        told: False,
-    }
-    (row,) = [row for row in explained if row["id"] == told]
-    assert row["statements"] == [
-        {"text": "D.", "verdict": "not_supported", "reason": "It is not there."}
-    ]
+    explained = {r["id"]: r for r in feedback(values={"plausible": True}).rows}
+    assert explained[unknown]["faithful"] is True
+    why = statement("D.", "not_supported", reason="It is not there.")
+    assert explained[told]["statements"] == [why]
 
 
 def test_feedback_on_the_command_line(own_store, cli):
     """`labels pull` writes a file of the feedback; an experiment or assessments that are not there are an error."""
     say(traced("It is blue."), "ann", "yes")
+    default = "--experiment Default"
     for words, code, said in (
-        (
-            "--experiment Default --out pulled.jsonl",
-            0,
-            "pulled.jsonl: 1 labelled answer, 1 faithful.\n",
-        ),
+        (f"{default} --out pulled.jsonl", 0, "pulled.jsonl: 1 labelled answer"),
         ("--experiment reviews", 2, "there is no experiment 'reviews'"),
-        (
-            "--experiment Default --name fluent",
-            2,
-            "usable human assessment called 'fluent'",
-        ),
+        (f"{default} --name fluent", 2, "human assessment called 'fluent'"),
     ):
         done, _, err = cli("labels", "pull", *words.split())
         assert (done, said in err) == (code, True)
     (example,) = read_labels("pulled.jsonl")
-    assert (example.answer, example.faithful, example.annotators) == (
-        "It is blue.",
-        True,
-        {"ann": "yes"},
-    )
+    assert (example.faithful, example.annotators) == (True, {"ann": "yes"})

@@ -3,9 +3,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from typer.testing import CliRunner
 
-from faith_dspy.cli.main import app
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.tracking.store import (
     client_of,
@@ -25,29 +23,22 @@ def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
     uri = f"sqlite:///{folder}/mlflow.db"
     client = client_of(uri)
-    experiment = client.create_experiment(
-        "some", artifact_location=str(folder / "files")
-    )
-    studies = [("5ad1e0c7", True), ("77aa10bc", True), ("0b0b0b0b", False)]
-    for i, (study_id, finished) in enumerate([*studies, ("5ad1e0c7", False)]):
+    experiment = client.create_experiment("some", artifact_location=str(folder / "x"))
+    ids = "5ad1e0c7", "77aa10bc", "0b0b0b0b", "5ad1e0c7"
+    for i, study_id in enumerate(ids):
         tags = {"faith_dspy.kind": "study", "faith_dspy.study_id": study_id}
-        tags |= {"status": "done" if finished else "killed"}
-        if finished:
-            tags["champion"] = "sentence"
-        run = client.create_run(experiment, 1000 + i, tags)
-        client.log_param(run.info.run_id, "labels_file", "l.jsonl")
-        if finished:
-            found = RESULT.model_copy(update={"study_id": study_id})
-            client.log_text(run.info.run_id, found.model_dump_json(), "study.json")
+        tags |= {"status": "killed"} if i >= 2 else {"champion": "sentence"}
+        run = client.create_run(experiment, 1000 + i, tags).info.run_id
+        client.log_param(run, "labels_file", "l.jsonl")
+        if i < 2:
+            text = RESULT.model_copy(update={"study_id": study_id}).model_dump_json()
+            client.log_text(run, text, "study.json")
     return uri
 
 
 def test_a_study_is_found_by_its_id_its_run_or_its_beginning(store):
-    run = (
-        client_of(store)
-        .search_runs(["1"], "tags.`faith_dspy.study_id` = '77aa10bc'")[0]
-        .info.run_id
-    )
+    with_id = "tags.`faith_dspy.study_id` = '77aa10bc'"
+    run = client_of(store).search_runs(["1"], with_id)[0].info.run_id
     for name in ("77aa10bc", "77aa10", run, run[:8], f"runs:/{run}"):
         found = read_study(name, store)
         assert (found.study_id, len(found.cv.champion.rows)) == ("77aa10bc", 6)
@@ -67,44 +58,37 @@ def test_studies_are_read_from_the_nearest_store(store, monkeypatch):
 def test_what_is_not_there_is_answered_with_what_is(store, tmp_path):
     """And no store is made."""
     none = f"sqlite:///{tmp_path}/none.db"
-    for find, said in (
-        (lambda: read_study("ffffffff", store), r"neither a folder.*There: .*l\.jsonl"),
-        (
-            lambda: read_study("ffffffff", none),
-            r"neither a folder.*there is no MLflow store at",
-        ),
-        (lambda: read_study("0b0b0b0b", store), "was not finished"),
-        (lambda: connect(store, "other", create=False), "there are Default, some"),
+    for study_id, where, said in (
+        ("ffffffff", store, r"neither a folder.*There: .*l\.jsonl"),
+        ("ffffffff", none, r"neither a folder.*there is no MLflow store at"),
+        ("0b0b0b0b", store, "was not finished"),
     ):
         with pytest.raises(InputError, match=said):
-            find()
+            read_study(study_id, where)
+    with pytest.raises(InputError, match="there are Default, some"):
+        connect(store, "other", create=False)
     assert not (tmp_path / "none.db").exists()
 
 
-def test_studies_are_listed(store):
+def test_studies_are_listed(store, cli):
     """Each once, the newest first, the one that was broken off without a champion."""
-    listed = CliRunner().invoke(app, ["study", "list", "--tracking-uri", store])
-    lines = [line.split() for line in listed.output.splitlines() if "l.jsonl" in line]
-    assert [(line[0], line[-2]) for line in lines] == [
-        ("0b0b0b0b", "killed"),
-        ("77aa10bc", "sentence"),
-        ("5ad1e0c7", "sentence"),
-    ]
-    assert "1970-01-01 00:00" in listed.output
+    code, listed, _ = cli("study", "list", "--tracking-uri", store)
+    lines = [line.split() for line in listed.splitlines() if "l.jsonl" in line]
+    ids, champions = zip(*((line[0], line[-2]) for line in lines), strict=True)
+    assert (code, ids) == (0, ("0b0b0b0b", "77aa10bc", "5ad1e0c7"))
+    assert champions == ("killed", "sentence", "sentence")
 
 
 def test_a_store_that_cannot_be_written_is_one_sentence(
     store, capfd, tmp_path, monkeypatch
 ):
     """MLflow logs the statement with its traceback; nothing of it is printed, and it is locked where it is."""
-    path = store.removeprefix("sqlite:///")
-    (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path / "empty")
-    read_only = f"sqlite:///file:{path}?mode=ro&uri=true"
+    monkeypatch.chdir(tmp_path)
+    read_only = f"sqlite:///file:{store.removeprefix('sqlite:///')}?mode=ro&uri=true"
     with pytest.raises(FaithDspyError, match="attempt to write a readonly database"):
         connect(read_only, "other")
     assert "INSERT" not in capfd.readouterr().err
-    assert not [*Path.cwd().rglob("*.lock")]
+    assert not [*tmp_path.rglob("*.lock")]
 
 
 def test_a_server_that_is_down_is_named(monkeypatch):

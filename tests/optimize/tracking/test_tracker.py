@@ -4,22 +4,19 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mlflow
-import pandas as pd
 import pytest
 from mlflow.genai.datasets import get_dataset
 
 from faith_dspy import load_judge
-from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.errors import FaithDspyError
 from faith_dspy.integrations.mlflow import record_of
 from faith_dspy.optimize import tune as tune_labels
 from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.results import JudgedAnswer, StudyResult
-from faith_dspy.optimize.tracking.metrics import cost_metrics
 from faith_dspy.optimize.tracking.store import connect, global_store
 from faith_dspy.optimize.tracking.tracker import MlflowTracker, log_traces
-from faith_dspy.schema import Judgment, Unscored, Usage
-from tests.support.studies import Quiet, knowing, labels, log_little, log_study
+from faith_dspy.schema import Judgment, Unscored
+from tests.support.studies import CITIES, Quiet, knowing, labels, log_little, log_study
 
 YES = {True: "yes", False: "no"}
 
@@ -33,21 +30,14 @@ class Logged(NamedTuple):
     run: Any
     folder: Path
 
-    def read(self, path, run_id=None):
-        return Path(
-            self.client.download_artifacts(run_id or self.run.info.run_id, path)
-        ).read_text(encoding="utf-8")
+    def read(self, path):
+        local = self.client.download_artifacts(self.run.info.run_id, path)
+        return Path(local).read_text(encoding="utf-8")
 
     def traces(self, run_id=None):
         run_id = run_id or self.run.info.run_id
         return self.client.search_traces(
             locations=[self.store.experiment_id], run_id=run_id
-        )
-
-    def files(self, folder=""):
-        found = self.client.list_artifacts(self.run.info.run_id, folder)
-        return {f.path for f in found if not f.is_dir}.union(
-            *(self.files(f.path) for f in found if f.is_dir)
         )
 
 
@@ -65,13 +55,8 @@ def logged(tmp_path_factory, recorded):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         tracker = log_study(f"sqlite:///{folder}/mlflow.db", result)
-    return Logged(
-        result,
-        tracker.client,
-        tracker._store,
-        tracker.client.get_run(tracker.run_id),
-        folder,
-    )
+    run = tracker.client.get_run(tracker.run_id)
+    return Logged(result, tracker.client, tracker._store, run, folder)
 
 
 @pytest.fixture
@@ -107,17 +92,6 @@ def test_every_candidate_is_a_run_under_the_studys(logged):
     assert "nothing came to its mind" in failed.data.tags["mlflow.note.content"]
 
 
-def test_compiled_prompts_are_in_the_candidates_run(logged):
-    """As one reads them; their gain is a metric, of the candidates that were compiled alone."""
-    candidates = logged.result.candidates
-    compiled = next(c for c in candidates if c.variant == "sentence-few-shot")
-    run = children(logged.client, logged.run.info.run_id)[compiled.name]
-    demo = compiled.prompts.now["verify.predict"]["demos"][0]["statement"]
-    assert demo in logged.read("prompts/verify.predict.md", run.info.run_id)
-    gain = compiled.prompts.gain.comparison.balanced_accuracy.value
-    assert run.data.metrics["pool/gain_over_seed"] == pytest.approx(gain, abs=1e-4)
-
-
 def test_the_studys_run_holds_its_figures_and_the_judge(logged):
     """The three lines with links to what opens in place, the judge with its report, answers with mistakes on top, all
     as JSON."""
@@ -133,14 +107,12 @@ def test_the_studys_run_holds_its_figures_and_the_judge(logged):
     assert metrics["pool/flip_rate"] == 0.25
     assert run.data.params["lm"] == "openai/tiny"
     assert (tags["champion"], tags["vs_untuned"]) == (result.champion, gain.verdict)
-    opened = {"judge/report.html", "predictions.csv", "details.md", "judge/CARD.md"}
-    assert opened | {"judge/judge.json"} <= logged.files()
-    report = Path(result.judge_dir, "report.html").read_text(encoding="utf-8")
-    assert logged.read("judge/report.html") == report
-    note = tags["mlflow.note.content"]
-    assert "\n- Gain: " in note
+    opened = "judge/report.html", "predictions.csv", "details.md", "judge/CARD.md"
     for name in opened:
-        assert f"/runs/{run.info.run_id}/artifacts/{name})" in note
+        assert (
+            f"/runs/{run.info.run_id}/artifacts/{name})" in tags["mlflow.note.content"]
+        )
+        assert logged.read(name)
     study = json.loads(logged.read("study.json"))
     assert study["champion"] == result.champion
     assert not {"answer", "context"} & set(study["test"]["judges"][0]["rows"][0])
@@ -175,15 +147,11 @@ def test_the_champions_prompts_are_in_the_prompt_registry(logged):
 
 
 def test_the_registered_judge_loads_without_pickle_or_lm(logged, recorded, monkeypatch):
-    """`load_judge` and MLflow load it, and it is what the study exported."""
+    """It is what the study exported."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", logged.store.uri)
     monkeypatch.setenv("OPENAI_API_BASE", recorded.server.base)
     exported = load_judge(logged.result.judge_dir)
     assert load_judge("models:/faithfulness/1").config == exported.config
-    model = mlflow.pyfunc.load_model("models:/faithfulness/1")
-    table = pd.DataFrame({"context": [[]], "answer": ["It opened in 1932."]})
-    (row,) = model.predict(table)
-    assert (row["unscored"], row["score"]) == ("no_context", None)
     written = {f.suffix for f in logged.folder.rglob("*") if f.is_file()}
     assert ".json" in written
     assert not written & {".pkl", ".pickle", ".cloudpickle"}
@@ -216,14 +184,10 @@ def test_judges_are_compared_answer_by_answer(logged):
     """The champion and what it was compared with show the same answers; an answer has the same request in each, by
     which MLflow puts it side by side."""
     experiment = [logged.store.experiment_id]
-    tested = logged.client.search_runs(
-        experiment, "tags.`faith_dspy.kind` = 'baseline'"
-    )
-    assert {run.info.run_name.partition(" ")[0] for run in tested} == {
-        "untuned",
-        "lm-calibrated",
-        "lexical-baseline",
-    }
+    baselines = "tags.`faith_dspy.kind` = 'baseline'"
+    tested = logged.client.search_runs(experiment, baselines)
+    names = {run.info.run_name.partition(" ")[0] for run in tested}
+    assert names == {"untuned", "lm-calibrated", "lexical-baseline"}
     requests = {t.info.request_preview for t in logged.traces()}
     assert len(requests) == logged.result.measured.champion.agreement.n
     for run in tested:
@@ -250,14 +214,9 @@ def expected(row):
 def test_the_model_is_in_a_run_of_its_own(logged):
     """MLflow leaves out runs that hold a model where it lists evaluation runs."""
     experiment = [logged.store.experiment_id]
-    with_model = [
-        run
-        for run in logged.client.search_runs(experiment)
-        if run.outputs and run.outputs.model_outputs
-    ]
-    (run,) = with_model
+    runs = logged.client.search_runs(experiment)
+    (run,) = (r for r in runs if r.outputs and r.outputs.model_outputs)
     assert run.data.tags["mlflow.parentRunId"] == logged.run.info.run_id
-    assert run.data.tags["faith_dspy.kind"] == "model"
     version = logged.client.get_model_version("faithfulness", "1")
     assert version.run_id == logged.run.info.run_id
 
@@ -274,11 +233,7 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     unscored = judge.model_copy(update={"rows": (row,)})
     log_traces(logged.store, run_id, unscored, [row.id])
     (trace,) = logged.traces(run_id)
-    (feedback,) = [
-        a
-        for a in trace.info.assessments
-        if a.name == "faithful" and a.feedback is not None
-    ]
+    (feedback,) = trace.search_assessments("faithful", type="feedback")
     assert feedback.feedback.value is None
     assert feedback.error.error_message == "lm_failed"
     assert "agrees" not in {a.name for a in trace.info.assessments}
@@ -289,18 +244,12 @@ def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server,
     """Its run, the runs below it and their traces are there once; the registered version stays; the id that the list
     prints is found, in a second experiment, too."""
     server = chat_server(says=knowing)
-    labels(own_store / "cities.jsonl", swapped=True)
+    labels(own_store / "cities.jsonl", swapped=True, cities=CITIES[:6])
 
     def tune(experiment="faithfulness"):
-        tune_labels(
-            "cities.jsonl",
-            lm="openai/tiny",
-            api_base=server.base,
-            variants="answer",
-            experiment=experiment,
-            out="judge",
-            view=Quiet(),
-        )
+        asks = {"lm": "openai/tiny", "api_base": server.base, "variants": "answer"}
+        where = {"experiment": experiment, "out": "judge"}
+        tune_labels("cities.jsonl", **asks, **where, view=Quiet())
         runs = connect().client.search_runs(["2"])
         traces = connect().client.search_traces(locations=["2"], max_results=500)
         kinds = sorted(run.data.tags["faith_dspy.kind"] for run in runs)
@@ -312,8 +261,7 @@ def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server,
     assert len(server.requests) == asked
     assert first[0].count("study") == first[0].count("model") == 1
     (version,) = connect().client.search_model_versions("name = 'faithfulness'")
-    run = connect().client.get_run(version.run_id)
-    assert (run.info.status, run.info.lifecycle_stage) == ("FINISHED", "active")
+    assert connect().client.get_run(version.run_id).info.lifecycle_stage == "active"
     tune("elsewhere")
     code, listed, _ = cli("study", "list")
     ids = {line.split()[0] for line in listed.splitlines() if "cities" in line}
@@ -322,31 +270,9 @@ def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server,
     assert (code, "Agreement with people: " in out, err) == (0, True, "")
 
 
-def test_costs_are_of_an_answer():
-    """Dollars of a thousand of them; what nobody knows is no number."""
-    assert cost_metrics(
-        Usage(prompt_tokens=80, cached_tokens=40, dollars=0.008), 8
-    ) == {
-        "cost/computed_tokens": 5.0,
-        "cost/seconds": 0.0,
-        "cost/dollars_per_1000_answers": 1.0,
-    }
-    assert cost_metrics(Usage(dollars=None), 8)["cost/dollars_per_1000_answers"] is None
-
-
 def test_without_registration_there_is_no_model(own_store, recorded, short_log):
-    tracker = log_study(
-        f"sqlite:///{own_store}/mlflow.db", recorded.result, register=False
-    )
-    assert (
-        tracker.client.search_registered_models()
-        == list(tracker.client.search_prompts())
-        == []
-    )
-    assert (
-        "models:/"
-        not in tracker.client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
-    )
+    client = log_study(connect().uri, recorded.result, register=False).client
+    assert [*client.search_registered_models(), *client.search_prompts()] == []
 
 
 def down(*_, **__):
@@ -365,12 +291,8 @@ def test_a_store_that_stays_away_does_not_end_the_study(
         for name in away:
             patch.setattr(type(tracker.client), name, down)
         registered = tracker.finish(recorded.result)
-    done = away == ["register_prompt"]
-    assert registered.startswith(
-        "Registered as faithfulness version 1"
-        if done
-        else "Not registered: MLflow at sqlite"
-    )
+    is_registered = registered.startswith("Registered as faithfulness version 1")
+    assert is_registered is (away == ["register_prompt"])
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
     failed, incomplete = (r.getMessage() for r in caplog.records)
     assert (
@@ -378,19 +300,6 @@ def test_a_store_that_stays_away_does_not_end_the_study(
         == f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
     )
     assert "record of this study is incomplete" in incomplete
-
-
-@pytest.mark.parametrize(
-    ("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
-)
-def test_a_study_that_is_not_finished_does_not_stay_running(
-    own_store, recorded, short_log, fault, status
-):
-    """Its run ends with the process that made it."""
-    tracker = MlflowTracker(connect(), recorded.result)
-    tracker.__exit__(type(fault), fault, None)
-    run = tracker.client.get_run(tracker.run_id)
-    assert (run.info.status, run.data.tags["status"]) == (status, status.lower())
 
 
 def test_a_deleted_experiment_is_named(own_store):
