@@ -17,23 +17,16 @@ from faith_dspy.errors import ConfigError, LabelsError
 from faith_dspy.io.inputs import as_chunks, plain_text
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.readers import read_records
-from faith_dspy.program.prompt import CompactAdapter
-from faith_dspy.program.reply import label_token, read_verdict, tokens_of
-from faith_dspy.program.signatures import INSTRUCTIONS, build_verification_signature
-from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
+from faith_dspy.schema import RawJudgment, RawVerdict, Verdict, digest
 from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import judgment_of
 from faith_dspy.text.features import Comparison, IndexedContext
-from faith_dspy.text.sentences import sentences, split_answer
+from faith_dspy.text.sentences import split_answer
 from faith_dspy.text.words import citations_in
 
 CASES = int(os.environ.get("CASES", "60"))
-settings.register_profile(
-    "any",
-    max_examples=CASES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("any", max_examples=CASES, **slow)
 settings.load_profile("any")
 
 WITHOUT_LM = Judge("none")
@@ -63,14 +56,7 @@ RECORD = JSON | st.fixed_dictionaries(
     {}, optional={"question": TEXT | JSON, "context": CONTEXT, "answer": TEXT | JSON, "id": JSON,
                   "conversation": st.lists(MESSAGE, max_size=4) | JSON},
 )  # fmt: skip
-SMALL = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | TEXT
-    | st.lists(st.floats(), max_size=3)
-)
+SMALL = st.none() | st.booleans() | st.integers() | st.floats() | TEXT
 STATEMENT = JSON | st.fixed_dictionaries(
     {"text": TEXT},
     optional={"verdict": st.sampled_from([*Verdict, "x", None]), "reason": JSON,
@@ -82,16 +68,7 @@ LABEL = st.fixed_dictionaries(
               "annotators": JSON, "meta": JSON, "id": JSON, "group": JSON, "split": JSON, "question": JSON},
 )  # fmt: skip
 OPTION = {
-    name: st.sampled_from(
-        [
-            *(getattr(field.annotation, "__args__", None) or ()),
-            None,
-            True,
-            1,
-            0.5,
-            "graded",
-        ]
-    )
+    name: st.sampled_from([*getattr(field.annotation, "__args__", ()), "graded"])
     | SMALL
     for name, field in JudgeConfig.model_fields.items()
 }
@@ -101,11 +78,8 @@ def holds(judgment, answer=None):
     """Whether a judgment keeps what is promised: a score in [0, 1] or a reason, no NaN, offsets that give the text."""
     json.dumps(judgment.model_dump(mode="json"), allow_nan=False).encode()
     assert (judgment.score is None) != (judgment.unscored is None)
-    numbers = [
-        judgment.score,
-        judgment.probability,
-        *(s.confidence for s in judgment.statements),
-    ]
+    numbers = [judgment.score, judgment.probability]
+    numbers += [s.confidence for s in judgment.statements]
     assert all(n is None or (math.isfinite(n) and 0 <= n <= 1) for n in numbers)
     if answer is not None:
         assert all(answer[s.start : s.end] == s.text for s in judgment.sentences)
@@ -115,26 +89,11 @@ def holds(judgment, answer=None):
 def test_any_record(record):
     """A record of any shape is judged, or is unscored with the reason."""
     (judgment,) = WITHOUT_LM.batch([record], num_threads=1)
-    given_answer = (
-        record.get("answer")
-        if isinstance(record, dict) and "conversation" not in record
-        else None
-    )
-    is_text = isinstance(given_answer, str)
-    holds(judgment, plain_text(given_answer) if is_text else None)
+    answer = None
+    if isinstance(record, dict) and "conversation" not in record:
+        answer = record.get("answer")
+    holds(judgment, plain_text(answer) if isinstance(answer, str) else None)
     assert judgment.unscored != "lm_failed", judgment.detail
-
-
-@given(text=TEXT.filter(lambda t: "\ud800" not in t))  # which no record may hold
-def test_any_text_in_sentences(text):
-    """Sentences stand in their order and do not overlap; between them are white space and tags."""
-    found, end = sentences(text), 0
-    for s in found:
-        assert s.start >= end
-        assert text[s.start : s.end] == s.text
-        assert _UNSEEN.fullmatch(text[end : s.start])
-        end = s.end
-    assert _UNSEEN.fullmatch(text[end:])
 
 
 _UNSEEN = re.compile(r"(?is)(?:\s|<[^<>]*>|\[/?inst\]|[<\[]think.*)*")
@@ -218,41 +177,10 @@ RAW = st.builds(
 def test_anything_an_lm_may_say(raw, chunks, tuned):
     """Whatever verdicts, probabilities, ids and quotes the LM gives, the judgment holds, and its evidence exists."""
     said = RawJudgment(raw_verdicts=tuple(raw))
-    judgment = judgment_of(
-        said,
-        measure_features(said, as_chunks(chunks), None),
-        JudgeConfig(),
-        WITHOUT_LM.classifier if tuned else None,
-    )
+    features = measure_features(said, as_chunks(chunks), None)
+    classifier = WITHOUT_LM.classifier if tuned else None
+    judgment = judgment_of(said, features, JudgeConfig(), classifier)
     holds(judgment)
     for s in judgment.statements:
         assert all(0 <= i < len(chunks) for i in s.supporting_chunk_ids)
-        assert all(
-            q.chunk_id < len(chunks) and chunks[q.chunk_id][q.start : q.end]
-            for q in s.quote_spans
-        )
-
-
-REPLY = TEXT | st.lists(
-    st.sampled_from(["Yes", "No", "1. ", "2. ", "\n", "Verdict: ", "Why: ", 'Quote: "', "[0, 7]", "</think>", "<think>",
-                     '{"verdicts": [', '{"statement": 1, "verdict": "Yes"}', "}", "**", "is", "\u2028", "是"])
-).map("".join)  # fmt: skip
-SHOWN = st.sampled_from(
-    [{}, {"cite": True}, {"reasoning": "after"}, {"reasoning": "before", "quote": True}]
-)
-
-
-@given(reply=REPLY, options=SHOWN, logprob=SMALL, n=st.integers(0, 3))
-def test_any_reply(reply, options, logprob, n):
-    config = JudgeConfig(**options)
-    instruction = INSTRUCTIONS[config.verdicts]
-    found = CompactAdapter().parse(build_verification_signature(config), reply)
-    top = [{"token": "Yes", "logprob": logprob}]
-    content = [{"token": token, "top_logprobs": top[:n]} for token in reply[:9]]
-    tokens = tokens_of({"logprobs": {"content": content}})
-    token = label_token(tokens, found["verdict"])
-    read = read_verdict(found, Statement(text="It is."), instruction, [0, 1], token)
-    assert read.label is None or read.label in instruction.labels
-    assert (read.verdict is None) == (read.error is not None)
-    assert read.probability is None or 0 <= read.probability <= 1
-    assert all(i in (-1, 0, 1) for i in read.chunk_ids)
+        assert all(chunks[q.chunk_id][q.start : q.end] for q in s.quote_spans)

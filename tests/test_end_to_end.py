@@ -54,12 +54,8 @@ def test_as_shipped(with_default_classifier):
     assert (said.faithful, invented.faithful) == (True, False)
     assert said.probability > local.classifier.threshold > invented.probability
     assert said.fitted_to == "default"
-    assert [s.verdict.is_supported for s in said.statements + invented.statements] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert all(s.verdict.is_supported for s in said.statements)
+    assert not any(s.verdict.is_supported for s in invented.statements)
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +89,6 @@ def test_supported_above_unsupported_time_and_again(lm):
         s.verdict for s in found.statements
     ]
     assert repeated == pytest.approx(confidence, abs=1e-3)
-
-
-def test_statements_taken_apart(lm):
-    found = Judge(lm, granularity="statement")(
-        question="What is said of Apollo 11?",
-        context=APOLLO["context"],
-        answer="It was launched on July 16, 1969, and Neil Armstrong commanded it. Buzz Aldrin was the pilot.",
-    )
-    assert {s.sentence_index for s in found.statements} == {0, 1}
-    assert all(s.verdict is not None for s in found.statements)
-    assert found.usage.calls == len(found.statements) + 1
 
 
 def test_asking_for_a_verdict_does_not_buy_it(lm):

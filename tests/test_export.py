@@ -1,7 +1,6 @@
 import json
 import random
 import shutil
-from pathlib import Path
 
 import dspy
 import pytest
@@ -66,23 +65,15 @@ def test_a_loaded_judge_is_the_saved_one(tuned, exported, tmp_path):
     found = []
     for one in (judge, loaded := load_judge(exported, lm=judge.lm)):
         dspy.configure_cache(enable_disk_cache=False)  # forget the replies
-        found.append(
-            one(context=CONTEXT, answer=ANSWER).model_dump(
-                exclude={"usage", "replayed"}
-            )
-        )
+        judgment = one(context=CONTEXT, answer=ANSWER)
+        found.append(judgment.model_dump(exclude={"usage", "replayed"}))
     assert found[0] == found[1]
     assert found[0]["probability"] is not None
     assert server.requests[:2] == server.requests[2:]
     assert len(server.requests[0]["messages"]) == 4  # with the demo
-    assert (loaded.manifest["study_id"], loaded.config, loaded.classifier) == (
-        "s1",
-        judge.config,
-        HEAD,
-    )
+    assert loaded.manifest["study_id"] == "s1"
     loaded.save(tmp_path / "again")
     assert contents(tmp_path / "again") == contents(exported)
-    assert read(exported)["reference"][0]["raw_judgment"]["usage"]["calls"] == 0
 
 
 def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
@@ -93,15 +84,9 @@ def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
     loaded.copy(config=JudgeConfig.make(verdict_scores=weights)).save(tmp_path / "copy")
     assert load_judge(tmp_path / "copy").config.verdict_scores["not_supported"] == 0.5
     edit(exported, lambda d: d["lm"].update(sha256="0" * 64))
-    for lm, name, sha256 in (
-        (None, "openai/tiny", "0" * 64),
-        ("openai/other", "openai/other", None),
-    ):
-        load_judge(exported, lm=lm).save(
-            tmp_path / "named"
-        )  # with the hash of the LM it names
-        again = load_judge(tmp_path / "named")
-        assert (again.lm_name, again.manifest["lm"]["sha256"]) == (name, sha256)
+    load_judge(exported, lm="openai/other").save(tmp_path / "named")
+    again = load_judge(tmp_path / "named")
+    assert (again.lm_name, again.manifest["lm"]["sha256"]) == ("openai/other", None)
 
 
 def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path):
@@ -123,22 +108,17 @@ def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path):
 
 def test_a_file_that_is_gone_or_altered(exported, tmp_path):
     """Another prompt or option is refused, with where to take the export from."""
+    gone = r"{}\.json: cannot be read .*No such file.*A judge is a folder w"
     for name, before, after in (
         ("judge", b'"cite": false', b'"cite": true'),
         ("program", b"Is it so?", b"Say yes."),
     ):
-        path = shutil.copytree(exported, tmp_path / f"another {name}") / f"{name}.json"
+        path = shutil.copytree(exported, tmp_path / name) / f"{name}.json"
         path.write_bytes(path.read_bytes().replace(before, after))
-        with pytest.raises(
-            ArtifactError,
-            match=r"after the export.*does not have the SHA-256.*Take the folder",
-        ):
+        with pytest.raises(ArtifactError, match=r"not have the SHA-256.*Take the"):
             load_judge(path.parent)
         path.unlink()
-        with pytest.raises(
-            ArtifactError,
-            match=rf"{name}\.json: cannot be read .*No such file.*A judge is a folder w",
-        ):
+        with pytest.raises(ArtifactError, match=gone.format(name)):
             load_judge(path.parent)
 
 
@@ -157,22 +137,12 @@ ANOTHER = r"was altered .*reference 0 had \w+ .* when it was exported and has .*
         (lambda d: d["classifier"].update(threshold=0.01), ANOTHER),
         (lambda d: d["reference"][0].update(answer="x", score=0.9), ANOTHER),
         (
-            lambda d: d["reference"][0]["raw_judgment"]["raw_verdicts"][0].update(
-                logit=-5.0
-            ),
-            ANOTHER,
-        ),
-        (
             lambda d: d.update(
                 config=d["config"] | {"granularity": "statement"}, reference=[]
             ),
             "has the predictors",
         ),
         (lambda d: d["lm"].update(model="local:/etc/passwd"), "contains a path or URL"),
-        (
-            lambda d: d["lm"].update(model="huggingface/https://host/v1"),
-            "contains a path or URL",
-        ),
     ],
 )
 def test_a_changed_export_is_refused(exported, change, said):
@@ -245,21 +215,11 @@ def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(
         "Other.\n\nIs it? Answer Yes or No."
     )
     for _ in range(2):
-        assert (
-            loaded.classifier,
-            loaded(context=CONTEXT, answer=ANSWER).probability,
-        ) == (None, None)
-    assert (
-        caplog.text.count("the prompts have changed since the classifier was fitted")
-        == 1
-    )
+        assert loaded(context=CONTEXT, answer=ANSWER).probability is None
+    assert caplog.text.count("have changed since the classifier was fitted") == 1
     loaded.save(exported)
     stored = read(exported, "judge")
-    assert (stored["classifier"], stored["reference"], "agreement" in stored) == (
-        None,
-        [],
-        False,
-    )
+    assert (stored["classifier"], "agreement" in stored) == (None, False)
     fitted = loaded.copy(classifier=HEAD)
     assert fitted(context=CONTEXT, answer=ANSWER).probability is not None
 
@@ -270,19 +230,13 @@ def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
     load_judge(exported, lm="openai/tiny")
     assert caplog.messages == []
     load_judge(exported, lm="openai/other")
-    assert (
-        "was fitted to probabilities of openai/tiny, and openai/other is asked"
-        in caplog.messages[-1]
-    )
+    told = "was fitted to probabilities of openai/tiny, and openai/other is asked"
+    assert told in caplog.messages[-1]
     edit(exported, lambda d: d["lm"].update(model="local", sha256="0" * 64))
     load_judge(exported)
     assert "of local, and another version of it is asked" in caplog.messages[-1]
-    lexical = HEAD.statement.model_copy(
-        update={"names": ("novel_words", "novel_number_count"), "weights": (-1, -1)}
-    )
-    Judge(
-        "openai/tiny", classifier=HEAD.model_copy(update={"statement": lexical})
-    ).save(exported)
+    lexical = by_weakest(linear({"novel_words": -1}))
+    Judge("openai/tiny", classifier=lexical).save(exported)
     load_judge(exported, lm="openai/other")
     assert len(caplog.messages) == 2
 
@@ -290,29 +244,14 @@ def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
 def test_what_is_no_judge_or_no_lm(exported):
     """No LM does not stand in for one, nor one for none; an empty name, as of an unset variable, is no default."""
     with pytest.raises(
-        ConfigError,
-        match=r"tuned on replies of openai/tiny, got lm='none'. Leave out lm=",
+        ConfigError, match="tuned on replies of openai/tiny, got lm='no"
     ):
         load_judge(exported, lm="none")
     with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):
         _ = load_judge(exported, lm="").lm
-    with pytest.raises(ConfigError, match="the judge is None; expected its folder"):
-        load_judge(None)
     Judge("none").save(exported)
-    assert "not fitted to your labels" in (exported / "CARD.md").read_text(
-        encoding="utf-8"
-    )
     with pytest.raises(ConfigError, match="asks no LM, got lm='openai/tiny'"):
         load_judge(exported, lm="openai/tiny")
-
-
-def test_looking_for_a_judge_makes_no_database(tmp_path, monkeypatch):
-    """MLflow makes its SQLite file when it is read; a judge that is not there leaves the working folder as it was."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-    with pytest.raises(ArtifactError, match="set MLFLOW_TRACKING_URI"):
-        load_judge("models:/faithfulness@champion")
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- changed by somebody who knows about the hashes: refused in our words, or a working judge ---
@@ -326,14 +265,8 @@ VALUES = (
 def places(value, path=()):
     """Where every value of a document stands."""
     yield path
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, inside in items:
+    items = {dict: dict.items, list: enumerate}.get(type(value), lambda _: ())
+    for key, inside in items(value):
         yield from places(inside, (*path, key))
 
 
@@ -346,14 +279,12 @@ def changed(document, path, value, chance):
     how = chance.choice(["put", "put", "put", "remove", "add"])
     if how == "remove":
         del holder[path[-1]]
-    elif how == "add" and isinstance(holder, list):
-        holder.append(value)
-    elif how == "add":
-        holder[
-            chance.choice(["lm", "config", "sha256", "card", "temperature", "x"])
-        ] = value
-    else:
+    elif how == "put":
         holder[path[-1]] = value
+    elif isinstance(holder, list):
+        holder.append(value)
+    else:
+        holder[chance.choice(["lm", "config", "sha256", "card", "x"])] = value
     return copy
 
 
@@ -372,18 +303,12 @@ def loads(folder, lm, again):
     return True
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["judge", "program", pytest.param("without_reference", marks=pytest.mark.all)],
-)
-def test_every_value_of_an_export(exported, chat_server, tmp_path, kind):
+@pytest.mark.parametrize("name", ["judge", "program"])
+def test_every_value_of_an_export(exported, chat_server, tmp_path, name):
     """Any value of an export may be any other, be gone or have company: it is refused in words, or the judge works."""
     server = chat_server(says=lambda _: {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}})
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
-    name = "program" if kind == "program" else "judge"
-    document = read(exported, name) | (
-        {"reference": []} if kind == "without_reference" else {}
-    )
+    document = read(exported, name)
     chance, outcomes = random.Random(14), []
     for path in list(places(document))[1:]:
         if len(path) > 6 and chance.random() < 0.9:
@@ -395,7 +320,7 @@ def test_every_value_of_an_export(exported, chat_server, tmp_path, kind):
             try:
                 outcomes.append(loads(folder, lm, tmp_path / "again"))
             except BaseException as exc:
-                exc.add_note(f"{kind}: {str(value)[:60]!r} at {path}")
+                exc.add_note(f"{name}: {str(value)[:60]!r} at {path}")
                 raise
     assert 0 < sum(outcomes) < len(outcomes)
 
@@ -415,10 +340,3 @@ def test_saving_never_goes_through_a_link(tmp_path):
     (tmp_path / "latest").symlink_to(other)
     Judge("none", verdict_scores={"no_evidence": -1}).save(tmp_path / "latest")
     assert load_judge(other).config.verdict_scores["no_evidence"] == -1
-
-
-def test_an_option_that_there_no_longer_is(caplog):
-    """An export that has it loads, its stored judgments are reproduced, and what it goes on without is said."""
-    folder = Path(__file__).parent / "golden" / "exports" / "wice_oracle"
-    assert load_judge(folder).escalate_to is not None
-    assert "tuned with ask_about='weakest'" in caplog.text

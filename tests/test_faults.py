@@ -21,22 +21,12 @@ _HEAD = (
 )
 
 
+BODY = {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny"}
+
+
 def _choice(message, **more):
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", **message},
-        "finish_reason": "stop",
-        **more,
-    }
-    return {
-        "body": {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "tiny",
-            "choices": [choice],
-        }
-    }
+    choice = {"index": 0, "message": {"role": "assistant", **message}}
+    return {"body": {**BODY, "choices": [{**choice, "finish_reason": "stop", **more}]}}
 
 
 def _top(*tokens):
@@ -52,8 +42,6 @@ def _status(code, **headers):
 FAULTS = {
     "400 bad request": _status(400),
     "401 key refused": _status(401),
-    "403 forbidden": _status(403),
-    "404 no such model": _status(404),
     "429": _status(429),
     "500": _status(500),
     "503, Retry-After 0": _status(503, Retry_After="0"),
@@ -62,16 +50,11 @@ FAULTS = {
     "half a reply": {"body": [_HEAD, b'{"id": "1", "choices": [{"message": {"content": "Yes']},
     "no HTTP": {"body": [b"\x16\x03\x01 what?\r\n\r\n"]},
     "no JSON": {"body": [_HEAD.replace(b"400", b"20"), b"<html>Yes</html>    "]},
-    "no choices": {"body": {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "choices": []}},
-    "null instead of choices": {"body": {"object": "chat.completion", "model": "tiny", "choices": None}},
+    "no choices": {"body": {**BODY, "choices": []}},
     "null content": _choice({"content": None}),
-    "empty content": _choice({"content": ""}),
     "prose": "The context speaks of lamps, so it may well be supported.",
-    "refusal": _choice({"content": None, "refusal": "I can't help with that."}),
     "content filter": _choice({"content": ""}, finish_reason="content_filter"),
     "wrong chunk ids": lambda label: f"{label} [7, 99999999999, -1]",
-    "other words": "That depends on the lamp.",
-    "other languages": "Oui, c'est étayé par le contexte. 是的。",
     "thoughts cut off": "<think>Yes, because",
     "thoughts first": lambda label: f"<think>No … wait. Verdict: No</think>\n\n{label}",
     "log-probability above 0": lambda y: _choice({"content": y}, logprobs=_top((y, 0.7), ("No", 0.3))),
@@ -99,22 +82,16 @@ class Faulty:
         self.asked[statement] += 1
         self.server.requests.clear()  # it would keep every prompt
         label = "No" if "free" in statement else "Yes"
-        if (
-            random.Random(f"{self.fault} {statement} {self.asked[statement]}").random()
-            >= self.rate
-        ):
+        chance = random.Random(f"{self.fault} {statement} {self.asked[statement]}")
+        if chance.random() >= self.rate:
             return {"text": label, "top": {label: 0.9}}
         fault = FAULTS[self.fault]
         return fault(label) if callable(fault) else fault
 
     def judge(self, source, out):
         """The rows of a run."""
-        lm = make_lm(
-            "openai/tiny",
-            api_base=self.server.base,
-            timeout=TIMEOUT,
-            num_retries=RETRIES,
-        )
+        patience = {"timeout": TIMEOUT, "num_retries": RETRIES}
+        lm = make_lm("openai/tiny", api_base=self.server.base, **patience)
         run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
         return [json.loads(line) for line in out.read_bytes().splitlines()]
 
@@ -130,15 +107,11 @@ def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
     that nobody disturbed; a reply without a verdict stays one.
     """
     context = ["Lamps are red.", "Every lamp costs nine euros."]
-    second = ("Shipping of lamp {} is free.", "Lamp {} costs nine euros.")
-    given = [
-        {
-            "id": i,
-            "context": context,
-            "answer": f"Lamp {i} is red. {second[i % 2].format(i)}",
-        }
-        for i in range(6)
-    ]
+    second = "Shipping of lamp {0} is free.", "Lamp {0} costs nine euros."
+    given = []
+    for i in range(6):
+        answer = f"Lamp {i} is red. {second[i % 2].format(i)}"
+        given.append({"id": i, "context": context, "answer": answer})
     source = write_lines(tmp_path / "in.jsonl", given)
     out = tmp_path / "out.jsonl"
     endpoint = Faulty(chat_server, fault)

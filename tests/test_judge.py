@@ -29,15 +29,10 @@ def test_call(judge_at):
     )
     assert (found.score, found.faithful, found.unscored) == (0.5, False, None)
     assert [s.supporting_chunk_ids for s in found.statements] == [(0,), ()]
-    usage = found.usage.model_dump(exclude={"seconds", "dollars"})
-    assert usage == {
-        "calls": 2,
-        "prompt_tokens": 200,
-        "cached_tokens": 120,
-        "output_tokens": 10,
-    }
-    assert found.usage.computed_tokens == 80
-    assert found.usage.seconds > 0
+    usage = found.usage
+    assert (usage.calls, usage.prompt_tokens, usage.cached_tokens) == (2, 200, 120)
+    assert (usage.output_tokens, usage.computed_tokens) == (10, 80)
+    assert usage.seconds > 0
     assert len(server.requests) == 2
 
 
@@ -92,18 +87,13 @@ def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     """Records over contexts A, B, A, B are asked about as A, A, B, B, and come back as they were given."""
     judge, server = judge_at()
     given = [
-        {"context": [f"Kettle {c} is blue."], "answer": f"Number {i} is blue."}
+        {"context": [f"Kettle {c} is blue."], "answer": f"{i} is blue."}
         for i, c in enumerate("ABAB")
     ]
     found = judge.batch([*given[:3], "no record", given[3]], num_threads=1)
-    assert [j.statements[0].text[7] if j.statements else None for j in found] == [
-        "0",
-        "1",
-        "2",
-        None,
-        "3",
-    ]
-    assert [s[7] for s in server.statements] == ["0", "2", "1", "3"]
+    texts = [s.text[0] for j in found for s in j.statements]
+    assert (texts, found[3].statements) == ([*"0123"], ())
+    assert [s[0] for s in server.statements] == [*"0213"]
 
 
 @pytest.mark.parametrize(
@@ -111,22 +101,11 @@ def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     [
         ({"context": CONTEXT}, "answer is NoneType, expected text"),
         ({"context": 3, "answer": "x"}, "context is int, expected a list of texts or"),
-        ({"context": [3], "answer": "x"}, r"context\[0\] is '3', expected text"),
-        (
-            {"context": CONTEXT, "answer": "x", "question": 3},
-            "question is int, expected text or None",
-        ),
+        ({"context": CONTEXT, "answer": "x", "question": 3}, "question is int, expected text"),
         ({"conversation": [], "answer": "x"}, "give either conversation, or context"),
-        (
-            {"conversation": [{"role": "user", "content": "x"}]},
-            "no assistant message among 1",
-        ),
-        (
-            {"context": ["x" * 10_000_000], "answer": "A b."},
-            "got 10,000,004 characters of question",
-        ),
+        ({"context": ["x" * 10_000_000], "answer": "A b."}, "got 10,000,004 characters"),
     ],
-)
+)  # fmt: skip
 def test_input_of_a_wrong_type(judge_at, given, message):
     judge, server = judge_at()
     with pytest.raises(InputError, match=message):
@@ -134,48 +113,23 @@ def test_input_of_a_wrong_type(judge_at, given, message):
     assert server.requests == []
 
 
+BOTH = {"config": JudgeConfig(), "threshold": 0.5}
+
+
 @pytest.mark.parametrize(
     ("lm", "options", "message"),
     [
-        (
-            "openai/tiny",
-            {"granularity": "word"},
-            r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)",
-        ),
-        (
-            "openai/tiny",
-            {"granuality": "answer"},
-            "granuality: there is no such field.*Options are: abstention, citations_f",
-        ),
-        ("openai/tiny", {"threshold": 1.5}, "threshold: .*less than or equal to 1"),
-        ("openai/tiny", {"threshold": True}, "threshold: expected a number, got True"),
-        (
-            "openai/tiny",
-            {"verdicts": "five_level"},
-            "set granularity='answer' with it, or verdicts='graded'",
-        ),
-        (
-            "openai/tiny",
-            {"config": JudgeConfig(), "threshold": 0.5},
-            r"either config= or .*, got both \(options: thr",
-        ),
-        (
-            "none",
-            {"classifier": None},
-            r"this classifier \(--untuned: classifier=None\) needs an LM",
-        ),
+        ("openai/x", {"granularity": "word"}, r"granularity: .*'sentence' or 'answer' \(got 'word'\)"),
+        ("openai/x", {"granuality": "answer"}, "granuality: there is no such field.*Options are: abstention"),
+        ("openai/x", {"threshold": 1.5}, "threshold: .*less than or equal to 1"),
+        ("openai/x", {"threshold": True}, "threshold: expected a number, got True"),
+        ("openai/x", {"verdicts": "five_level"}, "set granularity='answer' with it"),
+        ("openai/x", BOTH, r"either config= or .*, got both \(options: thr"),
+        ("none", {"classifier": None}, r"this classifier .*needs an LM"),
         ("none", {"verdicts": "graded"}, "verdicts='graded' needs an LM. Leave it out"),
-        ("none", {"quote": True}, "quote=True needs an LM. Leave it out"),
-        (
-            "none",
-            {"granularity": "answer", "verdicts": "five_level"},
-            "granularity='answer' needs an LM",
-        ),
-        ("none", {"threshold": 0.9}, r"threshold=0\.9 needs an LM"),
-        (5, {}, "lm is 5; expected 'local'"),
         (None, {}, "lm is None; expected 'local'"),
     ],
-)
+)  # fmt: skip
 def test_options_that_make_no_judge(lm, options, message):
     """An option that does not exist is an error that names those there are; a value it cannot have says what it may;
     without an LM there is none that only an LM can follow."""
@@ -192,10 +146,8 @@ def test_a_mapping_is_one_record(capsys):
         (judgment,) = judge.batch(answer, progress=progress)
         assert (judgment.id, judgment.faithful) == (7, True)
         assert ("judging:   0%|" in capsys.readouterr().err) is progress
-    for odd, said in (("text", "record is str"), ({"context": CONTEXT}, "no answer")):
-        (judgment,) = judge.batch([odd])
-        assert judgment.unscored is Unscored.PARSE_FAILED
-        assert said in judgment.detail
+    (judgment,) = judge.batch([{"context": CONTEXT}])
+    assert judgment.unscored is Unscored.PARSE_FAILED
     for judge_all in (judge.batch, judge.stream):
         with pytest.raises(InputError, match="got NoneType, expected a file, a table"):
             list(judge_all(None))
@@ -238,9 +190,8 @@ def test_a_table_comes_back_with_judgments(judge_at, kind):
         "faithful": [0, 1, 1],
     }
     given = pandas.DataFrame(columns, index=[7, 8, 9])
-    found = judge.batch(
-        judge.batch(given if kind == "frame" else datasets.Dataset.from_dict(columns))
-    )
+    table = given if kind == "frame" else datasets.Dataset.from_dict(columns)
+    found = judge.batch(table)
     if kind == "data set":
         found = found.to_pandas().set_index(given.index)
     assert list(found.index) == [7, 8, 9]
@@ -248,25 +199,3 @@ def test_a_table_comes_back_with_judgments(judge_at, kind):
     assert found["judge_faithful"].tolist()[:2] == [True, False]
     assert found["judge_unscored"].tolist()[2] == "parse_failed"
     assert found[["response", "faithful"]].equals(given[["response", "faithful"]])
-    assert list(given) == list(columns)
-
-
-def test_judge_and_judgment_in_a_line(judge_at):
-    judge, _ = judge_at(granularity="answer")
-    assert repr(judge).startswith("<Judge 'openai/tiny', by answer, ")
-    judgment = judge(context=CONTEXT, answer="It is <b>blue</b>.")
-    assert (
-        repr(judgment)
-        == str(judgment)
-        == "Judgment(faithful: 1 of 1 statement supported)"
-    )
-    by_default = Judge("none")(
-        context=CONTEXT, answer="The kettle is blue. It is a red teapot."
-    )
-    assert repr(by_default).startswith("Judgment(not faithful: probability 0.")
-    assert repr(by_default).endswith("), 1 of 2 statements supported)")
-    assert "not fitted to your labels" in by_default.pretty()
-    assert repr(judge(context=[], answer="x")) == "Judgment(unscored: no_context)"
-    shown = judgment._repr_html_()
-    assert shown.startswith("<pre")
-    assert "<b>" not in shown

@@ -54,24 +54,15 @@ def test_a_batch(chat_server, tmp_path):
         for i in range(600)
     ]
     write_lines(tmp_path / "in.jsonl", rows)
-    command = [*MAIN, *["judge", "in.jsonl", "--lm", "openai/tiny", "--api-base"]]
-    how = {
-        "cwd": tmp_path,
-        "env": {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache")},
-    }
+    command = [*MAIN, "judge", "in.jsonl", "--lm", "openai/tiny", "--api-base"]
+    command += [server.base, "--out"]
+    env = os.environ | {"DSPY_CACHEDIR": str(tmp_path / "cache")}
+    how = {"cwd": tmp_path, "env": env}
     chance, codes = random.Random(50), []
     for _ in range(KILLS):
-        codes.append(
-            killed([*command, server.base, "--out", "out.jsonl"], chance, 6, **how)
-        )
+        codes.append(killed([*command, "out.jsonl"], chance, 6, **how))
     for out in ("out.jsonl", "whole.jsonl"):
-        done = subprocess.run(
-            [*command, server.base, "--out", out],
-            capture_output=True,
-            check=False,
-            **how,
-        )
-        assert done.returncode == 0, done.stderr
+        subprocess.run([*command, out], check=True, **how)
     paid = {"usage": 0, "replayed": 0}  # a killed run had paid for some replies
     found, whole = (
         [json.loads(x) | paid for x in (tmp_path / f).open()]
@@ -96,11 +87,8 @@ def test_an_export(tmp_path):
         load = "import sys; from faith_dspy import Judge; Judge('openai/tiny').save(sys.argv[1])"
         for to in (folder, tmp_path / "fresh"):
             subprocess.run([sys.executable, "-c", load, to], check=True)
-        files = {
-            p.name: p.read_bytes()
-            for p in folder.iterdir()
-            if p.is_file() and p.suffix in (".json", ".md")
-        }
+        written = [p for p in folder.iterdir() if p.suffix in (".json", ".md")]
+        files = {p.name: p.read_bytes() for p in written}
         assert files == {p.name: p.read_bytes() for p in (tmp_path / "fresh").iterdir()}
         assert load_judge(folder).escalate_to is None
     assert refused <= max(1, KILLS // 5)

@@ -53,13 +53,10 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
     tally = run(judge, source, out, show=True)
     first, second, third, _ = rows(out)
     assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
-    assert (second["unscored"], second["score"], second["line"]) == (
-        *("parse_failed", None, 3),
-    )
+    assert (second["unscored"], second["line"]) == ("parse_failed", 3)
     assert "line 3: is not JSON in UTF-8" in second["detail"]
-    reasons = "2 unscored (1 parse_failed, 1 no_context) · 1 of them by an earlier run"
-    said = f"4 judged: 2 faithful, 0 not faithful, {reasons}"
-    assert str(tally).startswith(f"{said} · 0 calls, 0 prompt tokens")
+    said = "4 judged: 2 faithful, 0 not faithful, 2 unscored (1 parse_failed, 1 no_context)"
+    assert str(tally).startswith(f"{said} · 1 of them by an earlier run")
     server.close()
     again = run(judge, source, out, show=True)
     assert again.shown == tally.shown
@@ -68,21 +65,20 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
 
 def test_each_turn_of_a_conversation_has_a_row(tmp_path):
     """With its number, as in Python; a run goes on between two of them, and the page names them."""
+    asks = {"role": "user", "content": "Which colour?"}
+    says = {"role": "assistant", "content": "The kettle is blue."}
     messages = []
     for colour in ("blue", "red"):
-        messages += [
-            {"role": "user", "content": "Which colour?"},
-            {"role": "tool", "content": f"The kettle is {colour}."},
-            {"role": "assistant", "content": "The kettle is blue."},
-        ]
+        result = {"role": "tool", "content": f"The kettle is {colour}."}
+        messages += [asks, result, says]
     judge, out = Judge("none"), tmp_path / "out.jsonl"
     source = put(tmp_path / "in.jsonl", {"id": "a", "messages": messages}, GOOD)
     run(judge, source, out, all_turns=True)
     whole = out.read_bytes()
-    got = [(row.get("id"), row.get("turn"), row["faithful"]) for row in rows(out)]
-    assert got == [("a", 2, True), ("a", 5, False), (None, None, True)]
+    turns = [(row.get("turn"), row["faithful"]) for row in rows(out)]
+    assert turns == [(2, True), (5, False), (None, True)]
     judgments = judge(conversation=messages, turns="all")
-    assert [(one.turn, one.faithful) for one in judgments] == [(2, True), (5, False)]
+    assert [(one.turn, one.faithful) for one in judgments] == turns[:2]
     out.write_bytes(whole[: whole.index(b"\n") + 1])
     tally = run(judge, source, out, all_turns=True, show=True)
     assert (tally.resumed, out.read_bytes()) == (1, whole)
@@ -118,10 +114,8 @@ def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
     assert [r["id"] for r in rows(out)] == [0, 1, 2]
     server.says, server.status = "Yes", 200
     tally = run(judge, source, out, threads=1)
-    assert [(r["id"], r["unscored"]) for r in rows(out)] == [
-        (i, None) for i in range(6)
-    ]
-    assert (tally.rows, tally.resumed, tally.usage.calls) == (6, 3, 3)
+    assert [r["id"] for r in rows(out)] == [*range(6)]
+    assert (tally.scored, tally.resumed, tally.usage.calls) == (6, 3, 3)
 
 
 def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
@@ -134,8 +128,8 @@ def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
     another = "was judged by another judge or with other options"
     cases = [(other, row, another) for other in (lenient, Judge("openai/other"))]
     resumed = r".*, so this run cannot be resumed from it\. Give another --out"
-    for odd in (b"[]", b"{}", b"\x00", b'{"record": "0"}', b"[" * 100_000):
-        cases.append((judge, odd + b"\n", resumed))
+    odd = b"[]", b"\x00", b'{"record": "0"}', b"[" * 100_000
+    cases += [(judge, line + b"\n", resumed) for line in odd]
     for other, row, said in cases:
         out.write_bytes(row)
         with pytest.raises(InputError, match=f"row 1 {said}"):
@@ -173,9 +167,8 @@ def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path
 
     judge, server = judge_at(says=says)
     run(judge, source, out, threads=2)
-    reasons = [row["unscored"] for row in rows(out)]
-    unread = "parse_failed"
-    assert reasons == [None, unread, unread, None, "lm_failed", None, unread]
+    unscored = ["" if row["faithful"] else row["unscored"] for row in rows(out)]
+    assert unscored == ["", *["parse_failed"] * 2, "", "lm_failed", "", "parse_failed"]
     before = out.read_bytes().splitlines()[:4]
     fails.clear()
     dspy.configure_cache(enable_disk_cache=False)  # forget the replies
@@ -183,7 +176,6 @@ def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path
     tally = run(judge, source, out, threads=2, show=True)
     assert sorted({int(s.split()[1]) for s in server.statements}) == [3, 4, 5]
     assert out.read_bytes().splitlines()[:4] == before
-    assert [row["unscored"] for row in rows(out)] == [*reasons[:4], None, None, None]
     assert [row["id"] for row, _ in tally.shown] == [0, 1, "line 3", 2, 3, 4, 5]
     assert (tally.rows, tally.resumed, tally.scored, tally.unreadable) == (7, 4, 5, 1)
 
@@ -227,17 +219,11 @@ def command(tmp_path):
     def start(server, *args, **how):
         at = ("--lm", "openai/tiny", "--api-base", server.base)
         words = [*MAIN, "judge", *args, *at]
-        env = {
-            **os.environ,
-            "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"),
-            "NO_COLOR": "1",
-        }
-        how = {"stdout": subprocess.PIPE, "preexec_fn": heed_ctrl_c} | how
-        started.append(
-            subprocess.Popen(
-                words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, **how
-            )
-        )
+        cache = str(tmp_path / f"cache{len(started)}")
+        env = os.environ | {"DSPY_CACHEDIR": cache, "NO_COLOR": "1"}
+        pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        how = {**pipes, "preexec_fn": heed_ctrl_c, "cwd": tmp_path, "env": env} | how
+        started.append(subprocess.Popen(words, **how))
         return started[-1]
 
     yield start
@@ -270,8 +256,7 @@ def test_a_full_disk(command, chat_server, tmp_path, to):
     assert b"Traceback" not in said
     assert b"Exception ignored" not in said
     name = f"--out {to}" if to else "standard output"
-    last = said.decode().splitlines()[-1]
-    assert last.startswith(f"error: {name}: cannot be")
+    assert f"error: {name}: cannot be" in said.decode()
     assert len(server.requests) < 100
     if to:
         assert command(server, "in.jsonl", *where).wait(60) == 0
@@ -295,23 +280,6 @@ def test_ctrl_c_begins_nothing_and_loses_nothing(command, chat_server, tmp_path)
     (tmp_path / "cache0").rename(tmp_path / "cache1")  # the next command's
     assert command(server, "in.jsonl", "--out", "out.jsonl").wait(300) == 0
     assert len(set(server.statements)) == len(server.statements) == 20
-
-
-def test_standard_input_and_output(command, chat_server):
-    """With - records come from a pipe and rows go to one, whatever the terminal's encoding."""
-    server = chat_server(says="Yes")
-    process = command(server, "-", "--out", "-", stdin=subprocess.PIPE)
-    answer = "Die Kanne ist schön – 茶."
-    told, said = process.communicate(
-        json.dumps({"context": CONTEXT, "answer": answer}).encode(), timeout=300
-    )
-    assert process.returncode == 0, said
-    assert json.loads(told)["answer"] == answer
-    assert (
-        said.decode()
-        .splitlines()[-1]
-        .startswith("1 judged: 1 faithful, 0 not faithful, 0 unscored · 1 call,")
-    )
 
 
 def test_a_closed_pipe_ends_quietly(command, chat_server, tmp_path):

@@ -51,17 +51,15 @@ def test_groups_of_few_sources_count_together():
     assert sizes == {"large": 20, "2 small groups together": 10, "no t": 12}
 
 
-def test_a_study_shows_its_groups(cli, tmp_path, monkeypatch):
+def test_a_study_shows_its_groups(cli, tmp_path):
     """`study show --by` groups the champion's answers by a column that the labels had."""
     found = rows([0.9, 0.1] * 20)
     topics = {r.id: "ab"[i % 2] for i, r in enumerate(found)}
-    result = study(found, columns={"topic": topics})
-    monkeypatch.setattr(
-        "faith_dspy.optimize.tracking.store.read_study", lambda *_: result
-    )
-    code, out, _ = cli("study", "show", "51d1", "--by", "topic")
+    path = tmp_path / "study.json"
+    path.write_text(study(found, columns={"topic": topics}).model_dump_json())
+    code, out, _ = cli("study", "show", path, "--by", "topic")
     assert (code, "20 of 20" in out) == (0, True)
-    code, _, err = cli("study", "show", "51d1", "--by", "colour")
+    code, _, err = cli("study", "show", path, "--by", "colour")
     assert (code, "these answers have: topic" in err) == (2, True)
 
 

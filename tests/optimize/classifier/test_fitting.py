@@ -14,7 +14,6 @@ from faith_dspy.optimize.classifier.fitting import (
     recalibrate,
     review_range,
     threshold_for,
-    weights_of,
 )
 from faith_dspy.optimize.classifier.logistic import (
     Regression,
@@ -195,15 +194,6 @@ def test_a_recalibrated_classifier_keeps_its_weights():
     assert anew.threshold == pytest.approx(np.mean([a.label for a in other]))
     before, after = (auroc(other, c.probability) for c in (shipped, anew))
     assert after == pytest.approx(before, abs=0.02)
-
-
-def test_a_prior_has_weights_of_the_features_that_it_uses():
-    """Those of others are unknown."""
-    classifier = fit_classifier(simulate(60, 26), CLASSIFIER_FEATURES).classifier
-    prior = weights_of(classifier, NAMES)
-    assert np.isnan(prior.weights[0])
-    assert prior.weights[1:].tolist() == list(classifier.statement.weights)
-    assert weights_of(None, NAMES) is None
 
 
 def test_weights_of_other_labels_are_a_prior():

@@ -2,7 +2,6 @@ import json
 import re
 import string
 import sys
-import time
 from pathlib import Path
 
 import dspy
@@ -237,26 +236,17 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
 
     Without a verdict on E and F, in G's bridges and in G's medal: where the LM failed it made no mistake.
     """
-    in_flight, most = [], []
 
     def says(asked):
-        in_flight.append(asked)
-        time.sleep(0.05)
-        most.append(len(in_flight))
-        in_flight.pop()
-        failing = fault and re.search(
-            r"Statement: [EF]", asked["messages"][-1]["content"]
-        )
+        request = asked["messages"][-1]["content"]
+        failing = fault and re.search(r"Statement: [EF]", request)
         return fault if failing else verdicts()(asked)
 
-    compiled = compile_student(
-        "mistakes", task(chat_server(says=says))._replace(threads=2)
-    )
+    compiled = compile_student("mistakes", task(chat_server(says=says)))
     first = "G has 26 bridges." if fault else "F has 25 bridges."
     shown = {first, f"{first[0]} won a medal."}
     assert {d.statement for d in compiled.student.predict.demos} == shown
     assert compiled.metric_calls == 20
-    assert max(most) == 2
 
 
 def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server):

@@ -65,9 +65,6 @@ def test_a_function_and_an_lm_make_cascades_of_one_and_the_other():
     assert costs[0].lm_share == 1
     assert 20 <= 40 * costs[1].lm_share <= 28
     assert all(60 <= cost.usage.calls <= 68 for cost in costs)
-    first = {a.id: a for a in other.first.answers}
-    for a in other.replies.answers:
-        assert as_asked(other.judge, a, first[a.id]).raw.usage.calls in (1, 2)
 
 
 @pytest.mark.parametrize(("seed", "offered"), [({}, True), ({"verify": {}}, False)])

@@ -97,18 +97,19 @@ def test_candidates_are_compared_on_the_answers_both_may_be_measured_on():
 def test_the_order_of_candidates_decides_nothing():
     """Two that cover different halves beside two that cover all: whoever stands first, one is chosen, by one order."""
     labels = LABELS[:80]
-    all_ = [
-        candidate(str(right), judging(right, labels=labels), right, labels)
-        for right in (60, 62)
-    ]
-    halves = []
-    for name, half in (("first", slice(40)), ("last", slice(40, 80))):
-        one = candidate(name, judging(61, labels=labels), 9, labels)
-        halves.append(one._replace(answers=one.answers[half]))
-    choices = [choose(order) for order in permutations([*all_, *halves])]
-    assert len({choice.champion.name for choice in choices}) == 1
-    first, *others = (choice.scores for choice in choices)
-    assert all(scores == pytest.approx(first) for scores in others)
+    several = []
+    for name, right, covered in (
+        ("all", 60, slice(80)),
+        ("all, dearer", 62, slice(80)),
+        ("first", 61, slice(40)),
+        ("last", 61, slice(40, 80)),
+    ):
+        one = candidate(name, judging(right, labels=labels), right, labels)
+        several.append(one._replace(answers=one.answers[covered]))
+    first, *others = map(choose, permutations(several))
+    for other in others:
+        assert other.champion.name == first.champion.name
+        assert other.scores == pytest.approx(first.scores)
 
 
 def test_not_inferior_needs_ten_sources_of_the_rarer_label():

@@ -78,15 +78,11 @@ def test_every_candidate_is_a_run_under_the_studys(logged):
     result, runs = logged.result, children(logged.client, logged.run.info.run_id)
     skipped = [v.name for v in result.skipped]
     assert list(reversed(runs)) == [c.name for c in result.candidates] + skipped
-    measured, run = result.chosen, runs[result.champion]
-    accuracy, metrics = measured.agreement.balanced_accuracy, run.data.metrics
-    expected = pytest.approx([accuracy.value, accuracy.low], abs=1e-4)
-    names = "pool/balanced_accuracy", "pool/balanced_accuracy_low"
-    assert [metrics[name] for name in names] == expected
+    measured, metrics = result.chosen, runs[result.champion].data.metrics
+    accuracy = pytest.approx(measured.agreement.balanced_accuracy.value, abs=1e-4)
+    assert metrics["pool/balanced_accuracy"] == accuracy
     tokens = pytest.approx(measured.usage.computed_tokens / measured.judged, abs=1e-4)
     assert metrics["cost/computed_tokens"] == tokens
-    stars = [name for name, run in runs.items() if run.info.run_name.startswith("★ ")]
-    assert stars == [result.champion]
     failed = runs["broken"]
     assert (failed.info.status, failed.data.metrics) == ("FAILED", {})
     assert "nothing came to its mind" in failed.data.tags["mlflow.note.content"]
