@@ -113,7 +113,7 @@ def test_a_file_that_is_gone_or_altered(exported, tmp_path):
         ("judge", b'"cite": false', b'"cite": true'),
         ("program", b"Is it so?", b"Say yes."),
     ):
-        path = shutil.copytree(exported, tmp_path / name) / f"{name}.json"
+        path = shutil.copytree(exported, tmp_path / f"my {name}") / f"{name}.json"
         path.write_bytes(path.read_bytes().replace(before, after))
         with pytest.raises(ArtifactError, match=r"not have the SHA-256.*Take the"):
             load_judge(path.parent)
@@ -256,9 +256,10 @@ def test_what_is_no_judge_or_no_lm(exported):
 
 # --- changed by somebody who knows about the hashes: refused in our words, or a working judge ---
 
+GONE = object()
 VALUES = (
     None, True, -1, 0, 7, 0.5, 1e308, -1e308, 1e-308, 10**299, 10**4000, "", "x", "../x", "https://host/v1", "\ud800",
-    "\x00", [], {}, [None], [[1]], {"x": 1}, {"api_base": "http://host/v1"}, json.loads("[" * 900 + "]" * 900),
+    "\x00", GONE, GONE, [], {}, [None], {"x": 1}, {"api_base": "http://host/v1"}, json.loads("[" * 900 + "]" * 900),
 )  # fmt: skip
 
 
@@ -270,21 +271,15 @@ def places(value, path=()):
         yield from places(inside, (*path, key))
 
 
-def changed(document, path, value, chance):
-    """A copy of a document with one value put in place of another, removed, or added beside it."""
+def changed(document, path, value):
+    """A copy of a document with one value put in place of another, or removed."""
     copy = json.loads(json.dumps(document))
     holder = copy
     for key in path[:-1]:
         holder = holder[key]
-    how = chance.choice(["put", "put", "put", "remove", "add"])
-    if how == "remove":
+    holder[path[-1]] = value
+    if value is GONE:
         del holder[path[-1]]
-    elif how == "put":
-        holder[path[-1]] = value
-    elif isinstance(holder, list):
-        holder.append(value)
-    else:
-        holder[chance.choice(["lm", "config", "sha256", "card", "x"])] = value
     return copy
 
 
@@ -305,7 +300,7 @@ def loads(folder, lm, again):
 
 @pytest.mark.parametrize("name", ["judge", "program"])
 def test_every_value_of_an_export(exported, chat_server, tmp_path, name):
-    """Any value of an export may be any other, be gone or have company: it is refused in words, or the judge works."""
+    """Any value of an export may be any other, or be gone: it is refused in words, or the judge works."""
     server = chat_server(says=lambda _: {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}})
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
     document = read(exported, name)
@@ -316,7 +311,7 @@ def test_every_value_of_an_export(exported, chat_server, tmp_path, name):
         for value in chance.sample(VALUES, 2):
             folder = tmp_path / "tampered"
             shutil.copytree(exported, folder, dirs_exist_ok=True)
-            seal(folder, **{name: changed(document, path, value, chance)})
+            seal(folder, **{name: changed(document, path, value)})
             try:
                 outcomes.append(loads(folder, lm, tmp_path / "again"))
             except BaseException as exc:

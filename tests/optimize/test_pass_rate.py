@@ -50,14 +50,11 @@ def test_useless_scores_are_not_used():
     assert same.powered.value == 1
     assert same.powered.low == pytest.approx(0.3424, abs=1e-4)
     # Pairs, one of each in every source, show no spread: the interval is that of 1 of 2.
-    pairs = estimate_share(
-        labelled_scores([0.9, 0.8, 0.9, 0.7], [1, 0, 1, 0], ["a", "a", "b", "b"]),
-        [0.9, 0.1],
-        judge_rate=0.25,
-    )
-    assert (pairs.alike, pairs.labels_only.value) == (True, 0.5)
-    assert pairs.labels_only.high - pairs.labels_only.low > 0.8
-    assert "the judge passes .25 of the unlabelled" in traffic_table(pairs).notes[0]
+    pairs = labelled_scores([0.9, 0.8, 0.9, 0.7], [1, 0, 1, 0], ["a", "a", "b", "b"])
+    alike = estimate_share(pairs, [0.9, 0.1], judge_rate=0.25)
+    assert (alike.alike, alike.labels_only.value) == (True, 0.5)
+    assert alike.labels_only.high - alike.labels_only.low > 0.8
+    assert "the judge passes .25 of the unlabelled" in traffic_table(alike).notes[0]
     with pytest.raises(
         InputError,
         match="over 1 source and unlabelled ones over 1, expected at least 2 of each",

@@ -46,9 +46,9 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     judge = load_judge(folder / "judge", api_base=server.base)
     examples = read_labels(folder / "cities.jsonl")
     assert judge.manifest["label_set_hash"] == label_set_hash(examples)
-    judgments = {judgment.id: judgment for judgment in judge.batch(examples)}
-    for row in result.test.champion.rows:
-        judgment = judgments[row.id]
+    tested = {row.id: row for row in result.test.champion.rows}
+    for judgment in judge.batch([e for e in examples if e.id in tested]):
+        row = tested[judgment.id]
         assert judgment.faithful == row.predicted
         assert judgment.probability == pytest.approx(row.probability)
 

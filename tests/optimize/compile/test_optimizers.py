@@ -13,7 +13,7 @@ from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
-from faith_dspy.optimize.compile.examples import balanced, statement_examples
+from faith_dspy.optimize.compile.examples import statement_examples
 from faith_dspy.optimize.compile.judge import compile_judge
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
@@ -163,10 +163,8 @@ def test_what_helps_ends_in_the_judge(name, compiling, tmp_path):
     compiled.judge.save(tmp_path / "judge")
     loaded = load_judge(tmp_path / "judge", lm=given.lm)
     for judge in (compiled.judge, loaded):
-        medal, bridges = (
-            judge(context=["Z has 9 bridges."], answer=f"Z {x}.").statements[0]
-            for x in ("won a medal", "has bridges")
-        )
+        judgment = judge(context=["Z has 9 bridges."], answer="Z won a medal. Z has 9.")
+        medal, bridges = judgment.statements
         assert medal.confidence == pytest.approx(0.1, abs=1e-3)
         assert bridges.confidence > 0.5
     before, verify = (j.program.verify.predict for j in (given, compiled.judge))
@@ -257,16 +255,6 @@ def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server
     assert (len(learn), len(compare), learn & compare) == (7, 3, set())
     with pytest.raises(ConfigError, match="label more"):
         learn_and_compare(given._replace(train=given.train[:4]))
-
-
-def test_a_balanced_sample_has_both_classes_alike():
-    """Of nine supported statements and three unsupported: two of each, or all, the unsupported three times over."""
-    rows = statement_examples(labelled("ABCDEFGHI"), Granularity.STATEMENT, "binary")
-    rows = [r for r in rows if r.supported or r.statement[0] in "ABC"]
-    for n, each in ((2, 2), (20, 9)):
-        sample = balanced(rows, n, 0)
-        assert [r.supported for r in sample] == [False] * each + [True] * each
-        assert len({r.statement for r in sample if r.supported}) == each
 
 
 def test_gepa_reflects_on_what_people_said(compiling):

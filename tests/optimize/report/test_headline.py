@@ -6,7 +6,6 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.report.headline import (
     Headline,
     not_shown,
-    notes_of,
     of_study,
     price_of,
     shortfalls,

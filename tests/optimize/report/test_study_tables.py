@@ -7,11 +7,10 @@ from rich.console import Console
 from faith_dspy.optimize.report.pages import card, description
 from faith_dspy.optimize.report.tables import (
     predictions_table,
-    prompts_table,
     study_tables,
     worst_first,
 )
-from faith_dspy.report.tables import number, points, terminal
+from faith_dspy.report.tables import number, terminal
 from tests.support.results import rows
 
 
@@ -101,14 +100,3 @@ def test_how_sure_a_judge_is_counts_from_its_threshold():
         judgment = row.judgment.model_copy(update={"threshold": 0.8})
         mistakes.append(row.with_judgment(judgment))
     assert [row.id for row in worst_first(mistakes)] == ["a1", "a0"]
-
-
-def test_compiled_prompts_are_shown_with_what_changed(study):
-    """Their gain over their own seed on the same answers and what is new; on the card, too."""
-    table = prompts_table(study)
-    (row,) = table.rows
-    prompts = next(c.prompts for c in study.candidates if c.variant == row[0])
-    gain = points(prompts.gain.comparison.balanced_accuracy)
-    assert (row[0], row[2]) == ("sentence-few-shot", gain)
-    (note,) = table.notes
-    assert re.fullmatch(r"sentence-few-shot: verify\.predict: \d+ examples\.", note)
