@@ -46,28 +46,19 @@ def test_forms_of_a_reply(reply):
 
 
 @pytest.mark.parametrize(
-    "lines",
+    "reply",
     [
-        [],
-        ["The kettle is blue.", "I think so."],  # no numbers
-        [
-            "3. The kettle is blue.",
-            "0. The kettle was made in 1998.",
-        ],  # no such sentences
-        [
-            "1. The kettle is blue.",
-            "2. The pot was designed by Anna.",
-        ],  # half dropped; invented
-        ["1. none", "2. none"],  # a number or a name is never none
-        [
-            "1. The kettle is blue and holds 7 litres.",
-            "2. It was built in 1989.",
-        ],  # changed numbers
+        "",
+        "The kettle is blue.\nI think so.",  # no numbers
+        "3. The kettle is blue.\n0. The kettle was made in 1998.",  # no such sentences
+        "1. The kettle is blue.\n2. The pot was designed by Anna.",  # half dropped; invented
+        "1. none\n2. none",  # a number or a name is never none
+        "1. The kettle is blue and holds 7 litres.\n2. It was built in 1989.",  # changed numbers
     ],
-)
-def test_a_bad_extraction_falls_back_to_the_sentence(lines):
+)  # fmt: skip
+def test_a_bad_extraction_falls_back_to_the_sentence(reply):
     """Where an LM leaves out or invents content, the sentence stands as written; none is ever lost."""
-    assert extracted(lines, *PAIR) == (WHOLE, 2)
+    assert extracted(reply.splitlines(), *PAIR) == (WHOLE, 2)
 
 
 def test_the_einstein_answer_of_ragas_has_four_statements():

@@ -9,7 +9,6 @@ import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from faith_dspy import Judge, load_judge
-from faith_dspy.lm.make import make_lm
 
 CITIES = "ABCDEFGH"
 RECORDS = [
@@ -35,11 +34,8 @@ PROPOSAL = (
 def agrees(gold, pred, trace=None, pred_name=None, pred_trace=None):
     """Whether the program calls the answer as people do; with feedback where GEPA reflects."""
     score = float(pred.faithful is gold.faithful)
-    return (
-        dspy.Prediction(score=score, feedback="Look at the numbers.")
-        if pred_name
-        else score
-    )
+    feedback = {"score": score, "feedback": "Look at the numbers."}
+    return dspy.Prediction(**feedback) if pred_name else score
 
 
 def says(asked):
@@ -50,10 +46,14 @@ def says(asked):
         return "No" if "90" in statement else "Yes"
     fields = ("proposed_instruction", "improved_instruction", "proposed_prefix_for_output_field", "observations",
               "summary", "module_description", "program_description", "discussion", "new_instruction")  # fmt: skip
-    return (
-        "\n\n".join(f"[[ ## {name} ## ]]\n{PROPOSAL}" for name in fields)
-        + f"\n\n```\n{PROPOSAL}\n```"
-    )
+    reply = "\n\n".join(f"[[ ## {name} ## ]]\n{PROPOSAL}" for name in fields)
+    return f"{reply}\n\n```\n{PROPOSAL}\n```"
+
+
+@pytest.fixture
+def lm(chat_server):
+    base = chat_server(says=says).base
+    return dspy.LM("openai/tiny", api_base=base, api_key="none", num_retries=0)
 
 
 OPTIMIZERS = {
@@ -80,45 +80,31 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_any_optimizer_compiles_it_and_the_result_round_trips(
-    chat_server, tmp_path, name
-):
+def test_any_optimizer_compiles_it_and_the_result_round_trips(lm, tmp_path, name):
     """As DSPy's documentation shows; saved and loaded, the judge asks and says the same."""
-    server = chat_server(says=says)
-    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0))
-    proposer = dspy.LM(
-        "openai/tiny",
-        api_base=server.base,
-        api_key="none",
-        num_retries=0,
-        temperature=1.0,
-    )
-    optimizer, settings = OPTIMIZERS[name](proposer)
-    with dspy.context(lm=judge.lm):
+    judge = Judge(lm)
+    optimizer, settings = OPTIMIZERS[name](lm.copy(temperature=1.0))
+    with dspy.context(lm=lm):
         judge.program = optimizer.compile(judge.program, trainset=TRAIN, **settings)
     judge.save(tmp_path / "judge")
-    loaded = load_judge(tmp_path / "judge", api_base=server.base, api_key="none")
+    address = {key: lm.kwargs[key] for key in ("api_base", "api_key")}
+    loaded = load_judge(tmp_path / "judge", **address)
     assert loaded.program.prompts_hash == judge.program.prompts_hash
     assert loaded.fingerprint == judge.fingerprint
-    judged = [[j.batch(RECORDS[:4], num_threads=1)] for j in (judge, loaded)]
-    assert [j.statements[0].verdict for j in judged[0][0]] == [
-        j.statements[0].verdict for j in judged[1][0]
-    ]
-    assert [j.faithful for j in judged[1][0]] == [True, False, True, False]
+    for each in (judge, loaded):
+        judgments = each.batch(RECORDS[:4], num_threads=1)
+        assert [j.faithful for j in judgments] == [True, False, True, False]
 
 
-def test_a_compiled_part_is_saved(chat_server, tmp_path):
+def test_a_compiled_part_is_saved(tmp_path):
     """A part that was compiled by itself and put back is not lost, as it is from DSPy's own state."""
-    server = chat_server(says=says)
-    judge = Judge(make_lm("openai/tiny", api_base=server.base))
-    demo = dspy.Example(
-        context=["a"], question="", statement="b", verdict="No"
-    ).with_inputs("context", "statement")
+    judge = Judge("openai/tiny")
+    fields = {"context": ["a"], "question": "", "statement": "b", "verdict": "No"}
+    demo = dspy.Example(**fields).with_inputs("context", "statement")
     verify = judge.program.verify
     judge.program.verify = dspy.LabeledFewShot(k=1).compile(verify, trainset=[demo])
     judge.save(tmp_path / "judge")
-    loaded = load_judge(tmp_path / "judge", api_base=server.base, api_key="none")
-    (kept,) = loaded.program.verify.predict.demos
+    (kept,) = load_judge(tmp_path / "judge").program.verify.predict.demos
     assert (kept["statement"], kept["verdict"]) == ("b", "No")
 
 
@@ -192,31 +178,22 @@ USES = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_plain_module(chat_server, tmp_path, use):
+def test_a_plain_module(lm, tmp_path, use):
     """Whatever DSPy does with a module: it asks the user's LM by adapters of its own, says what it found as plain data,
     and DSPy's histories have the prompt."""
-    server = chat_server(says=says)
-    lm = dspy.LM("openai/tiny", api_base=server.base, api_key="none")
     before = len(GLOBAL_HISTORY)
     with dspy.context(lm=lm):
-        found = USES[use](Judge("openai/tiny").program, tmp_path / "file.json")
-    assert found.verdicts == ["not_supported"]
-    asked = [call["messages"][-1]["content"] for call in server.requests]
-    assert "Statement: A has 90 bridges.\n\n" in asked[-1]
-    assert "A has 90 bridges." in str(GLOBAL_HISTORY[before:][-1]["messages"])
+        prediction = USES[use](Judge("openai/tiny").program, tmp_path / "file.json")
+    assert prediction.verdicts == ["not_supported"]
+    last_request = str(GLOBAL_HISTORY[before:][-1]["messages"])
+    assert "Statement: A has 90 bridges.\\n\\n" in last_request
     assert lm.history or use in ("BestOfN", "Refine")  # which ask copies of it
 
 
-def test_demos_that_no_prompt_shows(chat_server):
+def test_demos_that_no_prompt_shows(lm):
     """Examples of whole answers are no demos of a statement: what teaches them is said."""
-    lm = dspy.LM("openai/tiny", api_base=chat_server(says=says).base, api_key="none")
-    program = dspy.LabeledFewShot(k=2).compile(
-        Judge("openai/tiny").program, trainset=TRAIN
-    )
-    with (
-        dspy.context(lm=lm),
-        pytest.warns(
-            UserWarning, match="None of the demos is shown: each needs context, q"
-        ),
-    ):
+    optimizer = dspy.LabeledFewShot(k=2)
+    program = optimizer.compile(Judge("openai/tiny").program, trainset=TRAIN)
+    words = "None of the demos is shown: each needs context, q"
+    with dspy.context(lm=lm), pytest.warns(UserWarning, match=words):
         program(**INPUT)

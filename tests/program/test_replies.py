@@ -1,4 +1,3 @@
-import copy
 import math
 from typing import Literal
 
@@ -10,8 +9,6 @@ from faith_dspy.program.reply import (
     read_fields,
     read_label,
     read_verdict,
-    text_of,
-    token_at,
     tokens_of,
 )
 from faith_dspy.program.signatures import INSTRUCTIONS
@@ -51,25 +48,6 @@ def test_reasons_before_the_label(reply, reason, verdict):
     assert read_fields(fields, reply) == {"verdict": verdict, "reason": reason}
 
 
-def test_the_place_of_a_label_is_kept():
-    """It is behind the thoughts, survives a copy, and finds the token whatever the thoughts were."""
-    reply = "<think>Yes?</think>\n\n**Verdict:** No."
-    label = read_fields({"verdict": Literal[YES_NO]}, reply)["verdict"]
-    tokens = [
-        Token(text, [])
-        for text in ("<think>Yes?</think>", "\n\n**Verdict:", "** ", "No", ".")
-    ]
-    assert label_token(tokens, copy.deepcopy(label)) == Token("No", [])
-
-
-def test_the_token_at_a_place():
-    """The token that has the first letter from an offset on."""
-    tokens = [Token(text, []) for text in ["水\ud800", ". ", '"', " Yes", "!"]]
-    assert text_of(tokens) == '水\ud800. " Yes!'
-    at = [token_at(tokens, offset) for offset in (0, 3, 5, 9)]
-    assert [token and tokens.index(token) for token in at] == [0, 3, 3, None]
-
-
 def verdict(label, alternatives, written=None, **options):
     """What a reply of one token says, whose alternatives have these probabilities (log-probabilities, if below 0)."""
     top = [
@@ -90,36 +68,19 @@ def verdict(label, alternatives, written=None, **options):
 
 def test_probabilities_pool_variants():
     """Yes .30 + .20 + .10 = .60, no .15 + .05 = .20, the rest says nothing: .60/.80 = .75."""
-    shares = {
-        " Yes": 0.30,
-        "yes": 0.20,
-        "YES": 0.10,
-        "No": 0.15,
-        "**No": 0.05,
-        "Maybe": 0.10,
-        "": 0.05,
-    }
-    found = verdict("Yes", shares)
-    assert (found.label, found.verdict, found.level) == (
-        "Yes",
-        Verdict.FULLY_SUPPORTED,
-        1.0,
-    )
-    assert (found.probability, found.logit) == (
-        pytest.approx(0.75),
-        pytest.approx(math.log(3)),
-    )
+    shares = {" Yes": 0.3, "yes": 0.2, "YES": 0.1, "No": 0.15, "**No": 0.05}
+    found = verdict("Yes", shares | {"Maybe": 0.1, "": 0.05})
+    assert found.verdict is Verdict.FULLY_SUPPORTED
+    assert found.probability == pytest.approx(0.75)
+    assert found.logit == pytest.approx(math.log(3))
 
 
 def test_no_label_no_verdict():
     """Whatever the probabilities: a label is never guessed. A label without any has none."""
     assert verdict(None, {"Yes": 0.9, "No": 0.1}, "Yes").label is None
     assert label_token([Token("Yes", [("Yes", -0.1)])], None) is None
-    assert (
-        verdict("Yes", {}).label,
-        verdict("Yes", {}).probability,
-        verdict("Yes", {}).logit,
-    ) == ("Yes", None, 2.0)
+    bare = verdict("Yes", {})
+    assert (bare.label, bare.probability, bare.logit) == ("Yes", None, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -139,20 +100,13 @@ def test_impossible_probabilities_are_not_believed(impossible):
     )
 
 
-def test_a_label_that_contradicts_its_text():
-    """A written “Yes” whose likeliest token is “No” is no label, unless tokens were drawn by chance."""
-    against = {"No": 0.9, "Yes": 0.1}
-    assert (
-        verdict("Yes", against).error
-        == "the LM's reply has no label that was asked for"
-    )
+def test_a_label_and_its_token():
+    """A written “Yes” whose likeliest token is “No” is no label, unless tokens were drawn by chance; of two equally
+    likely ones the written one counts."""
+    against, even = {"No": 0.9, "Yes": 0.1}, {"Yes": 0.5, "No": 0.5}
+    assert "has no label that was asked for" in verdict("Yes", against).error
     assert verdict("Yes", against, sampled=True).label == "No"
     assert verdict("No", against).label == "No"
-
-
-def test_of_two_equally_likely_labels_the_written_one_counts():
-    """Whichever is listed first: neither speaks against the other."""
-    even = {"Yes": 0.5, "No": 0.5}
     assert [verdict(label, even).label for label in ("Yes", "No")] == ["Yes", "No"]
     assert verdict("No", even).probability == pytest.approx(0.5)
 
