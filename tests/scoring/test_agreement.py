@@ -1,8 +1,7 @@
 import pytest
 
-from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.schema import Judgment, LabelledStatement, StatementVerdict, Unscored
+from faith_dspy.schema import Judgment, StatementVerdict, Unscored
 from faith_dspy.scoring.agreement import Agreement, measure, measure_agreement
 from faith_dspy.scoring.statistics import Estimate
 
@@ -20,12 +19,7 @@ SCORES = [0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1]
 def test_every_metric_worked_by_hand():
     """Each metric has the value of its textbook formula."""
     a = measure(LABELS, PREDICTIONS, SCORES)
-    assert a.confusion == {
-        "faithful_passed": 5,
-        "faithful_failed": 1,
-        "unfaithful_passed": 1,
-        "unfaithful_failed": 3,
-    }
+    assert [*a.confusion.values()] == [5, 1, 1, 3]
     assert (a.n, a.scored, a.coverage) == (10, 10, 1.0)
     assert {name: getattr(a, name).value for name in METRICS} == pytest.approx({
         "recall_faithful": 5 / 6,
@@ -46,13 +40,10 @@ def test_every_metric_worked_by_hand():
 
 def test_unscored_answers_count_in_coverage_alone():
     without = measure(LABELS, PREDICTIONS, SCORES)
-    a = measure(
-        [*LABELS, False, True], [*PREDICTIONS, None, None], [*SCORES, None, 0.99]
-    )
+    more = ([*LABELS, False, True], [*PREDICTIONS, None, None], [*SCORES, None, 0.99])
+    a = measure(*more)
     assert (a.n, a.scored, a.coverage) == (12, 10, 10 / 12)
-    assert {m: getattr(a, m) for m in METRICS} == {
-        m: getattr(without, m) for m in METRICS
-    }
+    assert all(getattr(a, m) == getattr(without, m) for m in METRICS)
 
 
 def test_scores_that_are_missing_or_no_probabilities():
@@ -83,26 +74,21 @@ def test_one_class_leaves_what_needs_two_undefined():
     assert (a.recall_faithful.value, a.precision_unfaithful.value) == (0.75, 0.0)
     for e in (a.balanced_accuracy, a.cohen_kappa, a.mcc, a.recall_unfaithful, a.auroc):
         assert (e.value, "label" in e.why) == (None, True)
-    assert (
-        measure([True, True], [True, True], [1.0, 1.0]).precision_unfaithful.why
-        == "no answer was failed"
-    )
 
 
 def test_intervals_depend_on_sources_alone():
     """The same interval in whatever order the answers come; sources that agree within widen it."""
     labels, predictions, scores = LABELS * 8, PREDICTIONS * 8, SCORES * 8
-    groups = [
-        f"g{i % 10}" for i in range(80)
-    ]  # eight copies of each answer in one group
+    groups = [f"g{i % 10}" for i in range(80)]  # eight copies of each answer
     a = measure(labels, predictions, scores, groups=groups)
-    backwards = measure(
-        labels[::-1], predictions[::-1], scores[::-1], groups=groups[::-1]
-    )
+    reverse = [each[::-1] for each in (labels, predictions, scores)]
+    backwards = measure(*reverse, groups=groups[::-1])
     assert backwards.auroc.model_dump() == pytest.approx(a.auroc.model_dump())
     alone = measure(labels, predictions, scores).balanced_accuracy
     together = a.balanced_accuracy
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
+    one = measure(LABELS, PREDICTIONS, SCORES, groups=["one"] * 10)
+    assert one.auroc.low is None
 
 
 def test_a_perfect_recall_has_an_interval():
@@ -112,48 +98,32 @@ def test_a_perfect_recall_has_an_interval():
     lows = (a.recall_faithful.low, a.recall_unfaithful.low, a.balanced_accuracy.low)
     assert lows == pytest.approx((0.610, 0.510, 0.687), abs=0.001)
     assert a.balanced_accuracy.high == 1.0
-    together = measure(
-        LABELS * 5, LABELS * 5, SCORES * 5, groups=[str(i % 10) for i in range(50)]
-    )
-    assert together.recall_faithful.low == pytest.approx(
-        0.610, abs=0.001
-    )  # sources count, not answers
-
-
-def test_no_interval_where_the_data_carry_none():
-    assert measure(LABELS, PREDICTIONS, SCORES, groups=["one"] * 10).auroc.low is None
+    groups = [str(i % 10) for i in range(50)]  # sources count, not answers
+    together = measure(LABELS * 5, LABELS * 5, SCORES * 5, groups=groups)
+    assert together.recall_faithful.low == pytest.approx(0.610, abs=0.001)
 
 
 # --- a judge: answers, statements, evidence -------------------------------------------------------------------------
 
 
-def labelled(*statements, context=3, **more):
+def labelled(*statements):
     """A labelled answer made of statements (text, verdict, chunk ids), over a context of its own."""
-    rows = [
-        {"text": t, "verdict": v, "supporting_chunk_ids": ids}
-        for t, v, ids in statements
-    ]
-    answer = more.pop("answer", " ".join(t for t, *_ in statements))
-    return parse_example(
-        {
-            "context": [f"{answer} {i}" for i in range(context)],
-            "answer": answer,
-            "statements": rows,
-            **more,
-        }
-    )
+    names = ("text", "verdict", "supporting_chunk_ids")
+    rows = [dict(zip(names, statement, strict=True)) for statement in statements]
+    answer = " ".join(text for text, *_ in statements)
+    context = [f"{answer} {i}" for i in range(3)]
+    return parse_example({"context": context, "answer": answer, "statements": rows})
 
 
 def judged(*statements, **more):
     """A judgment with statements (text, verdict, chunk ids); it passes when all are supported."""
-    made = tuple(
+    verdicts = tuple(
         StatementVerdict(text=t, verdict=v, supporting_chunk_ids=ids)
         for t, v, ids in statements
     )
-    if "unscored" in more:
-        return Judgment(statements=made, **more)
-    ok = all(s.is_supported for s in made)
-    return Judgment(score=float(ok), faithful=ok, statements=made, **more)
+    passes = all(s.is_supported for s in verdicts)
+    scored = {} if more else {"score": float(passes), "faithful": passes}
+    return Judgment(statements=verdicts, **scored, **more)
 
 
 SPLIT = labelled(
@@ -164,63 +134,46 @@ MERGED = labelled(
     ("The tram is late.", "fully_supported", [0]),
     ("The bus is red.", "partially_supported", [2]),
 )
-REWORDED = labelled(
-    ("The museum owns clocks in number one hundred forty.", "fully_supported", [1])
-)
 
 
 def test_a_split_statement_by_hand():
     """Both halves have the label of the whole, and their chunks together are held against the whole's."""
-    found = measure_agreement(
-        [SPLIT],
-        [judged(("The kettle is blue", "fully_supported", (0,)), ("it holds one litre.", "not_supported", (2,)),
-                ("It rains.", "not_supported", ()))],
-    )  # fmt: skip
+    halves = [
+        ("The kettle is blue", "fully_supported", (0,)),
+        ("it holds one litre.", "not_supported", (2,)),
+    ]
+    judgment = judged(*halves, ("It rains.", "not_supported", ()))
+    found = measure_agreement([SPLIT], [judgment])
     # Labels yes, yes, no against yes, no, no.
-    assert found.statements.confusion == {
-        "faithful_passed": 1, "faithful_failed": 1, "unfaithful_passed": 0, "unfaithful_failed": 1,
-    }  # fmt: skip
+    assert [*found.statements.confusion.values()] == [1, 1, 0, 1]
     # {0, 2} against {0, 1}, and nothing against nothing.
-    assert (
-        found.evidence.n,
-        found.evidence.precision.value,
-        found.evidence.recall.value,
-    ) == (2, 0.5, 0.5)
+    evidence = found.evidence
+    assert (evidence.n, evidence.precision.value, evidence.recall.value) == (2, 0.5, 0.5)  # fmt: skip
 
 
 def test_a_merged_statement_by_hand():
     """It has the lowest of the labels, and its chunks are held against those of both together."""
-    found = measure_agreement(
-        [MERGED],
-        [judged(("The tram is late. The bus is red.", "fully_supported", (0, 1)))],
-    )
+    merged = judged(("The tram is late. The bus is red.", "fully_supported", (0, 1)))
+    found = measure_agreement([MERGED], [merged])
     assert found.statements.confusion["unfaithful_passed"] == found.statements.n == 1
-    assert (found.evidence.n, found.evidence.f1.value) == (
-        1,
-        pytest.approx(2 * 1 / (2 + 2)),
-    )
+    assert found.evidence.n == 1
+    assert found.evidence.f1.value == pytest.approx(2 * 1 / (2 + 2))
 
 
 def test_a_reworded_statement_by_hand():
     """It matches the statement that shares its words; one that shares none counts as missed."""
-    found = measure_agreement(
-        [REWORDED, REWORDED],
-        [
-            judged(("The museum has 140 clocks.", "fully_supported", (1,))),
-            judged(("It is free.", "fully_supported", (0,))),
-        ],
-    )
-    assert (
-        found.statements.n,
-        found.statements.scored,
-        found.statements.recall_faithful.value,
-    ) == (2, 1, 1.0)
+    text = "The museum owns clocks in number one hundred forty."
+    judgments = [
+        judged(("The museum has 140 clocks.", "fully_supported", (1,))),
+        judged(("It is free.", "fully_supported", (0,))),
+    ]
+    people = labelled((text, "fully_supported", [1]))
+    found = measure_agreement([people] * 2, judgments)
+    statements, evidence = found.statements, found.evidence
+    assert (statements.n, statements.scored) == (2, 1)
+    assert statements.recall_faithful.value == 1.0
     # The missed one's chunk is missed, too; the chunk of the unlabelled statement is nobody's.
-    assert (
-        found.evidence.n,
-        found.evidence.precision.value,
-        found.evidence.recall.value,
-    ) == (2, 1.0, 0.5)
+    assert (evidence.n, evidence.precision.value, evidence.recall.value) == (2, 1.0, 0.5)  # fmt: skip
 
 
 def test_graded_labels_have_a_weighted_kappa():
@@ -229,45 +182,26 @@ def test_graded_labels_have_a_weighted_kappa():
     labels = ("fully_supported", "partially_supported", "contradictory")
     verdicts = ("fully_supported", "no_evidence", "not_supported")
     people = labelled(*((t, v, None) for t, v in zip(texts, labels, strict=True)))
-    found = measure_agreement(
-        [people], [judged(*((t, v, ()) for t, v in zip(texts, verdicts, strict=True)))]
-    )
+    judgment = judged(*((t, v, ()) for t, v in zip(texts, verdicts, strict=True)))
+    found = measure_agreement([people], [judgment])
     # By chance, verdicts being none 2/3 and full 1/3: a label none is 2/3 away, partial 1, full 4/3: their mean is 1.
     assert found.statements.weighted_kappa.value == pytest.approx(1 - 1 / 3)
     # Full is full; partial was called none; contradictory and not_supported may be the same.
-    recalls = {
-        verdict: e.value for verdict, e in found.statements.recall_by_verdict.items()
-    }
-    assert recalls == {
-        "fully_supported": 1.0,
-        "partially_supported": 0.0,
-        "contradictory": 1.0,
-    }
+    recalls = found.statements.recall_by_verdict
+    assert [recalls[label].value for label in labels] == [1.0, 0.0, 1.0]
     assert found.evidence is None
-    unlabelled = people.model_copy(
-        update={"statements": (people.statements[0], LabelledStatement(text=texts[1]))}
-    )
-    assert (
-        measure_agreement(
-            [unlabelled], [judged((texts[1], "no_evidence", ()))]
-        ).statements.scored
-        == 0
-    )
 
 
 def test_what_could_be_measured_is_said():
     """Each level with its number of labels, or what it would take."""
-    said = measure_agreement(
-        [SPLIT], [judged(("It rains.", "no_evidence", ()))]
-    ).measured
-    assert said == "Measured on answers (1), statements (2), evidence (2)."
-    answers = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})
-    said = measure_agreement(
-        [answers], [judged(("It rains.", "fully_supported", ()))]
-    ).measured
+    rains = judged(("It rains.", "no_evidence", ()))
+    found = measure_agreement([SPLIT], [rains])
+    assert found.measured == "Measured on answers (1), statements (2), evidence (2)."
+    row = {"context": ["c"], "answer": "It rains.", "faithful": True}
+    bare = measure_agreement([parse_example(row)], [rains])
+    assert (bare.statements, bare.evidence) == (None, None)
     assert (
-        "not on statements (no statement has a label); evidence (no label names chunks)."
-        in said
+        "not on statements (no statement has a label); evidence (no " in bare.measured
     )
 
 
@@ -276,27 +210,6 @@ def test_an_unscored_answer_counts_in_coverage_alone():
     lost = judged(("The kettle is blue", None, ()), unscored=Unscored.LM_FAILED)
     found = measure_agreement([MERGED, SPLIT], [one, lost])
     assert (found.answers.n, found.answers.scored) == (2, 1)
-    assert (found.statements.n, found.statements.scored) == (
-        3,
-        1,
-    )  # one merged; one half of a split one; one missed
+    # One merged; one half of a split one; one missed.
+    assert (found.statements.n, found.statements.scored) == (3, 1)
     assert (found.evidence.n, found.evidence.scored) == (3, 1)
-
-
-def test_what_labels_do_not_say_is_none():
-    faithful = parse_example(
-        {"context": ["c"], "answer": "It rains.", "faithful": True}
-    )
-    found = measure_agreement(
-        [faithful], [judged(("It rains.", "fully_supported", (0,)))]
-    )
-    assert (found.statements, found.evidence) == (None, None)
-    bare = faithful.model_copy(update={"faithful": None})
-    assert (
-        measure_agreement(
-            [bare], [judged(("It rains.", "fully_supported", (0,)))]
-        ).answers
-        is None
-    )
-    with pytest.raises(InputError, match="1 judgments of 0"):
-        measure_agreement([], [judged()])

@@ -13,10 +13,10 @@ from faith_dspy.text.sentences import sentences, split_answer
     ("marker", "ids", "unknown"),
     [
         # By number, from 1 where nothing says 0.
-        ("[1]", [0], []), ("[1, 2]", [0, 1], []), ("[1-3]", [0, 1, 2], []), ("[1 and 3]", [0, 2], []),
+        ("[1]", [0], []), ("[1, 2]", [0, 1], []), ("[1-3]", [0, 1, 2], []),
         ("[^2]", [1], []), ("[9]", [], ["9"]), ("【4†source】", [3], []), ("<sup>1</sup>", [0], []), ("³", [2], []),
         ("⁽²⁾", [1], []), ("<cite>1</cite>", [0], []), ("[citation:2]", [1], []), ("[Passage 4]", [3], []),
-        ("[S2]", [1], []), ("[ref 2]", [1], []), ("[ID:3]", [2], []), ("[#1]", [0], []), ("[2, p. 14]", [1], []),
+        ("[ref 2]", [1], []), ("[ID:3]", [2], []), ("[2, p. 14]", [1], []),
         ("[Document 3: The cord, its care]", [2], []), ("[oaicite:2]", [1], []),
         (":contentReference[oaicite:1]{index=1}", [0], []), ("[4](https://y.org)", [3], []),
         # By source: whole, by file name, or without its ending.
@@ -25,7 +25,6 @@ from faith_dspy.text.sentences import sentences, split_answer
         # A number in the name of a source is no chunk's.
         ("[source: zzz.pdf]", [], ["source: zzz.pdf"]), ("(Source: EU Directive 3)", [], ["source: eu directive 3"]),
         ("[Smith et al., 2020]", [], ["smith et al., 2020"]), ("(Smith, 2020)", [], ["smith, 2020"]),
-        ("[other.pdf, p. 3]", [], ["other.pdf, p. 3"]),
     ],
 )  # fmt: skip
 def test_what_a_citation_stands_for(marker, ids, unknown):
@@ -34,15 +33,12 @@ def test_what_a_citation_stands_for(marker, ids, unknown):
     assert [*judgment.citations.unknown] == unknown
 
 
-def test_where_numbers_begin():
+@pytest.mark.parametrize(("markers", "start"), [(["[0]", "[4]"], None), (["[4]"], 0)])
+def test_where_numbers_begin(markers, start):
     """At 0 where the answer cites [0], or as the user says; then [4] of four chunks does not exist."""
-    four = as_chunks(FACTS)
-    for index in (
-        CitationIndex(four, ["[0]", "[4]"]),
-        CitationIndex(four, ["[4]"], start=0),
-    ):
-        assert index.resolve("[1]") == ([1], [])
-        assert index.resolve("[4]") == ([], ["4"])
+    index = CitationIndex(as_chunks(FACTS), markers, start=start)
+    assert index.resolve("[1]") == ([1], [])
+    assert index.resolve("[4]") == ([], ["4"])
 
 
 def test_an_answers_citations_are_shown():
@@ -77,66 +73,29 @@ def test_the_sentence_that_a_citation_belongs_to(answer, markers):
 
 
 FACTS = [
-    {
-        "text": "The kettle is blue and holds two litres.",
-        "source": "https://x.org/a",
-    },
-    {
-        "text": "The kettle weighs 900 grams without its base.",
-        "source": "a.pdf",
-    },
-    {
-        "text": "The cord of the kettle is one metre long.",
-        "source": "manuals/cord.pdf",
-    },
-    {
-        "text": "The warranty lasts two years and covers the heating element.",
-        "source": "docs/doc_1.md",
-    },
-]
-BLUE, GRAMS, CORD = (
-    "The kettle is blue",
-    "The kettle weighs 900 grams",
-    "The cord of the kettle is one metre long",
-)
+    {"text": "The kettle is blue and holds two litres.", "source": "https://x.org/a"},
+    {"text": "The kettle weighs 900 grams without its base.", "source": "a.pdf"},
+    {"text": "The cord of the kettle is one metre long.", "source": "manuals/cord.pdf"},
+    {"text": "The warranty lasts two years and covers the heating element.", "source": "docs/doc_1.md"},
+]  # fmt: skip
+BLUE, GRAMS = "The kettle is blue", "The kettle weighs 900 grams"
+CORD = "The cord of the kettle is one metre long"
 BY_HAND = [  # answer; citations that support, citations; statements supported by theirs, statements
     (f"{BLUE} [1].", (1, 1), (1, 1)),
-    (f"{BLUE} [2].", (0, 1), (0, 1)),
-    (
-        f"{BLUE} [1][2].",
-        (1, 2),
-        (1, 1),
-    ),  # [2] alone does not support it, and is not needed
-    (f"{BLUE} [1]. {GRAMS} [2].", (2, 2), (2, 2)),
+    (f"{BLUE} [1][2].", (1, 2), (1, 1)),  # [2] alone does not support it, and is not needed
     (f"{BLUE} [1]. {GRAMS}.", (1, 1), (1, 2)),
     (f"{BLUE} [2]. {GRAMS} [1].", (0, 2), (0, 2)),
     ("The blue kettle weighs 900 grams [1, 2].", (2, 2), (1, 1)),  # it takes both
     ("The blue kettle weighs 900 grams [1].", (0, 1), (0, 1)),
     ("The blue kettle weighs 900 grams [1-3].", (2, 3), (1, 1)),
-    (f"{BLUE} [9].", (0, 1), (0, 1)),
     (f"{BLUE} [1][9].", (1, 2), (1, 1)),
-    ("The kettle is an expensive porcelain teapot [1].", (0, 1), (0, 1)),
-    (f"The kettle is an expensive porcelain teapot [1]. {GRAMS} [2].", (1, 2), (1, 2)),
     (f"{CORD} (Source: cord.pdf).", (1, 1), (1, 1)),
     (f"{BLUE} [0]. {GRAMS} [1].", (2, 2), (2, 2)),  # numbers from 0
     (f"{BLUE}.¹ The warranty lasts two years.⁴", (2, 2), (2, 2)),
-    (
-        "The warranty lasts two years [^1]. The warranty covers the heating element [^4].",
-        (1, 2),
-        (1, 2),
-    ),
+    (f"{BLUE}.<sup>1</sup> {GRAMS}.", (1, 1), (1, 2)),
     ("The kettle is not blue [1].", (0, 1), (0, 1)),
-    (
-        f"{BLUE}【1†source】. Can I help you with anything else? {CORD}【2†source】.",
-        (1, 2),
-        (1, 2),
-    ),
-    (
-        f"{BLUE} <sup>1</sup>. {GRAMS} [[2]](https://y.org/b). {CORD} [ref 4].",
-        (2, 3),
-        (2, 3),
-    ),
-]
+    (f"{BLUE}【1†source】. Can I help you with anything else? {CORD}【2†source】.", (1, 2), (1, 2)),
+]  # fmt: skip
 """Answers over `FACTS`, counted by hand as ALCE counts: a citation is right where what its statement cites supports it
 together, and it supports it alone or cannot be left out."""
 
@@ -147,13 +106,6 @@ def test_precision_and_recall_are_those_of_a_hand_count(answer, right, supported
     assert citations.cited == right[1]
     assert citations.precision == pytest.approx(right[0] / right[1])
     assert citations.recall == pytest.approx(supported[0] / supported[1])
-
-
-@pytest.mark.parametrize("note", ["¹", "<sup>1</sup>", "⁽¹⁾"])
-def test_a_note_belongs_to_the_sentence_before_it(note):
-    judgment = Judge("none")(context=FACTS, answer=f"{BLUE}.{note} {GRAMS}.")
-    assert [s.text for s in judgment.statements] == [f"{BLUE}.{note}", f"{GRAMS}."]
-    assert [s.cited_chunk_ids for s in judgment.statements] == [(0,), ()]
 
 
 def test_an_lm_is_asked_again_only_where_cited_and_supporting_chunks_differ(judge_at):
@@ -199,10 +151,3 @@ def test_a_check_that_fails_says_nothing_about_the_citation(judge_at):
     assert (citations.unchecked, judgment.faithful) == (1, True)
     assert "recall 0.50, 1 statement not checked." in judgment.pretty()
     assert f"cites [0], not checked: {CORD} [1]." in citation_faults(judgment)
-
-
-def test_no_citation_is_checked_of_an_unscored_answer(judge_at):
-    """Where a statement could not be judged and the answer has no score, the LM is asked nothing more."""
-    judge, server = judge_at(yes={f"{GRAMS} [1].": 0.9})  # it fails on the other
-    judgment = judge(context=FACTS, answer=f"{BLUE} [1]. {GRAMS} [1].")
-    assert (judgment.unscored, len(server.requests)) == ("lm_failed", 2)
