@@ -89,23 +89,19 @@ class Batch:
     @property
     def status(self) -> str:
         """How far it was at the last look: what is asked, what that costs at most, and the provider's ids."""
-        parts = self._submitted.parts
-        asked = sum(len(part.keys) for part in parts)
-        answered = sum(part.answered for part in parts)
-        tokens = sum(part.tokens for part in parts)
-        price = (
-            ""
-            if self.cost is None
-            else f", ${self.cost:.2f} instead of ${2 * self.cost:.2f}"
-        )
-        return f"{answered:,} of {counted(asked, 'request')} answered; at most {tokens:,} tokens{price} · {self.id}"
+        most = self._submitted.most
+        answered = sum(part.answered for part in self._submitted.parts)
+        tokens = most.prompt_tokens + most.output_tokens
+        price = ""
+        if self.cost is not None:
+            price = f", ${self.cost:.2f} instead of ${2 * self.cost:.2f}"
+        requests = counted(most.calls, "request")
+        return f"{answered:,} of {requests} answered; at most {tokens:,} tokens{price} · {self.id}"
 
     @property
     def cost(self) -> float | None:
         """Dollars of what was submitted, at most; None without a price."""
-        dollars = [part.dollars for part in self._submitted.parts]
-        known = [one for one in dollars if one is not None]
-        return sum(known) if known and len(known) == len(dollars) else None
+        return self._submitted.most.dollars
 
     def ready(
         self, *, wait: bool = False, progress: Callable[[str], None] = print
@@ -159,8 +155,7 @@ class Batch:
     def _ask(self) -> int:
         """Put what the records need and no batch has to the provider; return how many requests that was."""
         before = len(self._submitted.parts)
-        if not before:
-            self._probe()
+        self._probe()
         for _ in self.judge.stream(self._records):
             pass
         asked = sum(len(engine.recorded) for engine in self._engines)
@@ -172,12 +167,13 @@ class Batch:
 
     def _probe(self) -> None:
         """Judge the first record at once: a key that is refused shows before anything is submitted, and what the LM
-        takes is known."""
+        takes is known. Later on its replies come from DSPy's cache."""
         with open_records(self._records) as records:
             first = [next(records).row]
         for engine in self._engines:
             engine.is_live = True
-        self.judge.preflight()
+        if not self._submitted.parts:
+            self.judge.preflight()
         for _ in self.judge.stream(first):
             pass
         for engine in self._engines:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -25,9 +24,10 @@ from faith_dspy.errors import (
     PendingReplyError,
     short_message,
 )
+from faith_dspy.lm.addresses import provider_of
 from faith_dspy.lm.function import FunctionLM
-from faith_dspy.lm.metered import NO_PRICE, Limits, MeteredLM
-from faith_dspy.schema import digest
+from faith_dspy.lm.metered import Limits, Meter, MeteredLM
+from faith_dspy.schema import Usage, digest
 
 PROVIDERS = ("openai", "azure", "vertex_ai", "hosted_vllm", "litellm_proxy", "xai")
 """Whose batches LiteLLM makes, reads and lists: one that was made just before a kill is found by its label."""
@@ -39,19 +39,18 @@ MOST_REQUESTS = 5_000
 MOST_TIMES = 2
 """That a request is put into a batch, where the first one expired or the provider was at fault."""
 _ENDED = ("completed", "expired", "cancelled", "failed")
-_CONNECTION = ("api_key", "api_base")
 _LABEL = "faith_dspy"
+_WIRE = lm15.OpenAIChatLM(api_key="none")
+"""OpenAI's form of requests and errors; nothing is sent by it."""
 
 
 class Part(BaseModel):
     """One batch at the provider. Holds hashes of what was asked, no text."""
 
     model: str
-    keys: list[str]
-    tokens: int
-    """Of prompts and replies, at most."""
-    dollars: float | None
-    """What they cost in a batch, at most; None for a model without a price."""
+    keys: set[str]
+    most: Usage
+    """What it uses, at most; no dollars for a model without a price."""
     label: str = Field(default_factory=lambda: uuid4().hex)
     """In the batch's metadata, by which it is found where its id was not written down."""
     id: str | None = None
@@ -81,8 +80,11 @@ class Submitted(BaseModel):
     records: str
     """Hash of what is judged."""
     parts: list[Part] = []
-    asked_at_once: list[str] = []
-    """Keys of requests outside batches; their replies are in DSPy's cache."""
+
+    @property
+    def most(self) -> Usage:
+        """What all of it uses, at most."""
+        return sum((part.most for part in self.parts), Usage())
 
 
 class BatchEngine:
@@ -105,14 +107,13 @@ class BatchEngine:
         save: Callable[[], None],
         limits: Limits | None = None,
     ) -> None:
-        provider = ""
+        provider = provider_of(lm.model)
         if (
-            not isinstance(lm, FunctionLM)
-            and isinstance(lm.engine, str)
-            and lm.model_type == "chat"
+            not isinstance(lm, MeteredLM)
+            or not isinstance(lm.engine, str)
+            or lm.model_type != "chat"
+            or provider not in PROVIDERS
         ):
-            self.model, provider, *_ = litellm.get_llm_provider(lm.model)
-        if isinstance(lm, FunctionLM) or provider not in PROVIDERS:
             raise ConfigError(
                 f"{lm.model} has no batch interface; those of {', '.join(PROVIDERS)} are known. Leave --batch out."
             )
@@ -120,16 +121,17 @@ class BatchEngine:
         """Whether what no batch has is asked at once, instead of recorded."""
         self.recorded: dict[str, dict[str, Any]] = {}
         """Requests by key, to be submitted."""
+        self._lm = lm
         self._submitted = submitted
         self._save = save
-        self._limits = limits or Limits()
-        self._lm = lm
-        self._connection = {n: lm.kwargs[n] for n in _CONNECTION if lm.kwargs.get(n)}
-        self._connection["custom_llm_provider"] = provider
-        self._plain = LM(lm.model, num_retries=lm.num_retries, **lm.kwargs)
-        self._parts_of: dict[str, list[Part]] = defaultdict(list)
-        for part in self.parts:
-            self._index(part)
+        self._limits = limits
+        self._connection = {
+            "custom_llm_provider": provider,
+            "api_key": lm.kwargs.get("api_key"),
+            "api_base": lm.kwargs.get("api_base"),
+        }
+        self._model = lm.model.partition("/")[2] or lm.model
+        self._asked_at_once: set[str] = set()
         self._read: tuple[str, dict[str, Any]] = ("", {})
         self._lock = threading.Lock()
 
@@ -140,13 +142,8 @@ class BatchEngine:
 
     def metered(self) -> MeteredLM:
         """Return an LM that has this engine, and knows what the first one can do."""
-        not_theirs = (*_CONNECTION, "timeout")
-        settings = {n: v for n, v in self._lm.kwargs.items() if n not in not_theirs}
-        if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
-            settings["max_tokens"] = settings.pop("max_completion_tokens")
-        settings |= {"engine": self, "endpoint": self._lm.endpoint}
-        lm = MeteredLM(self._lm.model, cache=False, num_retries=0, **settings)
-        lm.experience = self._lm.experience
+        client = dict.fromkeys(("api_key", "api_base", "timeout"))
+        lm: MeteredLM = self._lm.copy(engine=self, cache=False, num_retries=0, **client)
         return lm
 
     def complete(self, request: lm15.Request) -> lm15.Response:
@@ -156,30 +153,30 @@ class BatchEngine:
             PendingReplyError: A batch has yet to bring it.
             LM15Error: The provider's, of this request.
         """
-        body = self._body(request)
+        sent = _WIRE.build_request(replace(request, model=self._model), stream=False)
+        body = json.loads(sent.body)
         key = digest(body)
-        at_once = self._submitted.asked_at_once
-        if key not in at_once:
-            with self._lock:
-                if line := self._line(key):
-                    return _response(line, request.model)
-                if not self.is_live:
-                    parts = self._parts_of.get(key, ())
-                    if all(part.has_ended for part in parts):
-                        self.recorded[key] = body
-                    if len(self.recorded) == MOST_REQUESTS:
-                        self.submit()
-                    raise PendingReplyError
-                at_once.append(key)
-                self._save()
+        with self._lock:
+            parts = [part for part in self.parts if key in part.keys]
+            if reply := self._reply(key, parts):
+                return _response(reply, request.model)
+            if self.is_live:
+                self._asked_at_once.add(key)
+            elif key not in self._asked_at_once:
+                if all(part.has_ended for part in parts):
+                    self.recorded[key] = body
+                if len(self.recorded) == MOST_REQUESTS:
+                    self.submit()
+                raise PendingReplyError
         salt = self._lm.endpoint.salt
         rollout = {"rollout_id": int(salt, 16)} if salt else {}
-        response: lm15.Response = self._plain(request, **rollout)
+        # The LM that has this engine counts the call.
+        response: lm15.Response = LM.__call__(self._lm, request, **rollout)
         return response
 
     def price(self, prompt: int, cached: int, output: int) -> float | None:
         """Return the dollars of so many tokens in a batch; None for a model without a price."""
-        if not {self._lm.model, self.model} & litellm.model_cost.keys():
+        if not {self._lm.model, self._model} & litellm.model_cost.keys():
             return None
         dollars = litellm.cost_per_token(
             model=self._lm.model,
@@ -205,125 +202,88 @@ class BatchEngine:
             lines.append(text)
             prompt += len(text) // 4
             output += body.get("max_completion_tokens", 0)
-        dollars = self.price(prompt, 0, output)
-        part = Part(
-            model=self._lm.model,
-            keys=[*self.recorded],
-            tokens=prompt + output,
-            dollars=dollars,
+        most = Usage(
+            calls=len(lines),
+            prompt_tokens=prompt,
+            output_tokens=output,
+            dollars=self.price(prompt, 0, output),
         )
-        self._check_limits([*self._submitted.parts, part])
+        meter = Meter(self._limits)
+        meter.paid = self._submitted.most + most
+        if name := meter.reached:
+            limit = f"{meter.limits[name]:,} {name}"
+            raise LimitReachedError(
+                f"the requests may take {meter.spent[name]:,.6g}, more than the limit of {limit}: the last "
+                f"{len(lines):,} were not submitted."
+            )
+        part = Part(model=self._lm.model, keys=set(self.recorded), most=most)
         self._submitted.parts.append(part)
         self._save()  # before the provider can bill
-        with self._calling():
-            file: Any = litellm.create_file(
-                file=("requests.jsonl", "\n".join(lines).encode()),
-                purpose="batch",
-                **self._connection,
-            )
-            batch = litellm.create_batch(
-                completion_window="24h",
-                endpoint=ENDPOINT,
-                input_file_id=file.id,
-                metadata={_LABEL: part.label},
-                **self._connection,
-            )
+        file = self._call(
+            litellm.create_file,
+            file=("requests.jsonl", "\n".join(lines).encode()),
+            purpose="batch",
+        )
+        batch = self._call(
+            litellm.create_batch,
+            completion_window="24h",
+            endpoint=ENDPOINT,
+            input_file_id=file.id,
+            metadata={_LABEL: part.label},
+        )
         part.update(batch)
         self._save()
-        self._index(part)
         self.recorded = {}
 
     def refresh(self) -> None:
         """Ask the provider how far its batches are."""
-        with self._calling():
-            if any(part.id is None for part in self.parts):
-                listed: Any = litellm.list_batches(limit=100, **self._connection)
-                by_label = {(b.metadata or {}).get(_LABEL): b for b in listed.data}
-                for part in self.parts:
-                    if part.label in by_label:
-                        part.update(by_label[part.label])
-                    elif part.id is None:  # it was never made
-                        self._submitted.parts.remove(part)
-                        for key in part.keys:
-                            self._parts_of[key].remove(part)
+        if any(part.id is None for part in self.parts):
+            listed = self._call(litellm.list_batches, limit=100)
+            by_label = {(b.metadata or {}).get(_LABEL): b for b in listed.data}
             for part in self.parts:
-                if not part.has_ended:
-                    part.update(litellm.retrieve_batch(part.id, **self._connection))
+                if part.label in by_label:
+                    part.update(by_label[part.label])
+                elif part.id is None:  # it was never made
+                    self._submitted.parts.remove(part)
+        for part in self.parts:
+            if not part.has_ended:
+                part.update(self._call(litellm.retrieve_batch, batch_id=part.id))
         self._save()
 
     def cancel(self) -> None:
         """Ask the provider to begin no further request."""
-        with self._calling():
-            for part in self.parts:
-                if part.id and not part.has_ended:
-                    litellm.cancel_batch(part.id, **self._connection)
+        for part in self.parts:
+            if part.id and not part.has_ended:
+                self._call(litellm.cancel_batch, batch_id=part.id)
 
-    def _check_limits(self, parts: Sequence[Part]) -> None:
-        for name in ("tokens", "dollars"):
-            most = getattr(self._limits, name)
-            if most is None:
-                continue
-            spent = [getattr(part, name) for part in parts]
-            if None in spent:
-                raise ConfigError(NO_PRICE)
-            if sum(spent) > most:
-                raise LimitReachedError(
-                    f"the requests may take {sum(spent):,.6g} {name}, more than the limit of {most:,}: the last "
-                    f"{len(parts[-1].keys):,} were not submitted."
-                )
-
-    def _index(self, part: Part) -> None:
-        for key in part.keys:
-            self._parts_of[key].append(part)
-
-    def _body(self, request: lm15.Request) -> dict[str, Any]:
-        """Return the request in OpenAI's form, as LiteLLM's batches take it."""
-        config = request.config
-        system = (
-            [{"role": "system", "content": request.system}] if request.system else []
-        )
-        messages = [{"role": m.role, "content": m.text} for m in request.messages]
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": system + messages,
-            "max_completion_tokens": config.max_tokens,
-            "temperature": config.temperature,
-            "response_format": config.response_format,
-            "seed": config.seed,
-        }
-        if config.logprobs is not None:
-            body |= {"logprobs": True, "top_logprobs": config.logprobs}
-        body |= config.extensions or {}
-        return {name: value for name, value in body.items() if value is not None}
-
-    def _line(self, key: str) -> dict[str, Any] | None:
-        """Return what the provider says of a request; None where it says nothing yet, or is to be asked once more."""
-        ended = [part for part in self._parts_of.get(key, ()) if part.has_ended]
+    def _reply(self, key: str, parts: list[Part]) -> dict[str, Any] | None:
+        """Return the status and body that a request has got; None: none yet, or it is to be asked once more."""
+        ended = [part for part in parts if part.has_ended]
         if not ended:
             return None
-        line: dict[str, Any] = self._lines_of(ended[-1]).get(key) or {
-            "error": {"message": f"the batch ended as {ended[-1].status}"}
-        }
-        is_fault = _status(line) == 429 or _status(line) >= 500
-        return None if is_fault and len(ended) < MOST_TIMES else line
+        reply: dict[str, Any] = self._replies(ended[-1]).get(key) or _failed(
+            {"message": f"the batch ended as {ended[-1].status}"}
+        )
+        status = reply["status_code"]
+        is_fault = status == 429 or status >= 500
+        return None if is_fault and len(ended) < MOST_TIMES else reply
 
-    def _lines_of(self, part: Part) -> dict[str, Any]:
-        """Return what the provider says of each request of a part; the part that was read last is kept."""
+    def _replies(self, part: Part) -> dict[str, Any]:
+        """Return the reply to each request of a part; the part that was read last is kept."""
         if self._read[0] != part.label:
-            lines: dict[str, Any] = {}
+            replies = {}
             for file in part.files:
-                with self._calling():
-                    content: Any = litellm.file_content(file, **self._connection)
-                rows = map(json.loads, content.text.splitlines())
-                lines |= {row["custom_id"]: row for row in rows}
-            self._read = (part.label, lines)
+                content = self._call(litellm.file_content, file_id=file)
+                for row in map(json.loads, content.text.splitlines()):
+                    reply = row.get("response") or _failed(row.get("error"))
+                    replies[row["custom_id"]] = reply
+            self._read = (part.label, replies)
         return self._read[1]
 
-    @contextmanager
-    def _calling(self) -> Iterator[None]:
-        """Raise LiteLLM's errors as ours."""
+    def _call(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        """Return what one of LiteLLM's functions does, or raise its error as ours."""
         try:
-            yield
+            return function(**arguments, **self._connection)
         except Exception as exc:  # noqa: BLE001 - each provider has its own
             raise LMUnavailableError(
                 f"the batch interface of {self._lm.model} failed: {short_message(exc)} What was submitted is kept: run "
@@ -331,20 +291,14 @@ class BatchEngine:
             ) from None
 
 
-def _status(line: dict[str, Any]) -> int:
-    """Return the HTTP status of a reply; of a request that was not answered, 503."""
-    status: int = (line.get("response") or {}).get("status_code", 503)
-    return status
+def _failed(error: Any) -> dict[str, Any]:
+    """Return the reply to a request that was not answered."""
+    return {"status_code": 503, "body": {"error": error}}
 
 
-def _response(line: dict[str, Any], model: str) -> lm15.Response:
+def _response(reply: dict[str, Any], model: str) -> lm15.Response:
     """Return a reply as DSPy takes it, or raise the provider's error."""
-    body = (line.get("response") or {}).get("body") or {}
-    status = _status(line)
-    if status == 200:
-        return lm15.response_from_openai_chat(body, model=model)
-    error = body.get("error") or line.get("error") or {}
-    kind = (
-        lm15.InvalidRequestError if status < 500 and status != 429 else lm15.ServerError
-    )
-    raise kind(str(error.get("message") or error))
+    status, body = reply["status_code"], reply["body"]
+    if status != 200:
+        raise _WIRE.normalize_error(status, json.dumps(body))
+    return lm15.response_from_openai_chat(body, model=model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ CONTEXT_SHARE = 0.7
 """Of the LM's context window that the answer's context may fill."""
 NUMBER_BYTES = 12
 """Room for a chunk's number in the prompt: five tokens, in the bytes that windows are measured in."""
+_CHARACTER_BYTES = 4
+"""Of UTF-8, at most."""
 _EVIDENT = (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED, Verdict.CONTRADICTORY)
 
 
@@ -55,16 +58,14 @@ def cut_into_windows(
             chunks are one window.
         overhead: Bytes that each chunk takes beside its text.
     """
-    if limit is None:
-        ids = [chunk.id for chunk in context]
-        return [Window(ids, [chunk.text for chunk in context])]
+    most = math.inf if limit is None else limit
     window = Window([], [])
     windows = [window]
     used = 0
     for chunk in context:
-        for text in _pieces(chunk.text, limit - overhead):
+        for text in _pieces(chunk.text, most - overhead):
             size = utf8_size(text) + overhead
-            if window.texts and used + size > limit:
+            if window.texts and used + size > most:
                 window = Window([], [])
                 windows.append(window)
                 used = 0
@@ -79,38 +80,22 @@ def utf8_size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _pieces(text: str, limit: int) -> Iterator[str]:
+def _pieces(text: str, limit: float) -> Iterator[str]:
+    """Cut a text between sentences; a sentence that is too long, anywhere."""
     if utf8_size(text) <= limit:
         yield text
         return
+    width = max(int(limit) // _CHARACTER_BYTES, 1)
     piece = ""
-    used = 0
     for _, sentence in sentence_texts(text):
-        for part in _parts(sentence, limit):
-            part = part.strip()
-            size = utf8_size(part)
-            if piece and used + size > limit:
+        for start in range(0, len(sentence), width):
+            part = sentence[start : start + width]
+            if piece and utf8_size(piece + part) > limit:
                 yield piece.strip()
                 piece = ""
-                used = 0
-            piece += f"{part} "
-            used += size + 1
+            piece += part
+        piece += " "
     yield piece.strip()
-
-
-def _parts(text: str, limit: int) -> Iterator[str]:
-    """Cut a text into parts of at most ``limit`` bytes, but at least one character each."""
-    part = ""
-    size = 0
-    for character in text:
-        character_size = utf8_size(character)
-        if part and size + character_size > limit:
-            yield part
-            part = ""
-            size = 0
-        part += character
-        size += character_size
-    yield part
 
 
 def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
