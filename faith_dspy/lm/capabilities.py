@@ -159,13 +159,11 @@ class Experience:
         self.capabilities = capabilities
         """What holds for all calls."""
         self.has_answered = False
-        self.has_label = False
-        """Whether a verdict was ever read from a reply."""
         self.endless = 0
         """Calls whose thoughts did not end in any room."""
         self.cases: Counter[Lesson] = Counter()
         """Calls by what they have shown."""
-        self._unread = 0
+        self.unread = 0
         """Replies without a label less those with one."""
 
     def add(self, lessons: Iterable[Lesson]) -> None:
@@ -188,9 +186,8 @@ class Experience:
 
     def add_label(self, *, read: bool) -> None:
         """Note whether a reply began with its label: an LM that mostly talks first needs room."""
-        self.has_label |= read
-        self._unread += -1 if read else 1
-        if self._unread >= CASES and not self.capabilities.needs_room:
+        self.unread += -1 if read else 1
+        if self.unread >= CASES and not self.capabilities.needs_room:
             self.capabilities = self.capabilities.with_lesson(("needs_room", True))
 
 

@@ -1,9 +1,8 @@
 """The embedded model at work: an engine of `dspy.LM` in this process. It knows no judge."""
 
-import math
 import threading
-import time
-from collections.abc import Mapping, Sequence
+import timeit
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -34,7 +33,7 @@ _WAYS = {
 a scale (VNNI); in single precision, where the processor can do neither. Log-odds are .04 apart in the mean
 (`tests/benchmarks/README.md`, `optimize/LOG.md`)."""
 _MEASURED, _TIMES = 64, 4
-"""Prompt tokens that each way reads, in turn and so often, to be compared with the other."""
+"""Prompt tokens that each way reads, and how often, to be compared with the other."""
 _loading = threading.Lock()
 
 
@@ -159,24 +158,21 @@ def _fastest_request(folder: Path) -> Any:
     abilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     processor = f"{core.get_property('CPU', 'FULL_DEVICE_NAME')} {sorted(abilities)}"
     kept = folder / f"{sha256(processor.encode()).hexdigest()[:12]}.fastest"
-    fastest = kept.read_text() if kept.is_file() else None
     names = ["half", "quantized"] if "BF16" in abilities else ["quantized"]
+    if kept.is_file():
+        names = [kept.read_text()]
     requests = {}
-    for name in [fastest] if fastest in _WAYS else names:
+    for name in names:
         with suppress(RuntimeError):  # the processor cannot do it
             requests[name] = _load_way(core, model, name)
     if not requests:
         return _load_way(core, model, "exact")
+    fastest = names[-1]
     if len(requests) > 1:
-        seconds = _measure(requests)
-        fastest = min(seconds, key=seconds.__getitem__)
-        with suppress(
-            OSError
-        ):  # where nothing can be written, the next process measures again
+        fastest = min(requests, key=lambda name: _seconds(requests[name]))
+        with suppress(OSError):  # else the next process measures again
             kept.write_text(fastest)
-        return requests[fastest]
-    (request,) = requests.values()
-    return request
+    return requests[fastest]
 
 
 def _load_way(core: Any, model: Any, name: str) -> Any:
@@ -185,16 +181,14 @@ def _load_way(core: Any, model: Any, name: str) -> Any:
     return request
 
 
-def _measure(requests: Mapping[str, Any]) -> dict[str, float]:
-    """Return the fewest seconds that each way has needed to read a prompt."""
-    seconds = dict.fromkeys(requests, math.inf)
-    for _ in range(_TIMES):
-        for name, request in requests.items():
-            request.reset_state()
-            started = time.perf_counter()
-            _infer(request, range(_MEASURED))
-            seconds[name] = min(seconds[name], time.perf_counter() - started)
-    return seconds
+def _seconds(request: Any) -> float:
+    """Return the fewest seconds that a way has needed to read a prompt."""
+
+    def read() -> None:
+        request.reset_state()
+        _infer(request, range(_MEASURED))
+
+    return min(timeit.repeat(read, number=1, repeat=_TIMES))
 
 
 def _infer(request: Any, tokens: Sequence[int], start: int = 0) -> Any:
@@ -225,9 +219,8 @@ def _sample(
     config: lm15.Config,
     random: np.random.Generator,
 ) -> int:
-    if not config.temperature:
-        return int(scores.argmax())
-    scaled = (scores - scores.max()) / config.temperature
-    weights = np.exp(scaled)
-    probabilities = weights / weights.sum()
-    return int(random.choice(len(scores), p=probabilities))
+    """Return the likeliest token; with a temperature a random one, by Gumbel's noise."""
+    if config.temperature:
+        noise = random.gumbel(size=len(scores))
+        scores = scores / config.temperature + noise
+    return int(scores.argmax())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +84,7 @@ def to_metered_lm(
     """Return a metered LM with the settings of the user's own.
 
     Args:
-        lm: A plain `dspy.LM` (but its ``async_engine``), or a metered LM, which is returned as it is.
+        lm: A plain `dspy.LM`, or a metered LM, which is returned as it is.
         timeout: Seconds to wait for a reply, in place of its own limit.
         context_window: Tokens of prompt and reply together.
         thinking_tokens: Room for a model's thoughts.
@@ -123,14 +122,10 @@ def _adopt(lm: Any) -> MeteredLM:
         raise ConfigError(
             f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM."
         )
-    names = set(inspect.signature(dspy.LM).parameters) - {"kwargs", "async_engine"}
-    settings = {name: getattr(lm, name) for name in names if hasattr(lm, name)}
-    settings |= lm.kwargs
-    if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
-        settings["max_tokens"] = settings.pop("max_completion_tokens")
-    _adopted[lm] = MeteredLM(**settings)
-    _adopted[lm].history = lm.history
-    return _adopted[lm]
+    metered = MeteredLM(lm.model, lm.model_type)
+    metered.__setstate__(lm.__getstate__())  # all that a pickle of it would hold
+    _adopted[lm] = metered
+    return metered
 
 
 def make_lm(

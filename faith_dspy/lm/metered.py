@@ -411,6 +411,7 @@ class MeteredLM(dspy.LM):
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
+        remember_secrets(self.kwargs)
         self._process = os.getpid()
 
     def _endless(self, capabilities: Capabilities) -> Exception:
@@ -421,7 +422,7 @@ class MeteredLM(dspy.LM):
             f"it thought for {capabilities.room:,} tokens and did not come to an answer; give it more room, such as "
             f"thinking_tokens={MORE_ROOM * capabilities.room} (--thinking-tokens)"
         )
-        if experience.endless > CASES and not experience.has_label:
+        if experience.endless > CASES and experience.unread >= 0:
             return LMUnavailableError(
                 f"{self.model}: {experience.endless} times {why}."
             )

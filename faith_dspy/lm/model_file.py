@@ -17,8 +17,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,11 +133,7 @@ def read_factors(path: Path) -> dict[str, Any]:
 def own_model(path: Path) -> tuple[Path, str]:
     """Return the folder of the user's GGUF, converted when it is first used, and the file's sum. Raises
     ModelFileError."""
-    magic = b""
-    if path.is_file():
-        with path.open("rb") as file:
-            magic = file.read(4)
-    if magic != b"GGUF":
+    if not path.is_file():
         raise ModelFileError(
             f"There is no GGUF file at {path}. Give the path of one: local:/path/FILE.gguf"
         )
@@ -214,7 +209,6 @@ def download(source: Source, target: Path) -> None:
 
 def _from_hub(source: Source, parts: Path) -> Path:
     """the Hugging Face hub"""
-    import httpx
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     endpoint = os.environ.get("HF_ENDPOINT") or None
@@ -222,11 +216,7 @@ def _from_hub(source: Source, parts: Path) -> Path:
     file = (source.repo, source.filename)
     url = hf_hub_url(*file, endpoint=endpoint)
     get_hf_file_metadata(url, timeout=_HUB_SECONDS)
-    fetch_file = partial(hf_hub_download, *file, local_dir=parts, endpoint=endpoint)
-    # Where the connection breaks, the second attempt goes on.
-    with suppress(httpx.TransportError):
-        return Path(fetch_file())
-    return Path(fetch_file())
+    return Path(hf_hub_download(*file, local_dir=parts, endpoint=endpoint))
 
 
 def _from_index(source: Source, parts: Path) -> Path:

@@ -43,7 +43,7 @@ _CLASSES = {
 """Words that stand for each other in a phrase."""
 _PHRASES = {
     "full": (
-        "SUPPORTED|FULLY SUPPORTED|full supported|full support|in full|true to the context|completely yes"
+        "SUPPORTED|FULLY SUPPORTED|full supported|full support|in full|true to the context|completely yes|true|correct"
     ),
     "mostly": (
         "MOSTLY|only MOSTLY|MOSTLY SUPPORTED|only MOSTLY SUPPORTED|HARDLY unSUPPORTED|HARDLY not SUPPORTED|"
@@ -78,13 +78,12 @@ _PHRASES = {
         "i can't tell|cannot say|i cannot say|cannot determine|cannot be determined|not enough information|"
         "insufficient information|insufficient evidence|not sure|unsure|i don't know|i do not know"
     ),
-    "true": "true|correct",
     "false": "false|incorrect",
 }
 """What a phrase means → phrases. ``short``: not all of it is supported, and nothing more is known."""
 _MEANINGS = {
     ("Yes", "No"): {
-        "Yes": "full true", "No": "mostly part hardly short unsupported no_evidence contradicts false",
+        "Yes": "full", "No": "mostly part hardly short unsupported no_evidence contradicts false",
     },
     ("fully", "partly", "nothing", "contradicts"): {
         "fully": "full", "partly": "mostly part", "nothing": "unsupported no_evidence", "contradicts": "contradicts",
@@ -193,10 +192,12 @@ _CLAUSE = re.compile(
 _NEXT_SENTENCE = re.compile(r"[.!?:\n]\s{0,16}")
 _CLOSED = re.compile(r"[\"']\s*[,}\]\n]")
 """The end of a text in JSON."""
-# "**Verdict:** Yes", or a field of JSON: {"judgement": "Yes"}.
+# "**Verdict:** Yes", or a field of JSON: {"judgement": "Yes"}, {"supported": true}.
 _HEADING = re.compile(
-    r"(?:^|[{,])[^\w\n]{0,16}(?:final[ _]|overall[ _])?(?:verdict|answer|label|judge?ment|conclusion|decision|result)"
-    r"(?:\W{0,16}[:=>–—-]|\W{0,16} is\b|[^\w\n]{0,16}$)\W{0,16}",
+    r"(?:(?:^|[{,])[^\w\n]{0,16}(?:final[ _]|overall[ _])?"
+    r"(?:verdict|answer|label|judge?ment|conclusion|decision|result)"
+    r"(?:\W{0,16}[:=>–—-]|\W{0,16} is\b|[^\w\n]{0,16}$)"
+    r"|[\"'](?:is_)?(?:supported|faithful|entailed|grounded)[\"']\s*:)\W{0,16}",
     re.IGNORECASE | re.MULTILINE,
 )
 _SUBJECT = re.compile(
@@ -205,10 +206,6 @@ _SUBJECT = re.compile(
     re.IGNORECASE,
 )
 """What may lead a label: “So the answer is”."""
-_FLAG = re.compile(
-    r"[\"'](?:is_)?(?:supported|faithful|entailed|grounded)[\"']\s*:\s*[\"']?(true|false|yes|no)\b",
-    re.IGNORECASE,
-)
 
 
 def read_label(reply: str, labels: Sequence[str], at: int = 0) -> Label | None:
@@ -262,14 +259,6 @@ def find_label(
         candidates.append(_read_place(reply, labels, heading.end()))
     if candidates and candidates[-1] is None:
         return None
-    flag = _FLAG.search(reply)
-    if flag:
-        phrase = "not supported"
-        if flag[1].lower() in ("true", "yes"):
-            phrase = "supported"
-        name = _vocabulary(tuple(labels)).get(phrase)
-        if name:
-            candidates.append(Label(name, *flag.span(1)))
     text = reply.rstrip("` \n\t")
     start = len(reply) - len(reply.lstrip())
     is_json = reply.lstrip("`json \n").startswith("{")
@@ -358,16 +347,13 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     evidence = _QUOTED.sub("", reply[len(head) :])
     label = find_label(head, labels, evidence, reasons_first=reasons_first)
     values: dict[str, Any] = {"verdict": None}
-    before = after = ""
-    after_label = head
+    start = end = 0
     if label:
-        values["verdict"] = PlacedLabel(label.name, label.start)
-        before = reply[: label.start]
-        after = reply[label.end :]
-        after_label = head[label.end :]
+        name, start, end = label
+        values["verdict"] = PlacedLabel(name, start)
     if "supporting_chunk_ids" in fields:
         bracket = _IDS.search(head)
-        ids, _, _ = after_label.partition("\n")
+        ids, _, _ = head[end:].partition("\n")
         if bracket:
             ids = bracket[1]
         elif len(ids) > _MAX_IDS:
@@ -378,10 +364,10 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
         values["quotes"] = [quote.strip() for quote in _QUOTED.findall(reply)]
     if "reason" in fields:
         if reasons_first:
-            reason = _HEADING_TAIL.sub("", before)
+            reason = _HEADING_TAIL.sub("", reply[:start])
         else:
             lead = _MARKS_AND_IDS if "supporting_chunk_ids" in fields else _MARKS
-            reason = lead.sub("", _QUOTED.sub("", after), count=1)
+            reason = lead.sub("", _QUOTED.sub("", reply[end:]), count=1)
         values["reason"] = _WHY.sub("", reason, count=1).strip() or None
     return values
 

@@ -220,7 +220,9 @@ class Verifier(dspy.Module):
             experience_of(lm).add_probabilities(returned=bool(tokens))
         token = label_token(tokens, prediction.get("verdict"))
         about = (statement, self.instruction, window.ids, token)
-        verdict = read_verdict(prediction, *about, sampled=is_sampled(lm))
+        verdict = read_verdict(
+            prediction, *about, sampled=getattr(lm, "is_sampled", True)
+        )
         prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
         if "logprobs" in prediction:
@@ -243,7 +245,9 @@ class Verifier(dspy.Module):
         for place, entry, token in zip(places, entries, label_tokens, strict=True):
             if place is not None and entry["verdict"]:
                 about = (statements[place], self.instruction, window.ids, token)
-                verdict = read_verdict(entry, *about, sampled=is_sampled(lm))
+                verdict = read_verdict(
+                    entry, *about, sampled=getattr(lm, "is_sampled", True)
+                )
                 if verdict.label:
                     verdicts[place] = verdict
         return verdicts
@@ -276,27 +280,15 @@ def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
     Statements are numbered from 1. A reply that numbers all of them from 0 is read so; one that could be either, as the
     last number is missing, and one that has the same number twice, is not.
     """
-    places: list[int | None] = [None] * len(numbers)
-    times = Counter(number for number in numbers if type(number) is int)
-    first = 1
-    if 0 in times:
-        first = 0
-        if sorted(times.elements()) != list(range(n)):
-            return places
-    last = first + n - 1
-    if last not in times:
-        return places
-    for i, number in enumerate(numbers):
-        if times[number] == 1 and first <= number <= last:
-            places[i] = number - first
+    times = Counter(numbers)
+    if times == Counter(range(n)):
+        return list(numbers)
+    is_from_1 = n in times and 0 not in times
+    places: list[int | None] = []
+    for number in numbers:
+        is_one = is_from_1 and times[number] == 1 and number in range(1, n + 1)
+        places.append(number - 1 if is_one else None)
     return places
-
-
-def is_sampled(lm: Any) -> bool:
-    """Return whether an LM may draw its tokens by chance."""
-    temperature: float | None = getattr(lm, "kwargs", {}).get("temperature")
-    is_drawn: bool = getattr(lm, "is_sampled", temperature != 0)
-    return is_drawn
 
 
 def pool_samples(

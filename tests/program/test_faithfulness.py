@@ -96,8 +96,8 @@ SENTENCES = "The first is blue. The second is red. The third is green."
             ["x" * 100],
             40,
             5,
-            [["x" * 35], ["x" * 35], ["x" * 30]],
-        ),  # with room for each chunk's number
+            [["x" * 32], ["x" * 32], ["x" * 32], ["x" * 4]],
+        ),  # with room for each chunk's number; a character may have four bytes
         (
             [SENTENCES],
             40,
