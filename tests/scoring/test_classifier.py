@@ -7,13 +7,12 @@ from faith_dspy.scoring.classifier import (
     AGGREGATES,
     LOGIT_LIMIT,
     AnswerClassifier,
-    Classifier,
     StatementClassifier,
     aggregates,
     to_logit,
     to_probability,
 )
-from tests.support.classifiers import linear
+from tests.support.classifiers import by_weakest, linear
 
 STATEMENT = linear({"novel_run": -0.5, "lm": 1.5}, 0.25, (0.5, 1.0), (0.25, 2.0))
 ANSWER = linear(
@@ -57,37 +56,21 @@ def test_unjudged_statement_is_neither_dropped_nor_passed():
     ("fields", "said"),
     [
         ({"names": ("a", "b")}, "once"),
-        (
-            {"names": ("a", "a"), "means": (0, 0), "scales": (1, 1), "weights": (1, 1)},
-            "once",
-        ),
-        ({"scales": (0.0,)}, "above 0"),
-        ({"weights": (math.nan,)}, "finite"),
-        ({"pickle": "…"}, "Extra inputs"),
-        (
-            {"names": ("novel_run",)},
-            "wrong sign",
-        ),  # novelty that speaks for a statement
+        (dict.fromkeys(("means", "scales", "weights"), (1, 1)) | {"names": ("a", "a")}, "once"),
+        ({"scales": (0.0,)}, "above 0"), ({"weights": (math.nan,)}, "finite"), ({"pickle": "…"}, "Extra inputs"),
+        ({"names": ("novel_run",)}, "wrong sign"),  # novelty that speaks for a statement
         ({"names": ("lm",), "weights": (-0.1,)}, "wrong sign"),
         ({"names": ("weakest",), "weights": (-0.1,)}, "wrong sign"),
     ],
-)
+)  # fmt: skip
 def test_numbers_that_are_no_classifier(fields, said):
     """As many means, scales and weights as names, each in its sense; a review_range holds the threshold."""
-    good = {
-        "names": ("a",),
-        "means": (0.0,),
-        "scales": (1.0,),
-        "weights": (1.0,),
-        "intercept": 0.0,
-    }
+    good = linear({"a": 1.0}).model_dump()
     for kind in (StatementClassifier, AnswerClassifier):
         with pytest.raises(ValidationError, match=said):
             kind.model_validate(good | fields)
     with pytest.raises(ValidationError, match="must hold the threshold"):
-        Classifier(
-            statement=STATEMENT, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5)
-        )
+        by_weakest(STATEMENT, threshold=0.6, review_range=(0.1, 0.5))
 
 
 def test_logits_are_clipped():

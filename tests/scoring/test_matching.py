@@ -135,10 +135,6 @@ def test_what_stands_twice_is_told_apart_by_order_or_by_the_judges_sentence():
     ) == [(1,), (0,)]
 
 
-def test_an_empty_answer_has_no_place():
-    assert locate(["It rains."], "") == [(None, frozenset())]
-
-
 def test_typography_case_and_white_space_do_not_move_a_statement():
     """Other quotes, capitals and line breaks are the same place; a part of a word is not."""
     answer = "She said: “It\u2019s  late”.\nCats sleep."

@@ -18,7 +18,7 @@ from faith_dspy.scoring.score import (
 from faith_dspy.text.sentences import split_answer
 from tests.support.classifiers import by_weakest, linear
 
-FULL, PART, NONE, CONTRA, _ = Verdict
+FULL, PART, NONE, CONTRA, NOT = Verdict
 CONTEXT = (Chunk(id=0, text="The kettle is blue."), Chunk(id=1, text="The lid is red."))
 USAGE = Usage(
     calls=2, prompt_tokens=200, cached_tokens=120, output_tokens=2, seconds=0.5
@@ -43,20 +43,14 @@ HEAD = by_weakest(linear({"lm": 1.0}), threshold=0.6, statement_threshold=0.7)
 @pytest.mark.parametrize(
     ("verdicts", "plain", "harsh"),
     [
-        ([FULL], 1.0, 1.0),
         ([FULL, PART], 0.75, 0.75),
         ([FULL, FULL, CONTRA], 1 / 3, 1 / 3),  # (1 + 1 − 1) / 3
-        (
-            [FULL, PART, NONE, CONTRA],
-            0.125,
-            0.0,
-        ),  # (1 + .5 + 0 − 1) / 4; (1 + .5 − 1 − 1) / 4 = −.125, clamped
-        ([FULL, FULL, FULL, NONE], 0.75, 0.5),  # 3 / 4; (3 − 1) / 4
+        ([FULL, PART, NONE, CONTRA], 0.125, 0.0),  # .5 / 4; (1 + .5 − 1 − 1) / 4, clamped
         ([CONTRA, NONE], 0.0, 0.0),  # −1/2, clamped
-        ([Verdict.NOT_SUPPORTED, FULL], 0.5, 0.0),  # 1 / 2; (−1 + 1) / 2
+        ([NOT, FULL], 0.5, 0.0),  # 1 / 2; (−1 + 1) / 2
         ([FULL, FULL, PART, NONE, NONE], 0.5, 0.1),  # 2.5 / 5; (1 + 1 + .5 − 1 − 1) / 5
     ],
-)
+)  # fmt: skip
 def test_score_by_hand(verdicts, plain, harsh):
     """The score is the sum of the verdicts' weights over all statements asked about, clamped to [0, 1].
 
@@ -64,9 +58,8 @@ def test_score_by_hand(verdicts, plain, harsh):
     """
     config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
     again = JudgeConfig.model_validate(config.model_dump(mode="json"))
-    assert mean_weight(verdicts, JudgeConfig()) == pytest.approx(plain)
-    for one in (config, again):
-        assert mean_weight(verdicts, one) == pytest.approx(harsh)
+    scores = [mean_weight(verdicts, c) for c in (JudgeConfig(), config, again)]
+    assert scores == pytest.approx([plain, harsh, harsh])
 
 
 def test_five_level_is_scored_by_its_level():
@@ -80,29 +73,17 @@ def test_five_level_is_scored_by_its_level():
     assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
 
 
+LID = ("the lid is red",)
 EVIDENCE = [
-    (
-        raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold")),
-        ("kettle is blue",),
-        {0: "quoted"},
-    ),
-    (raw_verdict(NONE, "The pot is green.", quotes=("the lid is red",)), (), {}),
-    (
-        raw_verdict(CONTRA, "The lid is green.", quotes=("the lid is red",)),
-        ("The lid is red",),
-        {1: "quoted"},
-    ),
+    (raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold")), ("kettle is blue",), {0: "quoted"}),
+    (raw_verdict(NONE, "The pot is green.", quotes=LID), (), {}),
+    (raw_verdict(CONTRA, "The lid is green.", quotes=LID), ("The lid is red",), {1: "quoted"}),
     (raw_verdict(FULL, chunk_ids=(1, 7, 0)), (), {0: "cited", 1: "cited"}),
     (raw_verdict(CONTRA, chunk_ids=(-1, 1)), (), {1: "cited"}),
     (raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), (), {1: "shared_words"}),
     (raw_verdict(NONE, chunk_ids=(0,)), (), {}),
-    (
-        raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)),
-        ("kettle is blue",),
-        {0: "quoted", 1: "cited"},
-    ),
-    (raw_verdict(PART), (), {0: "shared_words"}),
-]
+    (raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)), ("kettle is blue",), {0: "quoted", 1: "cited"}),
+]  # fmt: skip
 """Verdicts with the quotes and the chunks that are shown, and what gave each chunk."""
 
 
@@ -116,27 +97,17 @@ def test_evidence():
     ]
     assert shown == [(quotes, chunks) for _, quotes, chunks in EVIDENCE]
     assert (found.dropped_quotes, found.dropped_chunk_ids) == (1, 3)
-    assert found.verdict_counts == {
-        "fully_supported": 3, "partially_supported": 2, "no_evidence": 2, "contradictory": 2, "not_supported": 0,
-        "unjudged": 0,
-    }  # fmt: skip
+    counts = {FULL: 3, PART: 1, NONE: 2, CONTRA: 2, NOT: 0, "unjudged": 0}
+    assert found.verdict_counts == counts
 
 
 def test_a_head_may_overturn_a_verdict():
     """At its threshold a statement is supported, below it the LM's kind of unsupported verdict stays; the LM's reason
     goes with the verdict it was given for."""
     given = [(FULL, 3), (CONTRA, -3), (FULL, -3), (NONE, 3), (CONTRA, 3)]
-    found = judged(
-        *(raw_verdict(v, logit=logit, reason="So it is.") for v, logit in given),
-        classifier=HEAD,
-    )
-    assert [s.verdict for s in found.statements] == [
-        FULL,
-        CONTRA,
-        Verdict.NOT_SUPPORTED,
-        FULL,
-        FULL,
-    ]
+    verdicts = (raw_verdict(v, logit=x, reason="So it is.") for v, x in given)
+    found = judged(*verdicts, classifier=HEAD)
+    assert [s.verdict for s in found.statements] == [FULL, CONTRA, NOT, FULL, FULL]
     assert [s.reason for s in found.statements] == ["So it is."] * 2 + [None] * 3
 
 
@@ -207,22 +178,18 @@ def test_closest_chunks_whatever_the_verdict():
 
 def test_head_decides_verdicts_and_pass_mark():
     """Statement at or above .7 is supported; the answer passes at .6 on its weakest: logits 2 and .5 give .622."""
-    found = judged(
-        raw_verdict(FULL, logit=2.0), raw_verdict(FULL, logit=0.5), classifier=HEAD
-    )
-    assert [s.confidence for s in found.statements] == pytest.approx(
-        [0.8808, 0.6225], abs=1e-4
-    )
-    assert [s.verdict for s in found.statements] == [FULL, Verdict.NOT_SUPPORTED]
+    sure, unsure = raw_verdict(FULL, logit=2.0), raw_verdict(FULL, logit=0.5)
+    found = judged(sure, unsure, classifier=HEAD)
+    confidences = [s.confidence for s in found.statements]
+    assert confidences == pytest.approx([0.8808, 0.6225], abs=1e-4)
+    assert [s.verdict for s in found.statements] == [FULL, NOT]
     assert found.probability == found.ranking == pytest.approx(0.6225, abs=1e-4)
-    assert (found.faithful, found.level) == (
-        True,
-        "Neutral/Mixed",
-    )  # (.6225 - .6) / .4 · 2 = .11
+    # (.6225 - .6) / .4 · 2 = .11
+    assert (found.faithful, found.level) == (True, "Neutral/Mixed")
     even = HEAD.model_copy(update={"threshold": 0.5})
-    assert (
-        judged(raw_verdict(FULL, logit=0.0), classifier=even).faithful is True
-    )  # .5 reaches .5
+    assert judged(
+        raw_verdict(FULL, logit=0.0), classifier=even
+    ).faithful  # .5 reaches .5
 
 
 @pytest.mark.parametrize(
@@ -253,12 +220,8 @@ def test_level_never_contradicts_the_pass(threshold, levels):
 def test_too_close_to_call_goes_to_a_person():
     """Within [.55, .65) an answer goes to a person, .8808 does not; without a review_range nobody can say."""
     classifier = HEAD.model_copy(update={"review_range": (0.55, 0.65)})
-    assert [classifier.needs_review(p) for p in (0.54, 0.55, 0.64, 0.65)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    needs = [classifier.needs_review(p) for p in (0.54, 0.55, 0.64, 0.65)]
+    assert needs == [False, True, True, False]
     close, clear = raw_verdict(FULL, logit=0.5), raw_verdict(FULL, logit=2.0)
     for said, head, needs in [
         (close, classifier, True), (clear, classifier, False), (close, HEAD, None), (close, None, None),
@@ -291,88 +254,45 @@ def test_an_outage_is_neither_passed_nor_failed():
     assert judged(supported, GARBLED).unscored is Unscored.PARSE_FAILED
     assert judged(GARBLED, FAILED).unscored is Unscored.LM_FAILED
     lost = judged(GARBLED, GARBLED)
-    assert (lost.unscored, lost.probability, lost.level, lost.usage) == (
-        *(Unscored.PARSE_FAILED, None, None),
-        USAGE,
-    )
+    assert (lost.unscored, lost.probability) == (Unscored.PARSE_FAILED, None)
+    assert lost.usage == USAGE
 
 
 def test_what_was_judged_may_fail_an_answer():
     against = raw_verdict(NONE, logit=-5.0)
     found = judged(against, FAILED)
-    assert (found.unscored, found.faithful, found.score, found.needs_review) == (
-        None,
-        False,
-        0.0,
-        None,
-    )
+    assert (found.unscored, found.faithful, found.score) == (None, False, 0.0)
     assert found.detail == "1 of 2 statements could not be judged; the first: 500"
-    assert (
-        judged(against, FAILED, classifier=HEAD).faithful is False
-    )  # the weakest: logit -5, under .405
-    # Logits -5 twice and 6 at best: their mean is -4/3, a probability of .21.
-    assert judged(against, against, FAILED, classifier=MEAN).faithful is False
-    assert (
-        judged(against, FAILED, FAILED, classifier=MEAN).unscored is Unscored.LM_FAILED
-    )  # 7/3 at best
-    assert (
-        judged(against, against, raw_verdict(FULL), FAILED, threshold=0.75).faithful
-        is False
-    )  # 2 of 4 at best
-    assert judged(against, FAILED, threshold=0.5).unscored is Unscored.LM_FAILED
+    for verdicts, options, faithful in [
+        ([against, FAILED], {"classifier": HEAD}, False),  # the weakest: logit -5, under .405
+        # Logits -5 twice and 6 at best: their mean is -4/3, a probability of .21; with 6 twice, 7/3.
+        ([against, against, FAILED], {"classifier": MEAN}, False),
+        ([against, FAILED, FAILED], {"classifier": MEAN}, None),
+        ([against, against, raw_verdict(FULL), FAILED], {"threshold": 0.75}, False),  # 2 of 4 at best
+        ([against, FAILED], {"threshold": 0.5}, None),
+    ]:  # fmt: skip
+        assert judged(*verdicts, **options).faithful is faithful
 
 
 def test_ranking_falls_back():
     """Without a probability an answer ranks by its weakest statement's confidence, and without all of them by score."""
-    assert (
-        judged(
-            raw_verdict(FULL, probability=0.9), raw_verdict(FULL, probability=0.6)
-        ).ranking
-        == 0.6
-    )
-    assert judged(raw_verdict(FULL, probability=0.9), raw_verdict(NONE)).ranking == 0.5
+    sure, unsure = (raw_verdict(FULL, probability=p) for p in (0.9, 0.6))
+    assert judged(sure, unsure).ranking == 0.6
+    assert judged(sure, raw_verdict(NONE)).ranking == 0.5
     assert judged().ranking is None
 
 
-def test_signals_shown_are_those_that_count():
-    said = raw_verdict(FULL, logit=2.0)
-    words = linear({"admits_gap": 1.0, "no_more": 1.0})
-    by_words = judged(
-        said, classifier=HEAD.model_copy(update={"statement": words})
-    ).statements[0]
-    assert by_words.features == {
-        "admits_gap": 0.0,
-        "lm": 2.0,
-    }  # a feature that no longer exists is left out
-    assert judged(said, classifier=HEAD).statements[0].features == {"lm": 2.0}
-    assert judged(said).statements[0].features == {}
-
-
 @pytest.mark.parametrize(
-    "text",
-    [
-        "\u200b\u2060",
-        "\x00",
-        "\u3164",
-        "\u2800",
-        "\U000e0041",
-        "\u202e",
-        "---",
-        "| --- |\n+---+",
-    ],
+    "text", ["\u200b\u2060", "\x00", "\u3164", "\u2800", "\U000e0041", "| --- |\n+---+"]
 )
 def test_a_context_that_says_nothing_is_none(text):
     """Nobody is asked about an answer whose context shows no letter and no digit."""
-    found = early_judgment(
-        (Chunk(id=0, text=text), Chunk(id=1, text=" ")),
-        split_answer("The kettle is blue."),
-        JudgeConfig(),
-    )
-    assert found.unscored is Unscored.NO_CONTEXT
+    answer = split_answer("The kettle is blue.")
+    chunks = (Chunk(id=0, text=text), Chunk(id=1, text=" "))
+    early = early_judgment(chunks, answer, JudgeConfig())
+    assert early.unscored is Unscored.NO_CONTEXT
     word = (Chunk(id=0, text=text + "a"),)
-    assert (
-        early_judgment(word, split_answer("The kettle is blue."), JudgeConfig()) is None
-    )
+    assert early_judgment(word, answer, JudgeConfig()) is None
 
 
 def test_too_many_sentences():
@@ -384,26 +304,3 @@ def test_too_many_sentences():
             CONTEXT, split_answer(answer), JudgeConfig(max_sentences=2)
         )
         assert (found and found.unscored) is reason
-
-
-def test_what_was_decided_by_stands_on_the_judgment():
-    """The option's threshold on the score, .5 of a policy, none where every statement must be supported; and what the
-    context lacks of a statement without evidence."""
-    plain = judged(
-        raw_verdict("fully_supported"),
-        raw_verdict("not_supported", "Shipping is free."),
-    )
-    assert (plain.faithful, plain.threshold, plain.statement_threshold) == (
-        False,
-        None,
-        None,
-    )
-    assert [s.missing for s in plain.statements] == [None, ("Shipping", "free")]
-    assert judged(raw_verdict("fully_supported"), threshold=0.7).threshold == 0.7
-    assert judged(no_statements=1.0).threshold == 0.5
-
-
-def test_an_answer_that_asserts_nothing_says_why():
-    declined = early_judgment(CONTEXT, split_answer("I don't know."), JudgeConfig())
-    assert declined.detail == "the answer only declines to answer"
-    assert judged().detail == "the answer has no sentence that states anything"

@@ -8,7 +8,6 @@ from faith_dspy.scoring.statistics import (
     ratios,
     weighted_auroc,
     weighted_kappa,
-    wilson,
 )
 
 
@@ -50,12 +49,6 @@ def test_the_rarer_label_has_the_degrees_of_freedom():
     assert by_source(share, 6, sources)["share"].half == pytest.approx(
         2.5706 * math.sqrt(0.05), rel=1e-4
     )
-
-
-def test_a_share_of_nothing_is_undefined():
-    """A Wilson interval of 2 in 4 by hand is tested with prediction-powered shares; of 0 in 0 there is none."""
-    assert wilson(0, 0).value is None
-    assert wilson(0, 3).low == pytest.approx(0.0)
 
 
 def test_many_sources_are_left_out_in_groups():
