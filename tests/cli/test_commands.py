@@ -1,4 +1,3 @@
-import io
 import json
 import re
 import socket
@@ -94,16 +93,15 @@ def test_help_of_every_command(cli, words, command, monkeypatch):
 
 
 def test_judge_writes_a_line_per_record(cli, at):
-    code, out, _ = cli("judge", "in.jsonl", *at, "--threads", 8)
-    found = [json.loads(line) for line in io.StringIO(out)]
-    assert code == 0
-    assert [
-        (f.get("id"), f["line"], f["answer"], f["score"], f["faithful"], f["unscored"])
-        for f in found
-    ] == [
-        ("a", 1, "It is blue.", 1.0, True, None),
-        (None, 2, "It is red.", 0.0, False, None),
-        (3, 3, "Sie fasst 0,9 Liter – für Öl.", 1.0, True, None),
+    code, out, _ = cli("judge", "in.jsonl", *at, "--threads", 8, "--out", "o.json")
+    lines = Path("o.json").read_text(encoding="utf-8").splitlines()
+    assert (code, out) == (0, "")
+    found = [json.loads(line) for line in lines]
+    names = ("id", "line", "answer", "score", "faithful", "unscored")
+    assert [[line.get(name) for name in names] for line in found] == [
+        ["a", 1, "It is blue.", 1.0, True, None],
+        [None, 2, "It is red.", 0.0, False, None],
+        [3, 3, "Sie fasst 0,9 Liter – für Öl.", 1.0, True, None],
     ]
     assert "id" not in found[1]
     assert found[0]["statements"][0]["verdict"] == "fully_supported"
@@ -113,23 +111,14 @@ def test_judge_writes_a_line_per_record(cli, at):
 def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     """A file that is no JSON lines is wrong input."""
     source = write_lines("one.jsonl", [{"context": [" "], "answer": "It is blue."}])
-    code, _, err = cli("judge", source, *at)
-    assert (
-        code,
-        "no answer could be scored; the first: there is no context" in err,
-    ) == (1, True)
-    source.write_text("It is blue.\n")
-    code, _, err = cli("judge", source, *at)
-    assert (code, "line 1: is not JSON" in err) == (2, True)
-
-
-@pytest.mark.parametrize("name", ["out", "o.json", "o.TXT"])
-def test_judge_writes_lines_to_a_file_of_any_name(cli, name):
-    answer = {"context": ["The kettle is blue."], "answer": "The kettle is blue."}
-    source = write_lines("in.jsonl", [answer])
-    code, _, _ = cli("judge", source, "--judge", "none", "--out", name)
-    (row,) = map(json.loads, Path(name).read_text().splitlines())
-    assert (code, row["faithful"]) == (0, True)
+    for text, ended, words in (
+        (None, 1, "no answer could be scored; the first: there is no context"),
+        ("It is blue.\n", 2, "line 1: is not JSON"),
+    ):
+        if text:
+            source.write_text(text)
+        code, _, err = cli("judge", source, *at)
+        assert (code, words in err) == (ended, True)
 
 
 @pytest.mark.parametrize(
@@ -147,37 +136,27 @@ def test_an_option_without_effect_is_refused(cli, options, said):
 def test_judge_writes_csv(cli, tmp_path, caplog):
     """The input's columns come back, ours after them, in one file; a text that begins as a formula does is none."""
     context = json.dumps(["The kettle is blue.", "It is old."])
-    source = tmp_path / "tickets.csv"
-    answers = [
-        ["7", "=b", "-5", "The kettle is blue."],
-        ["8", "c", "x", "It weighs 3 kg."],
-    ]
-    frame = pd.DataFrame(answers, columns=["ticket", "note", "change", "answer"])
-    frame.assign(context=context, faithful="yes").to_csv(source, index=False)
+    row = {"ticket": "7", "note": "=b", "change": "-5", "answer": "The kettle is blue."}
+    other = row | {"change": "x", "answer": "It weighs 3 kg."}
+    frame = pd.DataFrame([row, other]).assign(context=context, faithful="yes")
+    frame.to_csv("tickets.csv", index=False)
     before = {*tmp_path.iterdir()}
-    code, *_ = cli(
-        "judge", source, "--judge", "none", "--out", "judged.csv", "--html", "p.html"
-    )
-    assert caplog.messages[0].endswith("'change'")  # the page shows the label
-    assert {*tmp_path.iterdir()} - before == {
-        tmp_path / "judged.csv",
-        tmp_path / "p.html",
-    }
-    rows = pd.read_csv("judged.csv", dtype=str, keep_default_na=False)
+    more = ("--judge", "none", "--out", "judged.csv", "--html", "p.html")
+    code, *_ = cli("judge", "tickets.csv", *more)
     assert code == 0
-    assert [*rows.columns] == [
-        *["ticket", "note", "change", "answer", "context", "faithful", "judge_score"],
-        *["judge_faithful", "judge_probability", "judge_unscored", "judge_reason"],
-        "judge_details",
-    ]
-    assert [*rows.iloc[0, :4]] == ["7", "'=b", "-5", answers[0][3]]
-    assert [*rows.iloc[0, 4:6]] == [context, "yes"]
+    assert caplog.messages[0].endswith("'change'")  # the page shows the label
+    made = {path.name for path in {*tmp_path.iterdir()} - before}
+    assert made == {"judged.csv", "p.html"}
+    rows = pd.read_csv("judged.csv", dtype=str, keep_default_na=False)
+    ours = ("score", "faithful", "probability", "unscored", "reason", "details")
+    assert [*rows.columns] == [*frame.columns, *(f"judge_{name}" for name in ours)]
+    first = rows.to_dict("records")[0]
+    kept = {**row, "note": "'=b", "context": context, "faithful": "yes"}
+    assert {name: first[name] for name in kept} == kept
     assert [*rows["judge_faithful"]] == ["True", "False"]
-    assert [*rows["judge_reason"]] == [
-        "",
-        "It weighs 3 kg. – not in the context: weighs, 3, kg",
-    ]
-    statement = json.loads(rows["judge_details"][0])["statements"][0]
+    missing = "It weighs 3 kg. – not in the context: weighs, 3, kg"
+    assert [*rows["judge_reason"]] == ["", missing]
+    (statement,) = json.loads(first["judge_details"])["statements"]
     assert statement["verdict"] == "fully_supported"
 
 
@@ -197,44 +176,30 @@ def test_nothing_of_the_users_is_overwritten(cli, tmp_path):
 
 
 def test_judge_one_answer(cli, at, tmp_path):
-    given = [
-        "judge",
-        "--answer",
-        "It is blue.",
-        "--context",
-        "The kettle is blue.",
-        "--context",
-        "It is old.",
-        *at,
-    ]
-    code, out, _ = cli(*given)
-    assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
-    code, out, _ = cli(*given, "--json", "--fail-on", "unfaithful")
-    assert (code, json.loads(out)["score"]) == (0, 1.0)
-    for where in ("in.jsonl",), ("--answer", "It is red.", "--context", "It is blue."):
-        code, _, err = cli("judge", *where, *at, "--fail-on", "unfaithful")
-        assert (code, "failed: 1 answer is not faithful." in err) == (1, True)
-        assert cli("judge", *where, *at)[0] == 0
+    context = ("--context", "The kettle is blue.", "--context", "It is old.")
+    blue = ["judge", "--answer", "It is blue.", *context, *at]
     red = ["judge", "--answer", "It is red.", "--context", "It is blue.", *at]
+    code, out, _ = cli(*blue)
+    assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
+    code, out, _ = cli(*blue, "--json", "--fail-on", "unfaithful")
+    assert (code, json.loads(out)["score"]) == (0, 1.0)
+    for command in (["judge", "in.jsonl", *at], red):
+        code, _, err = cli(*command, "--fail-on", "unfaithful")
+        assert (code, "failed: 1 answer is not faithful." in err) == (1, True)
+        assert cli(*command)[0] == 0
     options = [], ["--no-reasons"], ["--json"], ["--json", "--reasons"]
     outs = [cli(*red, *more)[1] for more in options]
     why = ["The context does not say it." in out for out in outs]
     assert why == [True, False, False, True]  # where somebody reads it
     code, _, err = cli("judge", "--answer", "It is blue.", *at)
     assert (code, "the answer could not be scored" in err) == (1, True)
-    assert (
-        cli("judge", *at)[0] == cli("judge", "in.jsonl", "--answer", "x", *at)[0] == 2
-    )
-    assert cli(*given, "--html", "no/page.html")[0] == 2
-    assert cli(*given, "--html", "page.html")[0] == 0
-    assert {p.name for p in tmp_path.iterdir()} == {
-        "page.html",
-        "in.jsonl",
-        "labels.jsonl",
-    }
-    assert "Judge: untuned judge · openai/tiny" in (tmp_path / "page.html").read_text(
-        encoding="utf-8"
-    )
+    for nothing in (["judge", *at], ["judge", "in.jsonl", *blue[1:]]):
+        assert cli(*nothing)[0] == 2
+    assert cli(*blue, "--html", "no/page.html")[0] == 2
+    assert not (tmp_path / "no").exists()
+    assert cli(*blue, "--html", "page.html")[0] == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Judge: untuned judge · openai/tiny" in page
 
 
 def test_options_are_set(cli, at, server):
@@ -256,8 +221,7 @@ def test_options_are_set(cli, at, server):
 def test_agree(cli, at, tmp_path):
     """Two faithful at .9 and .4, two not at .2 and .3: balanced accuracy (1/2 + 1)/2, κ (.75 − .5)/.5, AUROC 1.
 
-    As JSON; in three lines with what people and judge call differently; as a page; below a bar it fails and prints the
-    same.
+    As JSON; in three lines with what people and judge call differently; as a page.
     """
     code, out, err = cli("agree", "labels.jsonl", *at, "--json")
     assert code == 0, err
@@ -270,25 +234,15 @@ def test_agree(cli, at, tmp_path):
         assert found[name]["value"] == pytest.approx(value)
     for name in ("balanced_accuracy", "cohen_kappa", "auroc", "mcc", "f1_unfaithful"):
         assert {"value", "low", "high"} <= found[name].keys()
-    assert (
-        found["n"],
-        found["scored"],
-        found["coverage"],
-        found["tuned_on_these_labels"],
-    ) == (4, 4, 1.0, False)
+    assert (found["n"], found["scored"], found["coverage"]) == (4, 4, 1.0)
     assert (found["usage"]["calls"], found["replayed"]["calls"]) == (4, 0)
-    assert [
-        (d["faithful"], round(d["probability"], 2)) for d in found["disagreements"]
-    ] == [(True, 0.4)]
+    (disagreement,) = found["disagreements"]
+    assert disagreement["faithful"] is True
+    assert disagreement["probability"] == pytest.approx(0.4)
     assert len(found["in_three_lines"]) == 3
 
-    code, out, err = cli(
-        "agree", "labels.jsonl", *at, "--html", "wrong.html", "--min", 0.75
-    )
-    assert code == 1
-    assert (
-        "failed: --min needs 10 sources with each label; the rarer label has 1" in err
-    )
+    code, out, _ = cli("agree", "labels.jsonl", *at, "--html", "wrong.html")
+    assert code == 0
     rejected = "of 2 answers labelled unfaithful it catches 2"
     assert out.startswith(f"In three lines\n• Agreement with people: {rejected}")
     assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)
@@ -297,10 +251,8 @@ def test_agree(cli, at, tmp_path):
     assert '"people":true' in text
     assert "It is red." not in text.partition('id="data"')[2].partition("</script>")[0]
 
-    code, details, _ = cli("agree", "labels.jsonl", *at, "--details", "--min", 0.8)
-    assert code == 1
-    assert "Cohen" not in out
-    assert "Cohen" in details
+    details = cli("agree", "labels.jsonl", *at, "--details")[1]
+    assert ("Cohen" in out, "Cohen" in details) == (False, True)
 
 
 def test_agree_names_what_it_could_not_score_and_what_the_study_knew(
@@ -323,37 +275,17 @@ def test_agree_names_what_it_could_not_score_and_what_the_study_knew(
     assert "2 of 5 answers had a part in the study that tuned this judge" in out
 
 
-def test_labels_audit(cli):
-    """Counts and shares as JSON, and what the labels are enough for in three lines."""
-    bare = {"context": ["x"], "answer": "y"}
-    source = write_lines("some.jsonl", [*LABELS, bare])
-    counts = json.loads(cli("labels", "audit", source, "--json")[1])
-    assert (counts["answers"], counts["without_label"]) == (5, 1)
-    code, out, _ = cli("labels", "audit", source)
-    assert code == 0
-    assert out.startswith(
-        "In three lines\n• Enough to tune? No: got 2 faithful answers"
-    )
-
-
 def test_labels_show(cli, monkeypatch):
     """The first answers at 80 columns: chunks with their ids, label, and each statement's verdict, chunk ids and
     reason; no command of a terminal."""
     monkeypatch.setenv("COLUMNS", "80")
-    said = {
-        "text": "It is red.",
-        "verdict": "contradictory",
-        "supporting_chunk_ids": [0, 1],
-        "reason": "It is blue.",
-    }
-    hostile = {
-        "id": "\x1b[2Ja",
-        "answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new.",
-        "statements": [said],
-    }
-    hostile |= {"question": "Which?", "context": CONTEXT}
-    source = write_lines("hostile.jsonl", [hostile, *LABELS])
-    code, out, _ = cli("labels", "show", source, "-n", 2)
+    said = {"text": "It is red.", "verdict": "contradictory"}
+    said |= {"supporting_chunk_ids": [0, 1], "reason": "It is blue."}
+    hostile = {"id": "\x1b[2Ja", "statements": [said], "question": "Which?"}
+    hostile |= {"answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new."}
+    rows = [hostile | {"context": CONTEXT}, *LABELS]
+    write_lines("hostile.jsonl", rows)
+    code, out, _ = cli("labels", "show", "hostile.jsonl", "-n", 2)
     assert code == 0
     assert [line.rstrip() for line in out.splitlines()] == [
         "1 of 5: [2Ja",
@@ -372,10 +304,8 @@ def test_labels_show(cli, monkeypatch):
         "answer  It is blue.",
         "label   faithful",
     ]
-    assert (
-        max(map(len, cli("labels", "show", "assistants", "-n", 20)[1].splitlines()))
-        <= 80
-    )
+    long = cli("labels", "show", "assistants", "-n", 20)[1]
+    assert max(map(len, long.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -384,18 +314,10 @@ def test_labels_get(cli, tmp_path, name):
     code, out, err = cli("labels", "get", name)
     assert (code, out, f"faith-dspy tune {name}.jsonl" in err) == (0, "", True)
     assert read_labels(tmp_path / f"{name}.jsonl") == load(name)
-    refused(
-        cli("labels", "get", name, "--out", "in.jsonl"),
-        "in.jsonl: exists already. Give another --out",
-    )
-    assert (
-        write_lines("same.jsonl", RECORDS).read_bytes()
-        == (tmp_path / "in.jsonl").read_bytes()
-    )
-    refused(
-        cli("labels", "get", "in.jsonl"),
-        "in.jsonl: no shipped set; those are quickstart, assistants",
-    )
+    kept = Path("in.jsonl").read_bytes()
+    refused(cli("labels", "get", name, "--out", "in.jsonl"), "in.jsonl: exists already")
+    assert Path("in.jsonl").read_bytes() == kept
+    refused(cli("labels", "get", "in.jsonl"), "no shipped set; those are quickstart")
 
 
 # --- studies -----------------------------------------------------------------------------------------------------
@@ -403,51 +325,33 @@ def test_labels_get(cli, tmp_path, name):
 
 def test_study_compare(cli, tmp_path):
     for seed in (0, 1):
-        found = study(
-            rows([0.9, 0.1] * 3 + [0.9, 0.9 * seed]), study_id=f"s{seed}", seed=seed
-        )
+        answers = rows([0.9, 0.1] * 3 + [0.9, 0.9 * seed])
+        found = study(answers, study_id=f"s{seed}", seed=seed)
         (tmp_path / f"judge{seed}").mkdir()
         (tmp_path / f"judge{seed}" / "study.json").write_text(found.model_dump_json())
-    code, out, _ = cli("study", "compare", "judge0", "judge1")
-    assert (code, "study 1 against study 2: inconclusive" in out.casefold()) == (
-        0,
-        True,
-    )
-    found = json.loads(cli("study", "compare", "judge0", "judge1", "--json")[1])
-    assert ([s["study_id"] for s in found["studies"]], len(found["pairs"])) == (
-        ["s0", "s1"],
-        1,
-    )
+    compare = ("study", "compare", "judge0", "judge1")
+    out = cli(*compare)[1]
+    assert "study 1 against study 2: inconclusive" in out.casefold()
+    found = json.loads(cli(*compare, "--json")[1])
+    assert [s["study_id"] for s in found["studies"]] == ["s0", "s1"]
+    assert len(found["pairs"]) == 1
     refused(cli("study", "compare", "judge0"), "at least two studies")
-    refused(
-        cli("study", "compare", "nope", "judge0"),
-        "nope: neither a folder",
-        "no mlflow.db",
-    )
+    refused(cli("study", "compare", "nope", "judge0"), "nope: neither a folder")
 
 
 def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
     """It ends with the study's own address and what serves it, unless the store is a server."""
     page = "http://127.0.0.1:5000/#/1"
-    held = study(
-        rows([0.9, 0.1] * 4),
-        held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",),
-        page=page,
-    )
-    given = {}
-    monkeypatch.setattr(
-        "faith_dspy.optimize.tune",
-        lambda labels, **options: given.update(options) or held,
-    )
-    code, out, err = cli(
-        "tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60"
-    )
-    assert (code, given["max_flips"], given["timeout"]) == (1, 0.05, 60)
+    why = "injection: flattery: flipped 0.50 of 4 verdicts."
+    held = study(rows([0.9, 0.1] * 4), held_back=(why,), page=page)
+    monkeypatch.setattr("faith_dspy.optimize.tune", lambda *_, **__: held)
+    code, out, err = cli("tune", "labels.jsonl")
+    assert code == 1
     assert out.startswith("In three lines")
     seen = r"On MLflow's pages: faith-dspy ui(?: --port (\d+))?, then http://127.0.0.1:(\d+)/#/1\n$"
     command_port, page_port = re.search(seen, out).groups()
     assert page_port == (command_port or "5000")
-    assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
+    assert err == f"failed: {why}\n"
     said = cli("tune", "labels.jsonl", "--require-better")[2]
     assert "failed: the champion against untuned: inconclusive" in said
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -462,10 +366,8 @@ def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
         served = rf"faith-dspy ui --tracking-uri sqlite:///a.db --port (?!{port})(\d+)"
         page = pages(f"{store.UI}/#/1", "sqlite:///a.db")
         assert re.fullmatch(rf"{served}, then http://127.0.0.1:\1/#/1", page)
-    assert (
-        pages("https://mlflow.example/#/1", "https://mlflow.example")
-        == "https://mlflow.example/#/1"
-    )
+    elsewhere = "https://mlflow.example"
+    assert pages(f"{elsewhere}/#/1", elsewhere) == f"{elsewhere}/#/1"
 
 
 def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
@@ -558,20 +460,17 @@ def test_options_that_cannot_be_met(cli, judge_at, at, server, options, told):
 def test_a_crash_is_no_verdict(cli, monkeypatch, capsys):
     """A package that is missing is exit 2 with what to install; a fault of the program is 70, with its place."""
 
-    def missing(*args, **kwargs):
-        raise ModuleNotFoundError(
-            "No module named 'scipy.optimize'", name="scipy.optimize"
-        )
+    faults = [
+        ModuleNotFoundError("No module named 'scipy.optimize'", name="scipy.optimize"),
+        ZeroDivisionError("on purpose"),
+    ]
 
-    monkeypatch.setattr("faith_dspy.optimize.tune", missing)
+    def fail(*args, **kwargs):
+        raise faults.pop(0)
+
+    monkeypatch.setattr("faith_dspy.optimize.tune", fail)
     code, _, err = cli("tune", "labels.jsonl")
     assert (code, "needs the package 'scipy'" in err) == (2, True)
-
-    def broken(*args, **kwargs):
-        raise ZeroDivisionError("on purpose")
-
-    monkeypatch.setattr("faith_dspy.optimize.tune", broken)
-    monkeypatch.setattr("sys.argv", ["faith-dspy", "tune", "labels.jsonl"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 70

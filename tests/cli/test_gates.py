@@ -26,7 +26,6 @@ SITUATIONS = {
     ),
     "labels of its study": (2, ("--min", 0.75), "1 answer of 40 had a part in the study that tuned this judge"),
     "no endpoint": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
-    "an error for each answer": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
 }  # fmt: skip
 """Exit code, options and what is said."""
 
@@ -44,8 +43,6 @@ def test_how_agree_ends(situation, monkeypatch, tmp_path, judge_at, cli):
 
     def says(asked):
         statement = server.statement(asked)
-        if situation == "an error for each answer":
-            return {"status": 400, "text": "no, not this"}
         if situation.startswith("silent") and statement in silent:
             return "Perhaps."
         return "Yes" if "blue" in statement or situation == "wrong" else "No"

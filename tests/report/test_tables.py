@@ -35,13 +35,8 @@ def test_numbers_are_written_one_way():
 
 def test_numbers_stand_to_the_right_and_text_to_the_left():
     """A column is one of numbers when all of its cells are."""
-    lines = shown(
-        Table(
-            "T",
-            ("name", "n", "answer"),
-            (("a", "7", "short"), ("b", "107", "a longer one")),
-        )
-    ).splitlines()
+    rows = (("a", "7", "short"), ("b", "107", "a longer one"))
+    lines = shown(Table("T", ("name", "n", "answer"), rows)).splitlines()
     assert [line.rstrip() for line in lines[1:]] == [
         "name    n  answer",
         "a       7  short",
@@ -60,34 +55,15 @@ def test_a_table_gives_a_terminal_no_commands():
 
 def test_markdown_of_a_table():
     """A heading, the table, its caption and its notes; bars in cells do not end them."""
-    table = Table(
-        "T",
-        ("a", "b"),
-        (("x|y", "1"),),
-        caption="How to read it.",
-        notes=("One.", "Two."),
-    )
-    assert (
-        markdown([table], level=3)
-        == "### T\n\n| a | b |\n|---|---|\n| x\\|y | 1 |\n\nHow to read it.\n\n- One.\n- Two.\n"
-    )
-    assert (
-        markdown([Table("Verdict", notes=("Better.",))]) == "## Verdict\n\n- Better.\n"
-    )
+    notes = {"caption": "How to read it.", "notes": ("One.", "Two.")}
+    table = Table("T", ("a", "b"), (("x|y", "1"),), **notes)
+    page = "### T\n\n| a | b |\n|---|---|\n| x\\|y | 1 |\n\nHow to read it.\n\n- One.\n- Two.\n"
+    assert markdown([table], level=3) == page
 
 
 def test_no_cell_of_a_csv_is_a_formula():
-    """What a label's text begins with, a spreadsheet would run: = + - @ get an apostrophe before them."""
-    table = Table(
-        "",
-        ("answer",),
-        tuple((cell,) for cell in ('=HYPERLINK("x")', "+1", "-1", "@x", "a=b")),
-    )
-    assert csv_text(table).splitlines() == [
-        "answer",
-        '"\'=HYPERLINK(""x"")"',
-        "'+1",
-        "'-1",
-        "'@x",
-        "a=b",
-    ]
+    """What a label's text begins with, a spreadsheet would run: an apostrophe before it stops that."""
+    cells = ('=HYPERLINK("x")', "+x", "-x", "@x", "a=b")
+    table = Table("", ("answer",), tuple((cell,) for cell in cells))
+    said = ['"\'=HYPERLINK(""x"")"', "'+x", "'-x", "'@x", "a=b"]
+    assert csv_text(table).splitlines() == ["answer", *said]
