@@ -346,8 +346,8 @@ class RawJudgment(_Frozen, extra="ignore"):
         return self.model_copy(update={"usage": Usage(), "escalated_to": following})
 
 
-class LabelledStatement(_Frozen):
-    """A statement with a person's verdict."""
+class LabelledStatement(_Frozen, extra="ignore"):
+    """A statement with a person's verdict; fields of others are left out."""
 
     text: str = Field(min_length=1)
     verdict: Verdict | None = None

@@ -165,8 +165,12 @@ class AnswerInput:
             raise InputError(f"question is {kind}, expected text or None")
         if not isinstance(answer, str):
             raise InputError(f"answer is {type(answer).__name__}, expected text")
-        texts = [chunk.text for chunk in chunks]
-        check_length(question or "", answer, *texts)
+        texts = (question or "", answer, *(chunk.text for chunk in chunks))
+        length = sum(map(len, texts))
+        if length > MAX_TEXT:
+            raise InputError(
+                f"got {length:,} characters of question, context and answer, expected at most {MAX_TEXT:,}"
+            )
         question = question and plain_text(question)
         return cls(question, chunks, plain_text(answer), id)
 
@@ -208,15 +212,6 @@ def _id_of(value: Any) -> str | int | None:
     if isinstance(value, str | int):
         return value
     return None
-
-
-def check_length(*texts: str) -> None:
-    """Raise `InputError` where the texts of one answer are too long together to be judged in a minute."""
-    length = sum(map(len, texts))
-    if length > MAX_TEXT:
-        raise InputError(
-            f"got {length:,} characters of question, context and answer, expected at most {MAX_TEXT:,}"
-        )
 
 
 _BYTES = re.compile(
@@ -359,6 +354,22 @@ def second_answer(row: Fields) -> str | None:
                 f"it has {own!r} and {column!r}, which differ, and one may be a reference: "
                 "keep the one that is to be judged as 'answer', and name the other 'reference'"
             )
+    return None
+
+
+def problem_of(rows: Sequence[Fields], is_named: bool = False) -> str | None:
+    """Say what none of the rows of a file can be judged for: no column for the answer or the context, or two that may
+    be the answer, unless the user has named it; None if they can."""
+    present: set[str] = set()
+    for row in rows:
+        problem = second_answer(row)
+        if problem and not is_named:
+            return problem
+        present |= fields_of(row).keys()
+        present |= {field for field, named in columns_named(row).items() if named}
+    for needed in ("answer", "context"):
+        if not present & {needed, "conversation"}:
+            return missing(rows[0], needed)
     return None
 
 

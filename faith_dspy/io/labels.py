@@ -28,7 +28,7 @@ from faith_dspy.io.inputs import (
     log_columns,
     log_once,
     missing,
-    second_answer,
+    problem_of,
 )
 from faith_dspy.io.meanings import (
     AMBIGUOUS,
@@ -47,7 +47,7 @@ from faith_dspy.io.meanings import (
 )
 from faith_dspy.io.names import Fields
 from faith_dspy.io.readers import FIRST, name_of, open_records
-from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
+from faith_dspy.schema import Chunk, LabelledExample, digest
 
 _FORMAT = (
     'One JSON object a line, or a row of a table: {"context": ["…"], "answer": "…"} and at least one of '
@@ -202,15 +202,9 @@ def _check_columns(
             f"{name}: 'answer' has a person's decisions, as Prodigy's exports do. Say it with `faith-dspy labels "
             "import FILE --map answer=text --map faithful=answer --value accept=faithful --value reject=unfaithful`."
         )
-    for row in rows:
-        problem = second_answer(row)
-        if problem and "answer" not in columns_by_field:
-            raise LabelsError(
-                f"{name}: {problem}. Say it with `faith-dspy labels import FILE --map answer=COLUMN`."
-            )
-    for needed in ("context", "answer"):
-        if not any({needed, "conversation"} & fields_of(row).keys() for row in rows):
-            raise LabelsError(f"{name}: {missing(rows[0], needed)}. {_FORMAT}")
+    problem = problem_of(rows, is_named="answer" in columns_by_field)
+    if problem is not None:
+        raise LabelsError(f"{name}: {problem}. {_FORMAT}")
 
 
 def _check_values(
@@ -295,7 +289,6 @@ class _Row:
     """A row of a file with whoever labelled it."""
 
     example: LabelledExample
-    line: int
     where: str
     key: Any
     """Equal for rows about one answer."""
@@ -309,7 +302,7 @@ class _Row:
         key: Any = answer_key(example.question, example.context, example.answer)
         if annotator is None or not example.answer:
             key = key, example.id
-        return cls(example, record.line, where, key, annotator)
+        return cls(example, where, key, annotator)
 
 
 def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
@@ -332,14 +325,10 @@ def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
             joined += same
             continue
         first = same[0].example
-        shared = first.tags.items()
-        tags = {
-            k: v for k, v in shared if all(r.example.tags.get(k) == v for r in same)
-        }
-        labelled = {who: label for who, label in labels.items() if label is not None}
+        tags = [set(row.example.tags.items()) for row in same]
         fields: dict[str, Any] = {
-            "annotators": labelled,
-            "tags": tags,
+            "annotators": {who: v for who, v in labels.items() if v is not None},
+            "tags": dict(sorted(set.intersection(*tags))),
             "faithful": None,
             "score": None,
             "statements": (),
@@ -349,7 +338,7 @@ def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
         log_once(
             f"{name}: {len(rows):,} rows of several people about {counted(len(joined), 'answer')}; the majority counts"
         )
-    return sorted(joined, key=lambda row: row.line)
+    return joined
 
 
 def _summary_of_faults(faults: Iterable[str], form: str) -> str:
@@ -410,7 +399,8 @@ def _example(
     source: Fields, label: LabelColumn | None, lenient: bool, texts: bool
 ) -> LabelledExample:
     row = {name: value for name, value in source.items() if is_filled(value)}
-    row |= fields_of(source)
+    fields = fields_of(source)
+    row |= fields
     for name, column in columns(source, _FURTHER_COLUMNS).items():
         row[name] = row[column]
         if name != "annotators":
@@ -419,17 +409,18 @@ def _example(
         row |= _label(row, label, lenient)
         if label.name == "score" and "faithful" in row:
             row.pop("score", None)
-    read = _input(source, row) if texts else AnswerInput.of(source)
-    fields = {name: row[name] for name in LabelledExample.model_fields if name in row}
+    read = _input(source, fields) if texts else AnswerInput.of(source)
     key = answer_key(read.question, read.chunks, read.answer)
-    fields["id"] = str(row.get("id", key))
-    fields["question"] = read.question
-    fields["context"] = read.chunks
-    fields["answer"] = read.answer
-    fields["tags"] = _tags(row)
-    fields["columns"] = _further(source, label)
-    fields["statements"] = _statements(row.get("statements", []))
-    example = LabelledExample(**fields)
+    row |= {
+        "id": str(row.get("id", key)),
+        "question": read.question,
+        "context": read.chunks,
+        "answer": read.answer,
+        "tags": _tags(row),
+        "columns": _further(source, label),
+    }
+    ours = row.keys() & LabelledExample.model_fields
+    example = LabelledExample(**{name: row[name] for name in ours})
     for i, statement in enumerate(example.statements):
         for chunk_id in statement.supporting_chunk_ids or ():
             if not 0 <= chunk_id < len(read.chunks):
@@ -454,16 +445,14 @@ def _further(source: Fields, label: LabelColumn | None) -> dict[str, Any]:
     }
 
 
-def _input(source: Fields, row: Fields) -> AnswerInput:
-    """Return what was judged; neither context nor answer is empty."""
-    question, context, answer = map(row.get, ("question", "context", "answer"))
-    if "conversation" in row and not isinstance(answer, str):
-        read = AnswerInput.make(question, conversation=row["conversation"])
-    else:
-        for needed in ("context", "answer"):
-            if needed not in row:
-                raise InputError(missing(source, needed))
-        read = AnswerInput.make(question, context, answer)
+def _input(source: Fields, fields: dict[str, Any]) -> AnswerInput:
+    """Return what was judged, by the ``fields`` of a row; neither context nor answer is empty."""
+    if "answer" in fields:
+        fields.pop("conversation", None)
+    for needed in ("context", "answer"):
+        if not fields.keys() & {needed, "conversation"}:
+            raise InputError(missing(source, needed))
+    read = AnswerInput.make(**fields)
     if not any(chunk.text.strip() for chunk in read.chunks):
         raise InputError(
             "context is empty: a labelled example needs the text the answer was judged against"
@@ -474,24 +463,13 @@ def _input(source: Fields, row: Fields) -> AnswerInput:
 
 
 def _tags(row: Fields) -> dict[str, str]:
-    meta = row.get("meta")
-    fields = {**meta, **row} if isinstance(meta, dict) else row
+    fields = {**mapping(row.get("meta")), **row}
     tags = {}
     for name in _TAGS:
         value = fields.get(name)
         if isinstance(value, str | int):
             tags[name] = str(value)
     return tags
-
-
-def _statements(statements: Any) -> Any:
-    """Return statements without fields of others."""
-    if isinstance(statements, list):
-        return list(map(_statements, statements))
-    if not isinstance(statements, dict):
-        return statements
-    ours = statements.keys() & LabelledStatement.model_fields
-    return {name: statements[name] for name in ours}
 
 
 def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, Any]:

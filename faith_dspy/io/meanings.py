@@ -10,7 +10,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -73,8 +74,6 @@ class LabelColumn:
     """Words that mean the opposite of what they say."""
     cells: Sequence[Any] = ()
     """What it holds, row by row."""
-    is_voted: bool = False
-    """Whether its lists hold people's labels; else they hold spans."""
 
     @property
     def shown(self) -> str:
@@ -104,11 +103,11 @@ class LabelColumn:
         is_text = isinstance(mark, str) and label_word(mark) not in self.meanings
         return _is_span(mark) or (is_text and self.yes is False)
 
-    def with_votes(self) -> LabelColumn:
-        """Return the column as it is where a list holds people's labels, not spans: then an empty one is no label."""
+    @cached_property
+    def is_voted(self) -> bool:
+        """Whether its lists hold people's labels, not spans: then an empty one is no label."""
         lists = [cell for cell in map(parsed, self.cells) if isinstance(cell, list)]
-        is_voted = any(not all(map(self._is_span, marks)) for marks in lists)
-        return replace(self, is_voted=is_voted)
+        return not all(map(self._is_span, chain.from_iterable(lists)))
 
     def summary(self) -> str:
         """Say what was understood: ``faithful: 120 yes, 54 no, from 'hallucination', negated``."""
@@ -302,8 +301,7 @@ def find_label(
             pair = {other: yes is means_yes for other, yes in YES_OR_NO.items()}
             explained = pair | explained
     meanings |= explained
-    label = LabelColumn(name, yes, meanings, negated - explained.keys(), cells)
-    return label.with_votes()
+    return LabelColumn(name, yes, meanings, negated - explained.keys(), cells)
 
 
 def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:

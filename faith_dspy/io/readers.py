@@ -34,8 +34,7 @@ from faith_dspy.io.inputs import (
     columns_named,
     fields_of,
     log_columns,
-    missing,
-    second_answer,
+    problem_of,
 )
 from faith_dspy.io.names import Fields
 from faith_dspy.schema import Judgment
@@ -174,18 +173,9 @@ def check_records(source: Any, read: Iterable[str] = ()) -> None:
     log_columns(rows, where, read=read)
     if not rows or any(row.get("error") for row in rows):
         return
-    present: set[str] = set()
-    for row in rows:
-        problem = second_answer(row)
-        if problem is not None:
-            raise InputError(f"{where}: {problem}.")
-        present |= fields_of(row).keys()
-        for field, named in columns_named(row).items():
-            if named:
-                present.add(field)
-    for needed in ("answer", "context"):
-        if not present & {needed, "conversation"}:
-            raise InputError(f"{where}: {missing(rows[0], needed)}.")
+    problem = problem_of(rows)
+    if problem is not None:
+        raise InputError(f"{where}: {problem}.")
 
 
 def count_lines(source: Path) -> int | None:

@@ -246,7 +246,7 @@ def test_each_kind_of_fault_is_named_once(labels):
     *told, form = str(caught.value).splitlines()
     again = f"is the answer at {path}, line {{}} again, or has its id"
     for line, said in zip(
-        told, ("2: is not JSON", f"4: {again.format(3)}"), strict=True
+        told, ("2: is not JSON", f"5: {again.format(1)}"), strict=True
     ):
         assert line.startswith(f"{path}, line {said}")
     assert told[1].endswith("(1 row more like it.)")
