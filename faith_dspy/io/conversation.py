@@ -71,8 +71,6 @@ class Piece:
     text: str
     source: str = ""
     """Where evidence comes from; empty for what a person or a model wrote."""
-    retrieved: bool = False
-    """Whether it may be there again."""
     quoted: bool = False
     """Whether it may be a quotation of another piece of evidence."""
     cites: list[str] = field(default_factory=list)
@@ -267,11 +265,7 @@ def _unwrapped(message: Any, role: str = "") -> Any:
 
 def _evidence_beside(message: Any) -> Fields:
     fields = mapping(message)
-    evidence = {}
-    for key in _EVIDENCE_KEYS:
-        if fields.get(key):
-            evidence[key] = fields[key]
-    return evidence
+    return {key: fields[key] for key in _EVIDENCE_KEYS if fields.get(key)}
 
 
 def _role(message: Any) -> str:
@@ -309,10 +303,9 @@ def _blocks(message: Fields, turn: int) -> list[Fields]:
     """Return the blocks of a message, a text as one; what stands beside blocks without words is read, too."""
     if _is_call(message):
         return [message]
-    blocks = _listed(first_of(message, ("blocks", "parts")))
-    if not blocks:
-        calls = _listed(message.get("toolInvocations"))
-        blocks = [{"toolInvocation": call} for call in calls]
+    calls = _listed(message.get("toolInvocations"))
+    blocks = [{"toolInvocation": call} for call in calls]
+    blocks += _listed(first_of(message, ("blocks", "parts")))
     if not any(OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
         content = first_of(message, _NAMES.content)
         blocks += _listed(mapping(content).get("parts", content))
@@ -355,9 +348,7 @@ def _tool_names(messages: Sequence[Fields]) -> dict[str, str]:
     """Return the name of the tool by the id of its call, from all calls in the messages."""
     names: dict[str, str] = {}
     for turn, message in enumerate(messages):
-        calls = message.get("tool_calls")
-        if not isinstance(calls, list):
-            calls = []
+        calls = _listed(message.get("tool_calls"))
         for call in [*calls, *_blocks(message, turn)]:
             # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
             call = mapping(call)
@@ -399,12 +390,9 @@ class _Turn:
         name: Any = None,
         failed: Any = False,
     ) -> str:
-        words = [f"turn {self.number}: {role}"]
-        if name:
-            words.append(str(name))
-        if failed:
-            words.append("(failed)")
-        return " ".join(words)
+        place = f"turn {self.number}: {role}"
+        words = [place, name and str(name), failed and "(failed)"]
+        return " ".join(filter(None, words))
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -482,19 +470,13 @@ class _Turn:
 
     def tool_source(self, block: Fields, kind: str = "") -> str:
         """Name the tool that a result is of, and say whether it failed."""
-        is_error = first_of(block, ("is_error", "isError"))
-        failed = is_error or block.get("status") == "error"
+        fields = {**self.message, **block}
+        is_error = first_of(fields, ("is_error", "isError"))
+        failed = is_error or fields.get("status") == "error"
         own_name = re.fullmatch("tool-(?!result|invocation)(.+)", kind)
-        call_id = first_of(block, _NAMES.call_ids)
-        names = [
-            self.tools.get(str(call_id)),
-            self.tools.get(str(self.message.get("tool_call_id"))),
-            first_of(block, _NAMES.tool_names),
-            self.message.get("name"),
-            own_name and own_name[1],
-        ]
-        name = next(filter(None, names), None)
-        return self.source("tool", name, failed)
+        call_id = first_of(fields, _NAMES.call_ids)
+        name = self.tools.get(str(call_id)) or first_of(fields, _NAMES.tool_names)
+        return self.source("tool", name or (own_name and own_name[1]), failed)
 
     def retrieved(self, value: Any) -> list[Piece]:
         """Return what was retrieved, with its source."""
@@ -502,7 +484,7 @@ class _Turn:
         pieces = []
         for document in documents_in(value):
             source = document.source or here
-            pieces.append(Piece(document.text, source, retrieved=True))
+            pieces.append(Piece(document.text, source))
         return pieces
 
 
@@ -516,14 +498,13 @@ def _names_of(citation: Any) -> list[str]:
 
 
 def _without_quotations(pieces: Sequence[Piece]) -> list[Piece]:
-    """Leave out quotations of other evidence, and what was retrieved before."""
+    """Leave out quotations of other evidence, and what is there again."""
     texts = "\0".join(piece.text for piece in pieces if not piece.quoted)
-    whole: dict[object, Piece] = {}
+    whole: dict[str, Piece] = {}
     for piece in pieces:
         text = piece.text.strip()
         if not (piece.quoted and text in texts):
-            key = text if piece.retrieved else id(piece)
-            whole.setdefault(key, piece)
+            whole.setdefault(text, piece)
     return [*whole.values()]
 
 
