@@ -229,10 +229,8 @@ def _identity(judge: Any) -> LMIdentity:
     elif stored.get("model") != model:
         stored = {}
     stored["model"] = model
-    if judge.context_window:
-        stored["context_window"] = judge.context_window
-    if judge.thinking_tokens:
-        stored["thinking_tokens"] = judge.thinking_tokens
+    limits = judge.limits.items()
+    stored |= {name: limit for name, limit in limits if limit and name != "timeout"}
     return LMIdentity.model_validate(stored)
 
 

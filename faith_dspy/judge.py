@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from functools import cached_property, partial
-from logging import getLogger
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -24,7 +24,7 @@ from faith_dspy.errors import (
 )
 from faith_dspy.export import save_judge
 from faith_dspy.io.columns import read_scores
-from faith_dspy.io.inputs import AnswerInput
+from faith_dspy.io.inputs import AnswerInput, log_once
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
 from faith_dspy.lm.addresses import provider_of, require_endpoint
@@ -59,7 +59,6 @@ if TYPE_CHECKING:  # they load DSPy or numpy
     from faith_dspy.program.program import FaithfulnessProgram
     from faith_dspy.scoring.agreement import JudgeAgreement
 
-log = getLogger(__name__)
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
 _LIMITS = ("timeout", "context_window", "thinking_tokens")
@@ -141,7 +140,6 @@ class Judge:
         self._classifier = classifier
         self.fitted_prompts: str | None = None
         """Hash of the prompts that the classifier was fitted with; None: the seed's."""
-        self._has_warned = False
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was neither loaded nor fitted."""
         self._endpoint: dict[str, Any] = {
@@ -180,19 +178,16 @@ class Judge:
             does = "is a function, which takes no prompt"
             if self.config.granularity is Granularity.ANSWER:
                 usual["granularity"] = Granularity.ANSWER
-        unused = []
-        for name, value in self.config.program_options.items():
-            if value != usual[name]:
-                unused.append(f"{name}={value!r}")
-        fitted = self._classifier
-        if (
-            not self.asks_lm
-            and self._uses_default
-            and self.config.threshold is not None
-        ):
-            unused.append(f"threshold={self.config.threshold}")
-        if not self.asks_lm and (fitted is None or "lm" in fitted.statement.names):
-            unused.append("this classifier (--untuned: classifier=None)")
+        options = self.config.program_options.items()
+        unused = [
+            f"{name}={value!r}" for name, value in options if value != usual[name]
+        ]
+        if not self.asks_lm:
+            fitted, threshold = self._classifier, self.config.threshold
+            if self._uses_default and threshold is not None:
+                unused.append(f"threshold={threshold}")
+            if fitted is None or "lm" in fitted.statement.names:
+                unused.append("this classifier (--untuned: classifier=None)")
         if unused:
             raise ConfigError(
                 f"lm={self.lm_name!r} {does}; {unused[0]} needs an LM. Leave it out, or name an LM."
@@ -224,12 +219,10 @@ class Judge:
         """
         if self._classifier is None or not self.has_changed_prompts:
             return self._classifier
-        if not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "the prompts have changed since the classifier was fitted: neither it nor its thresholds and agreement "
-                "figures are used until the judge is fitted again (judge.fit(labelled), or a study)."
-            )
+        log_once(
+            "the prompts have changed since the classifier was fitted: neither it nor its thresholds and agreement "
+            "figures are used until the judge is fitted again (judge.fit(labelled), or a study)."
+        )
         return None
 
     @classifier.setter
@@ -272,8 +265,7 @@ class Judge:
             stored = self.manifest.get("lm") or {}
             require_endpoint(stored, self.lm_name, self._endpoint["api_base"])
             return make_lm(self._lm, **self._endpoint)
-        limits = {name: self._endpoint[name] for name in _LIMITS}
-        return to_metered_lm(self._lm, **limits)
+        return to_metered_lm(self._lm, **self.limits)
 
     @property
     def lm_name(self) -> str:
@@ -281,16 +273,9 @@ class Judge:
         return self._lm if isinstance(self._lm, str) else str(self._lm.model)
 
     @property
-    def context_window(self) -> int | None:
-        """Tokens of the LM's prompt and reply together, if it was given."""
-        window: int | None = self._endpoint["context_window"]
-        return window
-
-    @property
-    def thinking_tokens(self) -> int | None:
-        """Room for the thoughts of its LM, if it was given."""
-        tokens: int | None = self._endpoint["thinking_tokens"]
-        return tokens
+    def limits(self) -> dict[str, Any]:
+        """The ``timeout``, ``context_window`` and ``thinking_tokens`` that it was given, or None."""
+        return {name: self._endpoint[name] for name in _LIMITS}
 
     @property
     def asks_lm(self) -> bool:
@@ -434,10 +419,10 @@ class Judge:
             LMUnavailableError: The endpoint never answered.
         """
         inputs = read_inputs(records, self.columns)
-        first: dict[tuple[Chunk, ...], int] = {}
+        over: dict[tuple[Chunk, ...], list[int]] = {}
         for i, one in enumerate(inputs):
-            first.setdefault(one.chunks, i)
-        order = sorted(range(len(inputs)), key=lambda i: first[inputs[i].chunks])
+            over.setdefault(one.chunks, []).append(i)
+        order = [*chain.from_iterable(over.values())]
         judgments: Iterable[Judgment] = self.stream(
             (inputs[i] for i in order), num_threads
         )

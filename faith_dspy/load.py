@@ -71,8 +71,6 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
     """
     if isinstance(source, Judge):
         return source
-    if isinstance(source, str):
-        source = source.strip()
     if isinstance(source, Path) or (isinstance(source, str) and not names_lm(source)):
         own = [name for name in options if name not in _ENDPOINT]
         if own:
@@ -104,6 +102,7 @@ _BARE_MODELS = re.compile(
 
 def names_lm(name: str) -> bool:
     """Return whether a string names an LM or a judge of ours, and not a place."""
+    name = name.strip()
     if name in (NO_LM, "local", "default") or name.startswith("local:"):
         return True
     if is_function(name):
@@ -165,7 +164,7 @@ def load_judge(
         ArtifactError: Files are missing or altered, or stored judgments are not reproduced.
         ConfigError: ``lm="none"`` in place of an LM, or an LM for a judge that asks none.
     """
-    if isinstance(source, str) and names_lm(source.strip()):
+    if isinstance(source, str) and names_lm(source):
         return open_judge(
             source,
             lm=lm,

@@ -136,11 +136,6 @@ def run(
             check_writable(out, source)
             stack.enter_context(owned(out))
         if out is not None and out.exists():
-            if out.stat().st_nlink > 1:
-                raise InputError(
-                    f"--out {out}: has a second name (a hard link), under which it could be written at the same time. "
-                    "Give another --out, or remove the link."
-                )
             for record, judgment, row_end in finished(out, records, fingerprint, rows):
                 if judgment.unscored is Unscored.LM_FAILED:
                     records = chain([record], records)

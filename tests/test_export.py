@@ -8,6 +8,7 @@ import pytest
 from faith_dspy import Judge, JudgeConfig, load_judge
 from faith_dspy.errors import ArtifactError, ConfigError, FaithDspyError, InputError
 from faith_dspy.export import FORMAT_VERSION, save_judge
+from faith_dspy.io.inputs import log_once
 from faith_dspy.lm.make import make_lm
 from tests.support.classifiers import by_weakest, linear
 from tests.support.exports import edit, read, reference_of, seal
@@ -207,6 +208,7 @@ def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(
 ):
     """After they change neither it nor what was measured with it is used or saved, and the judge says so, once; a
     classifier fitted to the new ones is."""
+    log_once.cache_clear()
     _, server = tuned
     loaded = load_judge(exported, api_base=server.base, api_key="none")
     assert loaded(context=CONTEXT, answer=ANSWER).probability is not None

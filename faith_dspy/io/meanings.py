@@ -181,12 +181,9 @@ def majority(votes: Iterable[bool | None]) -> bool | None:
 
 
 def by_annotator(annotators: Any) -> dict[str, Any]:
-    """Return the labels of an answer's annotators; those of a list, or of one inside a list of one, are numbered where
-    they name nobody."""
+    """Return the labels of an answer's annotators; those of a list are numbered where they name nobody."""
     labels = parsed(annotators)
     if isinstance(labels, list | tuple):
-        if len(labels) == 1 and isinstance(labels[0], list | tuple):
-            labels = labels[0]
         numbered = {f"person {i}": label for i, label in enumerate(labels, 1)}
         labels = by_name(labels) or numbered
     if not isinstance(labels, Mapping):

@@ -193,14 +193,14 @@ def test_one_annotator_against_the_majority_of_the_others():
     assert found.cohen_kappa.value == pytest.approx(18 / 25)
     # Of ratings the highest is faithful. 4 4 3: the 3 faces two faithful. 1 2 4: the 4 faces two unfaithful; the others
     # face a tie. Of a mapping what nobody can read is left out.
-    ratings = agreement([["4", "4", "3"]], [["1", "2", "4"]]).confusion
+    ratings = agreement(["4", "4", "3"], ["1", "2", "4"]).confusion
     assert ratings["faithful_failed"] == ratings["unfaithful_passed"] == 1
     named = {"ann": "fully_supported", "bo": "contradictory", "cy": "?"}
     assert agreement(named).n == 2
 
 
 @pytest.mark.parametrize(
-    "annotators", [None, ["yes"], [["?", "!"]], 3, [{"a": 1}, None]]
+    "annotators", [None, ["yes"], ["?", "!"], 3, [{"a": 1}, None]]
 )
 def test_nothing_usable_gives_no_ceiling(annotators):
     """Without two readable labels on one answer there is no human agreement to report."""
