@@ -199,9 +199,7 @@ def test_one_annotator_against_the_majority_of_the_others():
     assert agreement(named).n == 2
 
 
-@pytest.mark.parametrize(
-    "annotators", [None, ["yes"], ["?", "!"], 3, [{"a": 1}, None]]
-)
+@pytest.mark.parametrize("annotators", [None, ["yes"], ["?", "!"], 3, [{"a": 1}, None]])
 def test_nothing_usable_gives_no_ceiling(annotators):
     """Without two readable labels on one answer there is no human agreement to report."""
     assert agreement(annotators) is None
