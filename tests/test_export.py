@@ -310,15 +310,14 @@ def test_every_value_of_an_export(exported, chat_server, tmp_path, name):
     for path in list(places(document))[1:]:
         if len(path) > 6 and chance.random() < 0.9:
             continue  # one of many numbers of one kind
-        for value in chance.sample(VALUES, 2):
-            folder = tmp_path / "tampered"
-            shutil.copytree(exported, folder, dirs_exist_ok=True)
-            seal(folder, **{name: changed(document, path, value)})
-            try:
-                outcomes.append(loads(folder, lm, tmp_path / "again"))
-            except BaseException as exc:
-                exc.add_note(f"{name}: {str(value)[:60]!r} at {path}")
-                raise
+        value, folder = chance.choice(VALUES), tmp_path / "tampered"
+        shutil.copytree(exported, folder, dirs_exist_ok=True)
+        seal(folder, **{name: changed(document, path, value)})
+        try:
+            outcomes.append(loads(folder, lm, tmp_path / "again"))
+        except BaseException as exc:
+            exc.add_note(f"{name}: {str(value)[:60]!r} at {path}")
+            raise
     assert 0 < sum(outcomes) < len(outcomes)
 
 

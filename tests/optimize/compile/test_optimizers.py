@@ -23,7 +23,6 @@ from faith_dspy.optimize.compile.optimizers import (
     compile_student,
     learn_and_compare,
 )
-from faith_dspy.optimize.compile.proposals import FORM
 from faith_dspy.optimize.plan import Variant
 from tests.support.chat_server import yes_or_no
 from tests.support.files import write_lines
@@ -257,15 +256,6 @@ def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server
         learn_and_compare(given._replace(train=given.train[:4]))
 
 
-def test_gepa_reflects_on_what_people_said(compiling):
-    """DSPy's own brief, with ours about the form; the feedback has people's verdict and their reason."""
-    _, compiled, _, proposing = compiling("gepa")
-    request = proposing.requests[0]["messages"][1]["content"]
-    assert FORM in request
-    assert "people say No (no_evidence). Their reason: No medal is told of." in request
-    assert compiled.metric_calls <= 440
-
-
 KEY = "proj-9f81c2ab77e04d"
 
 
@@ -441,7 +431,7 @@ def test_a_study_compiles_extraction_and_exports_it(
     reply = f"[[ ## new_instruction ## ]]\n{BETTER}\n\n[[ ## completed ## ]]"
     server = reflecting(reply)
     log_little(monkeypatch)
-    rows = rows_of(divided(string.ascii_letters))
+    rows = rows_of(divided(string.ascii_letters[:40]))
     for row in rows:
         row["context"] = [f"{row['context'][0]['text']} A harbour won a medal."]
     write_lines("labels.jsonl", rows)

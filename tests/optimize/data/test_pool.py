@@ -70,15 +70,6 @@ def test_what_is_one_source(examples, joined):
     assert "".join("abc"[names.index(source)] for source in found) == joined
 
 
-def test_the_source_is_written_on_the_examples():
-    """Joined examples get one group; a context or group that joins nothing says it already."""
-    a, b, c, d = with_sources(
-        [make(1, BASE), make(2, BASE + " more", group="g"), make(3, group="h"), make(4)]
-    )
-    assert a.group_key == b.group_key == min(a.context_key, "g")
-    assert (c.group, d.group, d.group_key) == ("h", None, d.context_key)
-
-
 def labels_by_fold(examples, fold_of):
     found = {}
     for e in examples:

@@ -5,7 +5,6 @@ import pytest
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.report.headline import (
     Headline,
-    not_shown,
     of_study,
     price_of,
     shortfalls,
@@ -206,21 +205,6 @@ def test_an_exported_cascade_is_not_free():
     half = [Usage(calls=1, prompt_tokens=300), Usage()]
     assert price_of(cost_of(half, cascade)) == "150 tokens an answer"
     assert price_of(cost_of([Usage()], words)) == "free"
-
-
-@pytest.mark.parametrize(
-    ("champion", "untuned", "said"),
-    [
-        (right(8), right(0), "not significantly better than chance"),
-        (right(18), right(18), "not significantly better than its own untuned judge"),
-        (right(18), right(0), ""),
-        (by_source(9), by_source(9), "not significantly better than chance"),
-        (by_source(10), by_source(10), "not significantly better than its own untuned judge"),
-    ],
-)  # fmt: skip
-def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
-    """Better than chance comes first, then better than its own untuned judge; nothing is said of one that is both."""
-    assert not_shown(study(champion, untuned)) == said
 
 
 def test_what_a_required_gain_lacks():

@@ -90,16 +90,6 @@ def test_what_is_compared_with_the_champion_covers_its_answers():
     assert rivals.candidates[CALIBRATED].name == "strong, LM calibrated"
 
 
-def test_without_an_lm_there_is_nothing_to_calibrate():
-    """The untuned judge is then the default one; a champion that is the lexical baseline is not compared with it."""
-    asked = ASKED._replace(replies=[])
-    rivals = fit_and_choose(asked)
-    validated = cross_validate(asked, FOLD_OF, BALANCED)
-    assert set(validated) == {CHAMPION, *BASELINES} - {CALIBRATED, COLUMN}
-    own = rivals_of(rivals.candidates[LEXICAL], list(rivals.candidates.values()), None)
-    assert LEXICAL not in measure(validated, own, BALANCED).comparisons
-
-
 def test_length_is_not_smuggled_in():
     """Where all statements are alike and only long answers unfaithful, the length baseline tells them, by what it
     learned from others."""
