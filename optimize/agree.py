@@ -16,6 +16,7 @@ from faith_dspy.optimize.select.validation import compare_with_words
 from faith_dspy.report.tables import Table
 from faith_dspy.schema import Judgment, LabelledExample, Unscored, Usage
 from faith_dspy.scoring.agreement import measure_agreement
+from faith_dspy.scoring.gate import count_tuned_on
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,6 @@ def ask_judge(
     source: str | None,
     examples: Sequence[LabelledExample],
     unlabelled: Sequence[LabelledExample],
-    seen: int,
 ) -> JudgedLabels:
     """Have a judge judge the answers.
 
@@ -72,10 +72,10 @@ def ask_judge(
         source: where it was loaded from.
         examples: labelled answers.
         unlabelled: others of the same traffic.
-        seen: how many of the labelled ones had a part in its study.
     """
     from faith_dspy.report.judgment import judge_summary
 
+    seen = count_tuned_on(judge.manifest.get("answer_keys", ()), examples)
     judged, outage = _judged(judge, examples, "judging")
     traffic: list[Judgment] = []
     if unlabelled and not outage:

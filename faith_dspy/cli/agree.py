@@ -113,8 +113,7 @@ def agree(
         disagreements,
         disagreements_table,
     )
-    from faith_dspy.schema import Unscored
-    from faith_dspy.scoring.gate import count_tuned_on, gate_checks, refuse_tuned_on
+    from faith_dspy.scoring.gate import gate_checks, refuse_tuned_on
 
     for path in filter(None, (html, junit)):
         check_writable(path, Path(labels))
@@ -136,45 +135,34 @@ def agree(
         read(labels), key=lambda e: (e.context_key, e.id)
     )  # so that the prefix cache stays warm
     examples, alone = with_own_sources(examples)
+    label_set = label_set_hash(examples)
     group_of = groups_of(group_columns(examples), by) if by else {}
     traffic = read(unlabelled, require_label=False) if unlabelled is not None else []
-    if minimum is not None or traffic:
+    if judges and (minimum is not None or traffic):
         use = "--unlabelled" if traffic else "--min"
-        for judge in judges[:1]:
-            keys = judge.manifest.get("answer_keys", ())
-            refuse_tuned_on(keys, examples, labels.name, use)
-    track = track or bool(tracking_uri or experiment)
+        keys = judges[0].manifest.get("answer_keys", ())
+        refuse_tuned_on(keys, examples, labels.name, use)
     runs = []
-    if track:
+    if track or tracking_uri or experiment:
         from faith_dspy.optimize.tracking.monitor import MonitorRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
         both = zip(asked, judges, strict=True)
-        key = label_set_hash(examples)
         for name in (*(one.source or judge.lm_name for one, judge in both), *names):
-            runs.append(MonitorRun(store, name, labels.name, key))
+            runs.append(MonitorRun(store, name, labels.name, label_set))
         for lm in (lm for judge in judges for lm in judge.prepare()):
             # Another model may answer to a hosted one's name by now.
             lm.cache = lm.cache and bool(lm.endpoint.sha256)
     if in_batch.batch and len(judges) != 1:
         raise InputError(f"--batch takes one judge, got {len(judges)}.")
-    answers = [*examples, *traffic]
-    batches = [in_batch.of(judge, answers, Path(labels.name)) for judge in judges]
-    judges = [b.judge if b else j for b, j in zip(batches, judges, strict=True)]
     recorded = read_judges(columns, examples, traffic, labels.name)
-    judged = [
-        ask_judge(
-            judge,
-            one.source,
-            examples,
-            traffic if one is asked[0] else (),
-            count_tuned_on(judge.manifest.get("answer_keys", ()), examples),
-        )
-        for one, judge in zip(asked, judges, strict=True)
-    ]
-    for batch in filter(None, batches):
-        batch.close()
+    judged, others = [], traffic
+    for one, judge in zip(asked, judges, strict=True):
+        answers = [*examples, *others]
+        with in_batch.asked(judge, answers, Path(labels.name)) as ready:
+            judged.append(ask_judge(ready, one.source, examples, others))
+        others = []  # which the first alone is asked about
     judged += recorded
     first = judged[0]
     agreement = first.result.levels
@@ -188,11 +176,8 @@ def agree(
         "the LM answers": next((j.outage for j in judged if j.outage), None),
         **gate_checks(examples, first.judgments, minimum, min_coverage),
     }
-    unscored = dict(
-        Counter(
-            j.unscored.value for j in first.judgments if j.unscored is not None
-        ).most_common()
-    )
+    reasons = Counter(j.unscored for j in first.judgments if j.unscored)
+    unscored = dict(reasons.most_common())
     wrong = disagreements(examples, first.judgments)
     document = agreement.to_json() | {
         "in_three_lines": first.three_lines.notes,
@@ -201,7 +186,7 @@ def agree(
             for e, j in wrong
         ],
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "label_set_hash": label_set_hash(examples),
+        "label_set_hash": label_set,
         "usage": first.usage.model_dump(mode="json"),
         "replayed": first.replayed.model_dump(mode="json"),
         "alarms": list(filter(None, checks.values())),
@@ -214,9 +199,9 @@ def agree(
         and first.against_words.model_dump(mode="json"),
     }
     tables = [first.three_lines]
-    pairs = differences([one.result for one in judged])
+    results = [one.result for one in judged]
+    pairs = differences(results)
     if pairs:
-        results = [one.result for one in judged]
         tables += [
             side_by_side(results, pairs, [one.caveat for one in judged if one.seen]),
             where_they_differ(examples, results),
@@ -235,11 +220,11 @@ def agree(
     tables.append(disagreements_table(wrong, first.column))
     if unscored:
         why_of = {j.unscored: j.detail for j in reversed(first.judgments)}
-        reasons = (
-            f"{n} {reason.replace('_', ' ')}, the first: {why_of[Unscored(reason)]}"
+        notes = [
+            f"{n} {reason.replace('_', ' ')}, the first: {why_of[reason]}"
             for reason, n in unscored.items()
-        )
-        tables.append(Table("Unscored", notes=tuple(reasons)))
+        ]
+        tables.append(Table("Unscored", notes=tuple(notes)))
     if details:
         tables += agreement_tables(
             agreement, first.usage, first.replayed, len(examples), first.summary

@@ -124,8 +124,6 @@ def judge(
             raise InputError(
                 "--answer is one answer, shown here: give no --out, --threads, --batch or --turns with it."
             )
-        record = {"question": question, "context": context, "answer": answer}
-        unfaithful = _judge_one(chosen, record, html, reasons, as_json)
     elif context or question is not None:
         raise InputError(
             "--context and --question go with --answer; those of INPUT stand in its columns."
@@ -134,37 +132,28 @@ def judge(
         raise InputError(
             "--json goes with --answer; the judgments of INPUT are JSON as they are."
         )
+    loaded = chosen.load()
+    if reasons:
+        loaded = loaded.with_reasons()
+    if answer is not None:
+        record = {"question": question, "context": context, "answer": answer}
+        unfaithful = _judge_one(loaded, record, html, as_json)
     else:
+        all_turns = turns == "all"
+        source = Path(str(records))
         unfaithful = _judge_file(
-            chosen,
-            in_batch,
-            str(records),
-            file,
-            html,
-            reasons,
-            threads,
-            all_turns=turns == "all",
+            loaded, in_batch, source, file, html, threads, all_turns
         )
     if fail_on and unfaithful:
         verb = "is" if unfaithful == 1 else "are"
         fail([f"{counted(unfaithful, 'answer')} {verb} not faithful."])
 
 
-def _load(chosen: ChosenJudge, reasons: bool) -> Judge:
-    judge = chosen.load()
-    return judge.with_reasons() if reasons else judge
-
-
 def _judge_one(
-    chosen: ChosenJudge,
-    record: dict[str, Any],
-    html: Path | None,
-    reasons: bool,
-    as_json: bool,
+    judge: Judge, record: dict[str, Any], html: Path | None, as_json: bool
 ) -> int:
     from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
 
-    judge = _load(chosen, reasons)
     judge.preflight()
     judgment = judge(**record)
     if as_json:
@@ -180,14 +169,12 @@ def _judge_one(
 
 
 def _judge_file(
-    chosen: ChosenJudge,
+    judge: Judge,
     in_batch: InBatch,
-    records: str,
+    source: Path,
     file: Path | None,
     html: Path | None,
-    reasons: bool,
     threads: int | None,
-    *,
     all_turns: bool,
 ) -> int:
     from faith_dspy.io.readers import check_records, count_lines
@@ -195,19 +182,17 @@ def _judge_file(
     from faith_dspy.report.progress import TerminalView
     from faith_dspy.runner import limit_replies_in_memory, run
 
-    source = Path(records)
-    judge = _load(chosen, reasons)
     check_records(source, read=[*judge.columns, *(["faithful"] if html else [])])
     limit_replies_in_memory()
     if in_batch.batch and all_turns:
         raise InputError(
             "--batch judges the last turn of conversations: leave --turns out."
         )
-    batch = in_batch.of(judge, source, file)
-    if batch is not None:
-        judge = batch.judge
     try:
-        with TerminalView().bar("judging", count_lines(source)) as advance:
+        with (
+            in_batch.asked(judge, source, file) as judge,
+            TerminalView().bar("judging", count_lines(source)) as advance,
+        ):
             tally = run(
                 judge,
                 source,
@@ -224,8 +209,6 @@ def _judge_file(
         raise LMUnavailableError(
             f"{exc} What was judged is kept: run the same command again to continue."
         ) from None
-    if batch is not None:
-        batch.close()
     say(str(tally))
     if html is not None:
         write_html(tally.shown, html, total=tally.rows, judge=judge_summary(judge))
@@ -235,7 +218,7 @@ def _judge_file(
             )
     if tally.unreadable == tally.rows:
         raise InputError(
-            f"No line of {records} is a JSON object: is it a JSON lines file?"
+            f"No line of {source} is a JSON object: is it a JSON lines file?"
         )
     if not tally.scored:
         fail([f"no answer could be scored; the first: {tally.why}"])

@@ -8,7 +8,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,6 @@ from faith_dspy.errors import InputError
 from faith_dspy.io.terminal import PLAIN_SIGNS
 
 if TYPE_CHECKING:
-    from faith_dspy.batch import Batch
     from faith_dspy.judge import Judge
     from faith_dspy.report.tables import Table
 
@@ -159,30 +159,27 @@ class ChosenJudge:
         from faith_dspy.judge import Judge
         from faith_dspy.load import names_lm, open_judge
 
-        new: dict[str, Any] = {
-            "config": JudgeConfig.make(**JudgeConfig.parse(self.settings or []))
-        }
-        if self.untuned:
-            new["classifier"] = None
-        endpoint: Any = {
+        options: dict[str, Any] = {
             "api_base": self.api_base,
             "timeout": self.timeout,
             "context_window": self.context_window,
             "thinking_tokens": self.thinking_tokens,
         }
         if self.function is not None:
-            endpoint["function"] = self.function
-        if self.source is None:
-            return Judge("local" if self.lm is None else self.lm, **endpoint, **new)
-        if names_lm(self.source):
-            return open_judge(self.source, lm=self.lm, **endpoint, **new)
-        if self.settings or self.untuned:
-            given = f"--set {self.settings[0]}" if self.settings else "--untuned"
+            options["function"] = self.function
+        source, settings = self.source, self.settings or []
+        if source is None or names_lm(source):
+            options["config"] = JudgeConfig.make(**JudgeConfig.parse(settings))
+            if self.untuned:
+                options["classifier"] = None
+        elif settings or self.untuned:
+            given = f"--set {settings[0]}" if settings else "--untuned"
             raise InputError(
-                f"{given} is for a judge that is not loaded; {self.source} has its own options. Leave out one of the "
-                "two."
+                f"{given} is for a judge that is not loaded; {source} has its own options. Leave out one of the two."
             )
-        return open_judge(self.source, lm=self.lm, **endpoint)
+        if source is None:
+            return Judge("local" if self.lm is None else self.lm, **options)
+        return open_judge(source, lm=self.lm, **options)
 
 
 @dataclass(frozen=True)
@@ -203,12 +200,14 @@ class InBatch:
         float | None, option("--dollars", "With --batch: submit no more than.", "USD")
     ] = None
 
-    def of(self, judge: Judge, records: Any, path: Path | None) -> Batch | None:
-        """Return the batch of these records once the provider has answered; None without --batch."""
+    @contextmanager
+    def asked(self, judge: Judge, records: Any, path: Path | None) -> Iterator[Judge]:
+        """Give the judge on these replies of the provider once it has answered; without --batch the judge as it is."""
         if not self.batch:
             if self.wait or self.tokens or self.dollars:
                 raise InputError("--wait, --tokens and --dollars go with --batch.")
-            return None
+            yield judge
+            return
         if path is None:
             raise InputError("--batch needs --out, beside which it notes what waits.")
         from faith_dspy.batch import Batch
@@ -218,7 +217,8 @@ class InBatch:
         place = path.with_name(f"{path.name}.batch.json")
         batch = Batch(judge, records, place, limits=limits)
         batch.ready(wait=self.wait, progress=say)
-        return batch
+        yield batch.judge
+        batch.close()
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

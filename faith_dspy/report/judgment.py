@@ -242,12 +242,8 @@ def judge_summary(judge: Judge) -> str:
 def judgment_view(judgment: Judgment) -> RenderableType:
     """Return one judgment: the result on top, a line per statement below."""
     verdict, _, by = verdict_line(judgment).partition(": ")
-    style, gap = "red", "   "
-    if judgment.unscored:
-        style, gap = "yellow", ": "
-    elif judgment.faithful:
-        style = "green"
-    head = Text.assemble((verdict, f"bold {style}"), gap if by else "", by)
+    colour = {True: "green", False: "red", None: "yellow"}[judgment.faithful]
+    head = Text.assemble((verdict, f"bold {colour}"), "   " if by else "", by)
     if judgment.turn is not None:
         head.append(f" – turn {judgment.turn}")
     if judgment.detail:
@@ -418,19 +414,14 @@ def _item(
     judgment: Judgment,
 ) -> dict[str, Any]:
     """Return the judgment's public fields and the texts it is about."""
-    input = judgment.input or AnswerInput()
-    if record is not None:
-        input = AnswerInput.of(record)
-    is_bare = record is None and judgment.input is None
+    input = judgment.input if record is None else AnswerInput.of(record)
+    is_bare = input is None
+    input = input or AnswerInput()
     answer = input.answer
-    notes = notes_on(judgment)
     if any(answer[s.start : s.end] != s.text for s in judgment.sentences):
-        if not is_bare:
-            notes.insert(
-                0,
-                "The record’s answer is not the one that was judged; these are the judged sentences.",
-            )
-        answer = _answer_of(judgment)
+        answer = ""  # of another record
+        for s in judgment.sentences:
+            answer = answer.ljust(s.start) + s.text
     fields = judgment.to_dict()
     verdicts = display_verdicts(judgment)
     for i, statement in enumerate(judgment.statements):
@@ -448,20 +439,12 @@ def _item(
         "id": ", ".join(names) or None,
         "question": (input.question or "").strip() or None,
         "bare": is_bare,
-        "notes": notes,
+        "notes": notes_on(judgment),
         "decided_by": decided_by(judgment),
         "people": label_meaning(mapping(record).get("faithful")),
         "parts": _parts(answer, judgment, verdicts),
         "chunks": chunks,
     }
-
-
-def _answer_of(judgment: Judgment) -> str:
-    """Return the answer as far as its judgment holds it: its sentences, with spaces between."""
-    text = ""
-    for s in judgment.sentences:
-        text = text.ljust(s.start) + s.text
-    return text
 
 
 def _parts(

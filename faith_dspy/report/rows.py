@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -79,17 +80,14 @@ class Rows:
                 end += len(line)
                 yield line
 
-        if not self.header:
-            for line in whole_lines():
-                yield line, end
-            return
-        csv.field_size_limit(LONGEST)
-        lines = (line.decode() for line in whole_lines())
-        try:
-            for row in csv.reader(lines, strict=True):
-                yield row[-1].encode(), end
-        except csv.Error:
-            return  # the last row was cut off inside a quoted cell
+        rows = whole_lines()
+        if self.header:
+            csv.field_size_limit(LONGEST)
+            table = csv.reader(map(bytes.decode, rows), strict=True)
+            rows = (cells[-1].encode() for cells in table)
+        with suppress(csv.Error):  # the last row was cut off inside a quoted cell
+            for row in rows:
+                yield row, end
 
 
 def _json(row: dict[str, Any]) -> bytes:

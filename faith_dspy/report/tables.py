@@ -90,15 +90,18 @@ def terminal(tables: Iterable[Table]) -> RenderableType:
 
 
 def _grid(table: Table) -> RenderableType:
-    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.measure import measure_renderables
     from rich.table import Table as Grid
 
-    columns, widths = [], []
+    console = Console(width=WIDTH)
+    columns, sizes = [], []
     for texts in zip(table.columns, *table.rows, strict=True):
-        columns.append([shown(text) for text in texts])
-        lines = "\n".join(texts).split("\n")
-        widths.append(max(map(cell_len, lines)))
-    gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
+        cells = [shown(text) for text in texts]
+        columns.append(cells)
+        sizes.append(measure_renderables(console, console.options, cells))
+    wide = sum(size.maximum + 2 for size in sizes) - 2
+    gap = 2 if wide <= WIDTH else 1
     grid = Grid(
         box=None,
         padding=(0, gap, 0, 0),
@@ -106,21 +109,18 @@ def _grid(table: Table) -> RenderableType:
         header_style="dim",
         show_header=any(table.columns),
     )
-    for i, column in enumerate(columns):
-        plain = [cell.plain for cell in column]
-        how: dict[str, Any] = {"justify": "right", "no_wrap": True}
-        are_numbers = widths[i] <= _WORD and all(map(_NUMBER.match, plain[1:]))
-        if i == 0 or not are_numbers:
-            words = " ".join(plain).split()
-            longest = max(map(cell_len, words), default=0)
-            how = {"min_width": min(longest, _WORD)}
-        grid.add_column(column[0], overflow="fold", **how)
+    for i, (cells, size) in enumerate(zip(columns, sizes, strict=True)):
+        how: dict[str, Any] = {"min_width": min(size.minimum, _WORD)}
+        are_numbers = all(_NUMBER.match(cell.plain) for cell in cells[1:])
+        if i and size.maximum <= _WORD and are_numbers:
+            how = {"justify": "right", "no_wrap": True}
+        grid.add_column(cells[0], overflow="fold", **how)
     _, *rows = zip(*columns, strict=True)
-    for cells in rows:
-        for cell in cells[1:]:
+    for first, *others in rows:
+        for cell in others:
             cell.highlight_regex(r"\[.*\]", "not bold dim")
-        is_marked = cells[0].plain.startswith(MARK)
-        grid.add_row(*cells, style="bold green" if is_marked else None)
+        is_marked = first.plain.startswith(MARK)
+        grid.add_row(first, *others, style="bold green" if is_marked else None)
     return grid
 
 
@@ -220,11 +220,6 @@ def points(d: Estimate) -> str:
     return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
 
 
-def few(n: int) -> str:
-    """Return what is said of so few answers, to be put after a sentence; nothing where they are enough."""
-    return " Few answers: read the interval, not the figure." if n < FEW else ""
-
-
 def each(total: float, n: int) -> str:
     """Return a total for each of n answers, such as seconds: three digits at least; a dash where there are none."""
     if not n:
@@ -315,10 +310,11 @@ def disagreements(
     for example, judgment in zip(examples, judgments, strict=True):
         if {example.label, judgment.faithful} == {True, False}:
             wrong.append((example, judgment))
-    return sorted(wrong, key=lambda pair: _distance(pair[1]), reverse=True)
+    return sorted(wrong, key=lambda pair: sureness(pair[1]), reverse=True)
 
 
-def _distance(judgment: Judgment) -> float:
+def sureness(judgment: Judgment) -> float:
+    """Return how far the judge is from undecided: its probability from its threshold."""
     threshold = 0.5 if judgment.threshold is None else judgment.threshold
     return abs((judgment.ranking or 0.0) - threshold)
 

@@ -158,7 +158,6 @@ def test_a_judgment_shows_its_own_sentences(written, tmp_path):
         assert "".join(p[0] for p in item["parts"]) == APOLLO["answer"]
         assert [p[2] for p in item["parts"] if len(p) > 1] == [[0], [1, 2]]
     assert (bare["bare"], bare["question"], bare["chunks"]) == (True, None, [])
-    assert "not the one that was judged" in other["notes"][0]
     own = {"question": "Which?", "context": [KETTLE], "answer": "It is blue."}
     Judge("none")(**own).to_html(tmp_path / "own.html")
     (item,) = data_of((tmp_path / "own.html").read_text(encoding="utf-8"))["items"]

@@ -84,7 +84,7 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
     [
         (
             judged(unscored="abstained", detail="the answer only declines to answer"),
-            ["unscored: abstained – the answer only declines to answer"],
+            ["unscored   abstained – the answer only declines to answer"],
             ["call"],
         ),
         (
