@@ -203,16 +203,6 @@ def _operating_point_note(result: StudyResult) -> str:
     )
 
 
-def not_shown(result: StudyResult) -> str:
-    """Return ``not significantly better than chance``, or than its own untuned judge; nothing where it is both."""
-    if not better_than_chance(result.measured.champion.agreement):
-        return "not significantly better than chance"
-    untuned = result.measured.comparisons.get(UNTUNED)
-    if untuned is not None and untuned.verdict != "better":
-        return "not significantly better than its own untuned judge"
-    return ""
-
-
 def shortfalls(result: StudyResult) -> list[str]:
     """Return a sentence for each of chance, the untuned judge and what is free that the champion is not shown better
     than. A champion that asks no LM is free itself."""

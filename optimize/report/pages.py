@@ -69,15 +69,12 @@ def _details(result: StudyResult) -> str:
     if result.labelled_by:
         counts = ", ".join(f"{who} {n:,}" for who, n in result.labelled_by.items())
         about += f" Labels by: {counts}."
-    lacks = headline.not_shown(result)
-    if lacks:
-        about += f" It is {lacks}."
     limits = (
         "It stands in for those who labelled its set, on answers like those. On other traffic measure it again: "
         "`faith-dspy agree LABELS --judge DIR`."
     )
     sections = (
-        tables.agreement_table(result),
+        tables.agreement_table(result, result.measured),
         *tables.levels_tables(result),
         tables.verdict(result),
         tables.classifier_table(result, _WEIGHTS),

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREY, DARK = "#0072b2", "#d55e00", "#9aa5b1", "#22303c"
 """From Okabe and Ito's palette; where two are beside each other, line or marker differ, too."""
-_BINS = 10
-_PAIRS = list[tuple[int, float]]
-"""Label and probability of answers."""
 
 
 def agreement_by_cost(result: StudyResult) -> Any:
@@ -31,9 +28,7 @@ def agreement_by_cost(result: StudyResult) -> Any:
     if have_prices(measured):
         unit, scale = "dollars for 1,000 answers", 1000
     figure, ax = _axes(
-        4.8,
-        4.6,
-        "Agreement against cost, on the pool\nstar: champion; dashed: Pareto front",
+        "Agreement against cost, on the pool\nstar: champion; dashed: Pareto front"
     )
     front: list[tuple[float, float]] = []
     markers = cycle("osD^vpXP<>h")
@@ -43,43 +38,26 @@ def agreement_by_cost(result: StudyResult) -> Any:
         accuracy = judge.agreement.balanced_accuracy
         if accuracy.value is None:
             continue
-        look = {"marker": "o", "markersize": 5, "color": GREY, "zorder": 2}
+        marker, size, color, name = "o", 5, GREY, None
         if not front or accuracy.value > front[-1][1]:
             front.append((cost, accuracy.value))
-            look = {
-                "marker": next(markers),
-                "markersize": 7,
-                "color": BLUE,
-                "zorder": 3,
-            }
-            look["label"] = judge.name
+            marker, size, color, name = next(markers), 7, BLUE, judge.name
+        if judge.name == result.champion:
+            marker, size, color, name = "*", 14, ORANGE, judge.name
+        ax.plot(cost, accuracy.value, marker, markersize=size, color=color, label=name)
         if accuracy.low is not None and accuracy.high is not None:
             ax.vlines(cost, accuracy.low, accuracy.high, color=GREY, linewidth=1)
-        if judge.name == result.champion:
-            look = {"marker": "*", "markersize": 14, "color": ORANGE, "zorder": 4}
-            look["label"] = judge.name
-        ax.plot(cost, accuracy.value, linestyle="", **look)
     if front:
-        ax.step(
-            *zip(*front, strict=True),
-            where="post",
-            color=BLUE,
-            linestyle="--",
-        )
-    ax.axhline(
-        0.5,
-        color=GREY,
-        linestyle=":",
-        linewidth=1,
-    )
+        ax.step(*zip(*front, strict=True), "--", where="post", color=BLUE)
+    ax.axhline(0.5, color=GREY, linestyle=":", linewidth=1)
     ax.set_xlabel(unit)
     ax.set_ylabel("balanced accuracy (dotted: chance)")
     ax.legend(loc="lower right", frameon=False, fontsize=7)
     return figure
 
 
-def _scored(rows: Sequence[Row]) -> _PAIRS:
-    """Return those of the answers that have a probability."""
+def _scored(rows: Sequence[Row]) -> list[tuple[int, float]]:
+    """Return label and probability of those answers that have one."""
     return [(int(r.label), r.probability) for r in rows if r.probability is not None]
 
 
@@ -92,11 +70,11 @@ def calibration(judge: JudgeResult) -> Any:
         return None
     labels, probabilities = zip(*pairs, strict=True)
     error = with_interval(judge.agreement.ece)
-    figure, ax = _axes(4.8, 4.6, f"Calibration of the champion\nECE {error}")
+    figure, ax = _axes(f"Calibration of the champion\nECE {error}")
     CalibrationDisplay.from_predictions(
         labels,
         probabilities,
-        n_bins=_BINS,
+        n_bins=10,
         strategy="quantile",
         ax=ax,
         name="the judge",
@@ -113,7 +91,7 @@ def roc(judges: Sequence[JudgeResult]) -> Any:
     """Draw how well judges rank faithful answers above unfaithful ones; None where there is one label."""
     from sklearn.metrics import RocCurveDisplay
 
-    figure, ax = _axes(4.8, 4.6, "Ranking of the answers")
+    figure, ax = _axes("Ranking of the answers")
     for judge in judges:
         pairs = _scored(judge.rows)
         if len({label for label, _ in pairs}) < 2 or judge.name == LENGTH:
@@ -131,21 +109,12 @@ def roc(judges: Sequence[JudgeResult]) -> Any:
     return figure
 
 
-def _axes(width: float, height: float, title: str) -> tuple[Any, Any]:
+def _axes(title: str) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(
-        figsize=(width, height),
-        dpi=120,
-        layout="constrained",
-    )
+    figure = Figure(figsize=(4.8, 4.6), dpi=120, layout="constrained")
     ax = figure.subplots()
-    ax.set_title(
-        title,
-        fontsize=10,
-        loc="left",
-        color=DARK,
-    )
+    ax.set_title(title, fontsize=10, loc="left", color=DARK)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=9)
     return figure, ax

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 from faith_dspy.errors import counted
+from faith_dspy.optimize.report.tables import by_lm
 from faith_dspy.optimize.results import Comparison, JudgeResult, have_prices
 from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.report.tables import (
     NONE,
     WORST,
     Table,
-    each,
     number,
     table_of,
     with_interval,
@@ -50,7 +48,7 @@ def side_by_side(
         if have_prices(judges):
             cost, unit = "$ for\n1,000", "by LiteLLM's price list"
         columns[cost] = _cost if cost == "tokens" else _dollars
-        columns["s"] = _seconds
+        columns["s"] = lambda j: by_lm(j, "seconds")
         caption += f" Cost ({unit}) and seconds of an answer, where an LM was asked."
     return table_of(
         "Judges side by side",
@@ -69,14 +67,6 @@ def _dollars(judge: JudgeResult) -> str:
     return f"{1000 * (judge.price or 0):.2f}" if judge.lm_share else NONE
 
 
-def _seconds(judge: JudgeResult) -> str:
-    return each(judge.usage.seconds, judge.judged) if judge.lm_share else NONE
-
-
-def _mark(i: int, answer: tuple[int, LabelledExample, list[bool | None]]) -> str:
-    return _MARK[answer[2][i]]
-
-
 def where_they_differ(
     examples: Sequence[LabelledExample], judges: Sequence[JudgeResult]
 ) -> Table:
@@ -87,19 +77,13 @@ def where_they_differ(
         verdicts = [row.predicted for row in rows]
         if len(set(verdicts)) > 1:
             wrong = sum(verdict is not example.label for verdict in verdicts)
-            differing.append((wrong, example, [example.label, *verdicts]))
+            text = textwrap.shorten(example.answer, 80, placeholder=" …")
+            marks = [_MARK[verdict] for verdict in (example.label, *verdicts)]
+            differing.append((wrong, (example.id, text, *marks)))
         else:
             alike += verdicts[0] is (not example.label)
     differing.sort(key=lambda answer: -answer[0])
-    columns: dict[str, Callable[[Any], str]] = {
-        "id": lambda answer: answer[1].id,
-        "answer": lambda answer: textwrap.shorten(
-            answer[1].answer, 80, placeholder=" …"
-        ),
-        "label": partial(_mark, 0),
-    }
-    for i in range(1, len(judges) + 1):
-        columns[str(i)] = partial(_mark, i)
+    numbers = [str(i) for i, _ in enumerate(judges, 1)]
     title = f"Where the judges differ: {counted(len(differing), 'answer')}"
     if len(differing) > WORST:
         title += f", the {WORST} that most are wrong about"
@@ -107,10 +91,10 @@ def where_they_differ(
     note = f"All judges agree on {agree:,} of {counted(len(examples), 'answer')}"
     if alike:
         note += f"; on {alike:,} of these the label is the other one: look at it"
-    return table_of(
+    return Table(
         title,
-        columns,
-        differing[:WORST],
+        ("id", "answer", "label", *numbers),
+        tuple(row for _, row in differing[:WORST]),
         caption=f"{_MARK[True]} faithful, {_MARK[False]} unfaithful, {NONE} unscored.",
         notes=(f"{note}.",),
     )

@@ -32,6 +32,7 @@ from faith_dspy.report.tables import (
     level_tables,
     number,
     points,
+    sureness,
     table_of,
     with_interval,
 )
@@ -67,8 +68,8 @@ def study_tables(result: StudyResult) -> list[Table]:
     tables = (
         candidates_table(result),
         prompts_table(result),
-        validation_table(result),
-        agreement_table(result),
+        agreement_table(result, result.cv) if result.test else None,
+        agreement_table(result, result.measured),
         *levels_tables(result),
         verdict(result),
         spent(result),
@@ -156,23 +157,12 @@ def _behind(v: CandidateResult) -> str:
     return f"{behind:.1f} ± {100 * (v.behind.standard_error or 0):.1f}"
 
 
-def agreement_table(result: StudyResult) -> Table:
-    """Show the champion, what it is compared with, and annotators, on answers that nothing learned from."""
-    if result.test is None:
-        return _agreement_table(result, result.cv, "cross-validated", f"{PROCEDURE} ")
-    return _agreement_table(result, result.test, "on the test", "")
-
-
-def validation_table(result: StudyResult) -> Table | None:
-    """Show the same by cross-validation, beside a test of the user's own; None without one."""
-    if result.test is None:
-        return None
-    return _agreement_table(result, result.cv, "cross-validated", f"{PROCEDURE} ")
-
-
-def _agreement_table(
-    result: StudyResult, measured: Measured, how: str, about: str
-) -> Table:
+def agreement_table(result: StudyResult, measured: Measured) -> Table:
+    """Show the champion, what it is compared with, and annotators, on answers that nothing learned from: the test's, or
+    by cross-validation."""
+    how, about = "cross-validated", f"{PROCEDURE} "
+    if measured is result.test:
+        how, about = "on the test", ""
     rows: list[tuple[str, Agreement, JudgeResult | None]] = []
     for judge in measured.judges:
         rows.append((_judge_name(judge), judge.agreement, judge))
@@ -186,8 +176,8 @@ def _agreement_table(
         "balanced\naccuracy": lambda row: with_interval(row[1].balanced_accuracy),
         "AUROC": lambda row: with_interval(row[1].auroc),
         "Cohen's κ": lambda row: with_interval(row[1].cohen_kappa),
-        "prompt\ntokens": lambda row: _by_lm(row[2], "computed_tokens"),
-        "s": lambda row: _by_lm(row[2], "seconds"),
+        "prompt\ntokens": lambda row: by_lm(row[2], "computed_tokens"),
+        "s": lambda row: by_lm(row[2], "seconds"),
     }
     champion = measured.champion
     whose = whose_labels(result.labelled_by)
@@ -202,7 +192,7 @@ def _agreement_table(
     )
 
 
-def _by_lm(judge: JudgeResult | None, field: str) -> str:
+def by_lm(judge: JudgeResult | None, field: str) -> str:
     """Return what an answer takes; a dash without an LM."""
     if judge is None or not judge.lm_share:
         return NONE
@@ -253,16 +243,12 @@ def classifier_table(result: StudyResult, most: int | None = None) -> Table | No
 def worst_first(rows: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
     """Sort answers: those a judge is wrong about, the surer the earlier; then those it left unscored; then the right
     ones."""
-    return sorted(
-        rows, key=lambda r: (r.predicted == r.label, r.predicted is None, -sure(r))
-    )
 
+    def place(row: JudgedAnswer) -> tuple[bool, bool, float]:
+        is_right = row.predicted == row.label
+        return is_right, row.predicted is None, -sureness(row.judgment)
 
-def sure(row: JudgedAnswer) -> float:
-    """Return how far the judge is from undecided: its probability from its threshold."""
-    if row.probability is None:
-        return 0.0
-    return abs(row.probability - (row.judgment.threshold or 0.5))
+    return sorted(rows, key=place)
 
 
 def mistakes_table(result: StudyResult) -> Table:

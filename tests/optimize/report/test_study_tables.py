@@ -73,7 +73,7 @@ def test_the_card_says_what_the_judge_is_worth(study):
         "\n## Agreement on statements\n",
         f"| {name} | {weight:.2f} |",
         f"The threshold is {number(study.classifier.threshold)}.",
-        "It is not significantly better than chance.",
+        "Inconclusive: it takes 10 sources of each label",
     ):
         assert told in text
     assert "None" not in text
