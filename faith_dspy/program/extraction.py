@@ -60,13 +60,11 @@ def read_statements(lines: Sequence[str]) -> list[_Numbered]:
         statements = list(_texts(rows, None))
     numbers = [number for number, _ in statements if number is not None]
     shift = min(numbers, default=1) == 0
-    numbered = []
-    for number, text in statements:
-        if number is not None:
-            number += shift
-        if text:
-            numbered.append((number, text))
-    return numbered
+    return [
+        (number if number is None else number + shift, text)
+        for number, text in statements
+        if text
+    ]
 
 
 def _from_json(reply: str) -> list[_Numbered]:
@@ -222,13 +220,9 @@ def _qualifiers(text: Comparison) -> Counter[str]:
 def _closest(text: Comparison, sentences: Sequence[Comparison]) -> int:
     """Return the number of the sentence that shares most content words, of several most words; 0 if none does."""
     words = {token.key for token in text.tokens}
-    most = (0, 0)
-    closest = 0
-    for number, sentence in enumerate(sentences, 1):
-        shared_keys = text.keys & sentence.keys
-        shared_words = words.intersection(token.key for token in sentence.tokens)
-        shared = (len(shared_keys), len(shared_words))
-        if shared_keys and shared > most:
-            most = shared
-            closest = number
-    return closest
+    shared = [(0, 0)]
+    for sentence in sentences:
+        others = {token.key for token in sentence.tokens}
+        shared.append((len(text.keys & sentence.keys), len(words & others)))
+    most = max(shared)
+    return shared.index(most) if most[0] else 0

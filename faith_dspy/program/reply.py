@@ -452,7 +452,7 @@ def _begun_label(token: str, labels: tuple[str, ...]) -> str | None:
 
 def _is_distribution(logprobs: Sequence[Any]) -> bool:
     for logprob in logprobs:
-        is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+        is_number = isinstance(logprob, int | float)
         if not (is_number and logprob <= MAX_LOGPROB):  # NaN is not
             return False
     mass = sum(map(math.exp, logprobs))
@@ -484,7 +484,7 @@ def read_verdict(
         token: The token with which the label begins.
         sampled: Whether tokens were drawn by chance, so that another one than the likeliest may be written.
     """
-    about = statement.model_dump(include={"text", "sentence_index"})
+    about = statement.model_dump()
     label = fields.get("verdict")
     shares: dict[str, float] = {}
     if label is not None:

@@ -88,7 +88,14 @@ class Verifier(dspy.Module):
             raw = self.ask(about, question, window)
         except ContextWindowExceededError as exc:
             raw = failed_verdict(about, exc)
-        return as_prediction(raw)
+        if raw.lm_failed:
+            return dspy.Prediction(error=raw.error)
+        return dspy.Prediction(
+            verdict=raw.label,
+            supporting_chunk_ids=list(raw.chunk_ids),
+            probability=raw.probability,
+            logit=raw.logit,
+        )
 
     def ask(
         self,
@@ -128,15 +135,11 @@ class Verifier(dspy.Module):
                     prediction = self.predict(**inputs, lm=lm, config=config)
                     verdict = self._read(prediction, statement, window, lm)
                     replies.append(verdict)
-                except AdapterParseError as exc:
-                    failed = failed_verdict(statement, exc)
-                    verdict = failed.model_copy(update={"lm_failed": False})
                 except (FaithDspyError, ContextWindowExceededError):
                     raise
                 except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
                     verdict = failed_verdict(statement, exc)
-                    break
-                if verdict.label is not None:
+                if verdict.label is not None or verdict.lm_failed:
                     break
             if replies:
                 experience.add_label(read=replies[0].label is not None)
@@ -253,22 +256,13 @@ class Verifier(dspy.Module):
         return verdicts
 
 
-def as_prediction(raw: RawVerdict) -> dspy.Prediction:
-    """Return a verdict as `Verifier.forward` does."""
-    if raw.lm_failed:
-        return dspy.Prediction(error=raw.error)
-    return dspy.Prediction(
-        verdict=raw.label,
-        supporting_chunk_ids=list(raw.chunk_ids),
-        probability=raw.probability,
-        logit=raw.logit,
-    )
-
-
 def failed_verdict(statement: Statement, exc: BaseException) -> RawVerdict:
-    """Return the verdict on a statement that the LM failed on."""
-    error = short_message(exc)
-    return RawVerdict(**statement.model_dump(), error=error, lm_failed=True)
+    """Return the verdict on a statement that the LM failed on, or gave a reply about that DSPy cannot read."""
+    return RawVerdict(
+        **statement.model_dump(),
+        error=short_message(exc),
+        lm_failed=not isinstance(exc, AdapterParseError),
+    )
 
 
 _JSON_VERDICT = re.compile(rf'"(?:{"|".join(VERDICT_FIELDS)})"\s*:\s*"')

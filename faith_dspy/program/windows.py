@@ -34,7 +34,7 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
 
     Demos hold contexts of their own. A quarter of the room is the context's, whatever they take.
     """
-    window = getattr(lm, "context_window", None) or lm.kwargs.get("num_ctx")
+    window = getattr(lm, "context_window", None)
     if not window:
         return None
     capabilities = experience_of(lm).capabilities
