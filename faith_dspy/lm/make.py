@@ -123,7 +123,8 @@ def _adopt(lm: Any) -> MeteredLM:
             f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM."
         )
     metered = MeteredLM(lm.model, lm.model_type)
-    metered.__setstate__(lm.__getstate__())  # all that a pickle of it would hold
+    # All that a pickle of it would hold; optimizers change parameters in place.
+    metered.__setstate__(lm.__getstate__() | {"kwargs": dict(lm.kwargs)})
     _adopted[lm] = metered
     return metered
 

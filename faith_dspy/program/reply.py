@@ -254,9 +254,8 @@ def find_label(
         evidence: What follows it, reasons and quotes, which may take a label back and has none of its own.
         reasons_first: Whether it begins with reasons, so that its start is no place for a label.
     """
-    candidates = []
-    for heading in _HEADING.finditer(reply):
-        candidates.append(_read_place(reply, labels, heading.end()))
+    headings = _HEADING.finditer(reply)
+    candidates = [_read_place(reply, labels, one.end()) for one in headings]
     if candidates and candidates[-1] is None:
         return None
     text = reply.rstrip("` \n\t")
@@ -334,8 +333,7 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     if len(reply) > MAX_REPLY:
         reply = ""
     if "verdict" not in fields:
-        lines = [line.strip() for line in reply.splitlines()]
-        lines = [line for line in lines if line]
+        lines = [line.strip() for line in reply.splitlines() if line.strip()]
         return dict.fromkeys(fields, lines)
     reasons_first = next(iter(fields)) == "reason"
     head = reply
