@@ -88,14 +88,7 @@ class Verifier(dspy.Module):
             raw = self.ask(about, question, window)
         except ContextWindowExceededError as exc:
             raw = failed_verdict(about, exc)
-        if raw.lm_failed:
-            return dspy.Prediction(error=raw.error)
-        return dspy.Prediction(
-            verdict=raw.label,
-            supporting_chunk_ids=list(raw.chunk_ids),
-            probability=raw.probability,
-            logit=raw.logit,
-        )
+        return as_prediction(raw)
 
     def ask(
         self,
@@ -254,6 +247,18 @@ class Verifier(dspy.Module):
                 if verdict.label:
                     verdicts[place] = verdict
         return verdicts
+
+
+def as_prediction(raw: RawVerdict) -> dspy.Prediction:
+    """Return a verdict as `Verifier.forward` does."""
+    if raw.lm_failed:
+        return dspy.Prediction(error=raw.error)
+    return dspy.Prediction(
+        verdict=raw.label,
+        supporting_chunk_ids=list(raw.chunk_ids),
+        probability=raw.probability,
+        logit=raw.logit,
+    )
 
 
 def failed_verdict(statement: Statement, exc: BaseException) -> RawVerdict:
