@@ -160,9 +160,9 @@ def exported_files(folder: Path) -> Iterator[Path]:
 
 def _contents(
     judge: Any, folder: Path, card: str | None, reference: Sequence[Any] = ()
-) -> tuple[dict[Path, str | bytes], str]:
+) -> tuple[dict[Path, str], str]:
     """Return the files of an export, the one that vouches for the others first, and their hash."""
-    following: dict[Path, str | bytes] = {}
+    following: dict[Path, str] = {}
     next_sha256 = None
     if judge.escalate_to is not None:
         following, next_sha256 = _contents(judge.escalate_to, folder / NEXT, None)
@@ -189,7 +189,7 @@ def _contents(
     document = manifest.model_dump(mode="json")
     program = json.loads(json.dumps(_program_state(judge), default=list))
     document["sha256"] = content_hash(document, program, next_sha256)
-    contents: dict[Path, str | bytes] = {
+    contents: dict[Path, str] = {
         folder / name: f"{json.dumps(value, indent=2, ensure_ascii=False)}\n"
         for name, value in (("judge.json", document), ("program.json", program))
     }

@@ -128,13 +128,12 @@ def run(
             records = _turns(records)
         head: list[Record] = []
         if out is not None:
+            check_writable(out, source)
+            stack.enter_context(owned(out))
             head = list(islice(records, FIRST))
             records = chain(head, records)
         rows = Rows(out, head)
         at = end = 0
-        if out is not None:
-            check_writable(out, source)
-            stack.enter_context(owned(out))
         if out is not None and out.exists():
             for record, judgment, row_end in finished(out, records, fingerprint, rows):
                 if judgment.unscored is Unscored.LM_FAILED:
@@ -152,20 +151,19 @@ def run(
                 )
             return tally
         judge.preflight()
-        pairs, ahead = tee(
-            (record, AnswerInput.of(record)) for record in chain([first], records)
-        )
+        records, ahead = tee(chain([first], records))
+        inputs = map(AnswerInput.of, ahead)
         handle = stack.enter_context(_opened(out, end))
         if not end:
             handle.write(rows.header)
-        with closing(judge.stream((input for _, input in ahead), threads)) as judgments:
-            for (record, input), judgment in zip(pairs, judgments, strict=True):
+        with closing(judge.stream(inputs, threads)) as judgments:
+            for record, judgment in zip(records, judgments, strict=True):
                 if judgment.unscored is Unscored.LM_FAILED:
                     judge.preflight()  # a dead endpoint ends the run before a row says so
                 tally.count(record, judgment, show)
                 tally.usage += judgment.usage
                 tally.replayed += judgment.replayed
-                handle.write(rows.written(record, input, judgment, fingerprint))
+                handle.write(rows.written(record, judgment, fingerprint))
                 handle.flush()
                 advance(record.line - at)
                 at = record.line

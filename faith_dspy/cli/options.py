@@ -322,7 +322,8 @@ def write_junit(path: Path, suite: str, checks: Mapping[str, str | None]) -> Non
         if sentence is not None:
             shown = visible(sentence)
             ElementTree.SubElement(case, "failure", message=shown).text = shown
-    write_file(path, ElementTree.tostring(root, "utf-8", xml_declaration=True))
+    page = ElementTree.tostring(root, "utf-8", xml_declaration=True)
+    write_file(path, page.decode())
 
 
 def fail(sentences: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from faith_dspy.errors import InputError, optional_dependency
-from faith_dspy.io.inputs import NAMES
+from faith_dspy.io.names import NAMES
 from faith_dspy.judge import Judge
 from faith_dspy.lm.make import is_local
 from faith_dspy.load import open_judge

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from faith_dspy.errors import InputError, short_message
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.documents import as_text, documents_in
-from faith_dspy.io.inputs import NAMES
+from faith_dspy.io.names import NAMES
 
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""

@@ -57,8 +57,10 @@ def read_scores(row: Any, columns: Iterable[str]) -> dict[str, float]:
     values = {}
     for column in columns:
         said = score_column(column)
-        values[column] = said.value(at(row, said.name))
-    return {column: value for column, value in values.items() if value is not None}
+        value = said.value(at(row, said.name))
+        if value is not None:
+            values[column] = value
+    return values
 
 
 def column_names(columns: str | Iterable[str]) -> tuple[str, ...]:

@@ -27,16 +27,12 @@ from faith_dspy.io.documents import (
     mapping,
     warn_unread,
 )
-from faith_dspy.io.names import TABLES, Fields
+from faith_dspy.io.names import COLUMNS, TABLES, Fields
 
 log = logging.getLogger(__name__)
 
 _NAMES = SimpleNamespace(**TABLES["conversation"])
-_EVIDENCE_KEYS = [
-    *_NAMES.beside,
-    *TABLES["fields"]["context"],
-    *TABLES["further_columns"]["context"],
-]
+_EVIDENCE_KEYS = [*_NAMES.beside, *COLUMNS["context"]]
 CONVERSATION_KEYS = {*_NAMES.whole, *_EVIDENCE_KEYS}
 """Under which a record holds messages, and evidence beside them."""
 _CONTENT = (*_NAMES.blocks, *_NAMES.content)

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from faith_dspy.errors import InputError
 
 
-def write_files(contents: Mapping[Path, str | bytes]) -> None:
+def write_files(contents: Mapping[Path, str]) -> None:
     """Write files that belong together: none is put in its place before all are on the disk, and the first one last.
 
     Folders that are missing are made. Raises `InputError` when a file cannot be written.
@@ -28,15 +28,11 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
     with ExitStack() as stack:
         for path, content in contents.items():
             handle = stack.enter_context(replacing(path))
-            handle.write(
-                content.encode(errors="replace")
-                if isinstance(content, str)
-                else content
-            )
+            handle.write(content.encode(errors="replace"))
             sync(handle)
 
 
-def write_file(path: Path, content: str | bytes) -> None:
+def write_file(path: Path, content: str) -> None:
     """`write_files` for a single one."""
     write_files({path: content})
 

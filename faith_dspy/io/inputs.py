@@ -28,18 +28,9 @@ from faith_dspy.io.documents import (
     parsed,
     value_of,
 )
-from faith_dspy.io.names import TABLES, Fields
+from faith_dspy.io.names import COLUMNS, NAMES, TABLES, Fields, Names
 from faith_dspy.schema import Chunk, LabelledExample
 
-Names = Mapping[str, Sequence[str]]
-NAMES: Names = TABLES["fields"]
-"""Names of each field, see `faith_dspy.io.names`; the first that has a value counts."""
-COLUMNS: Names = {
-    field: [*names, *TABLES["further_columns"].get(field, ())]
-    for field, names in NAMES.items()
-}
-"""Names of a table's columns. Only letters and digits count: ``Retrieved Contexts`` is ``retrieved_contexts``. A row
-with ``answer`` and ``context`` means those."""
 _ANSWERS: Names = {name: [name] for name in ("answer", *TABLES["model_answers"])}
 _LABEL_WORDS = {
     word.replace("_", "") for word in (*TABLES["yes_or_no"], *TABLES["label_words"])

@@ -16,10 +16,7 @@ from pydantic import ValidationError
 from faith_dspy.errors import InputError, LabelsError, counted, describe_invalid
 from faith_dspy.io.documents import mapping
 from faith_dspy.io.inputs import (
-    COLUMNS,
-    NAMES,
     AnswerInput,
-    Names,
     Record,
     close_pair,
     columns,
@@ -45,7 +42,7 @@ from faith_dspy.io.meanings import (
     listed,
     with_majority,
 )
-from faith_dspy.io.names import Fields
+from faith_dspy.io.names import COLUMNS, NAMES, Fields, Names
 from faith_dspy.io.readers import FIRST, name_of, open_records
 from faith_dspy.schema import Chunk, LabelledExample, digest
 

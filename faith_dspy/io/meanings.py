@@ -16,8 +16,8 @@ from itertools import chain
 from typing import Any
 
 from faith_dspy.io.documents import first_present, literal, mapping, parsed
-from faith_dspy.io.inputs import Names, columns, is_filled
-from faith_dspy.io.names import TABLES, Fields
+from faith_dspy.io.inputs import columns, is_filled
+from faith_dspy.io.names import TABLES, Fields, Names
 from faith_dspy.io.readers import clean
 from faith_dspy.schema import LabelledExample, Verdict
 

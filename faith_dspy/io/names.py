@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -24,3 +24,12 @@ Fields = Mapping[str, Any]
 """A record as it is read: values by the names of its fields."""
 _CONTENT = (files(__package__) / "names.json").read_bytes()
 TABLES: dict[str, Any] = json.loads(_CONTENT)
+Names = Mapping[str, Sequence[str]]
+NAMES: Names = TABLES["fields"]
+"""Names of each field of a record; the first that has a value counts."""
+COLUMNS: Names = {
+    field: [*names, *TABLES["further_columns"].get(field, ())]
+    for field, names in NAMES.items()
+}
+"""Names of a table's columns. Only letters and digits count: ``Retrieved Contexts`` is ``retrieved_contexts``. A row
+with ``answer`` and ``context`` means those."""

@@ -35,9 +35,7 @@ class Rows:
             self.columns = [name for name in names if name not in _OURS]
             self.header = csv_line([*self.columns, *_OURS])
 
-    def written(
-        self, record: Record, input: AnswerInput, judgment: Judgment, fingerprint: str
-    ) -> bytes:
+    def written(self, record: Record, judgment: Judgment, fingerprint: str) -> bytes:
         """Return what is written of a judgment."""
         fields = judgment.to_dict()
         row: dict[str, Any] = {}
@@ -47,6 +45,7 @@ class Rows:
                 row[name] = own
         row["line"] = record.line
         if not self.header:
+            input: AnswerInput = judgment.input
             row["question"] = input.question
             row["answer"] = None if input.problem else input.answer
         row |= {"record": record.key, "judge": fingerprint} | fields

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, LabelsError, counted
 from faith_dspy.io.files import write_file
-from faith_dspy.io.inputs import COLUMNS
 from faith_dspy.io.labels import label_set_hash, labellers, parse_example, read_labels
 from faith_dspy.io.meanings import (
     LABELS,
@@ -24,6 +23,7 @@ from faith_dspy.io.meanings import (
     rating,
     with_majority,
 )
+from faith_dspy.io.names import COLUMNS
 from faith_dspy.optimize.data.pool import (
     check_pool,
     count_sources,
