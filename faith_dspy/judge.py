@@ -35,9 +35,7 @@ from faith_dspy.schema import (
     Judgment,
     LabelledExample,
     RawJudgment,
-    RawVerdict,
     Statement,
-    StatementVerdict,
     Unscored,
     digest,
 )
@@ -637,6 +635,8 @@ class Judge:
             for i, (statement, of_statement) in enumerate(measured):
                 verdict = verdicts[i]
                 update: dict[str, Any] = {}
+                fails = statement.is_supported is False
+                fails = fails and statement.verdict is verdict.verdict  # the LM's own
                 if statement.is_supported and of_statement.by_cited is not None:
                     ids = statement.cited_chunk_ids
                     cited = [chunk for chunk in input.chunks if chunk.id in ids]
@@ -645,7 +645,7 @@ class Judge:
                     )
                     if alone[0].verdict is not None:
                         update = {"cited_support": alone[0].verdict.is_supported}
-                elif self._wants_reasons and _lacks_reason(statement, verdict):
+                elif self._wants_reasons and fails and verdict.reason is None:
                     nearest = verdict.chunk_ids or statement.closest_chunk_ids
                     reason = self.program.explain(
                         verdict, input.chunks, input.question, nearest
@@ -752,12 +752,6 @@ class Judge:
             if changes.get("classifier", "default") != "default":
                 new.fitted_prompts = self.program.prompts_hash
         return new
-
-
-def _lacks_reason(statement: StatementVerdict, raw: RawVerdict) -> bool:
-    """Return whether a statement fails by the LM's own verdict, which says no why."""
-    fails = statement.is_supported is False and statement.verdict is raw.verdict
-    return fails and raw.reason is None
 
 
 def _of_input(judgment: Judgment, input: AnswerInput) -> Judgment:

@@ -289,10 +289,9 @@ def _is_item(message: Fields) -> bool:
 def _is_call(message: Any) -> bool:
     """Tell whether an item is a call, its result or a document by itself."""
     fields = mapping(message)
-    if "role" in fields:
-        return False
     kind = str(fields.get("type") or "")
-    return any(form.fullmatch(kind) for form in _KINDS[:3])
+    is_kind = any(form.fullmatch(kind) for form in _KINDS[:3])
+    return is_kind and "role" not in fields
 
 
 def _blocks(message: Fields, turn: int) -> list[Fields]:

@@ -308,10 +308,11 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
         filled |= {name: None for name, value in row.items() if value is not None}
     if filled.keys() & {"faithful", "statements"}:
         return "faithful" if "faithful" in filled else None
-    telling = [name for name in filled if named_meaning(name) is not None]
-    if telling:
-        return telling[0]
     has_our_score = filled.keys() >= {"score", "context", "answer"}
+    further = [] if has_our_score else _names_in_lists(rows)
+    for name in (*filled, *further):
+        if named_meaning(name) is not None:
+            return name
     for row in rows:
         filled.pop(columns(row).get("answer", ""), None)
     by_spelling = {_snake_case(name): name for name in filled}
@@ -319,12 +320,7 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     ambiguous = [by_spelling[name] for name in names if name in by_spelling]
     if has_our_score:  # beside it, a column counts only if its words tell
         ambiguous = [name for name in ambiguous if _has_label_words(rows, name)]
-    named = []
-    if not has_our_score:
-        named = [
-            name for name in _names_in_lists(rows) if named_meaning(name) is not None
-        ]
-    return next(iter(ambiguous + named), None)
+    return next(iter(ambiguous), None)
 
 
 def _names_in_lists(rows: Iterable[Fields]) -> list[str]:
