@@ -437,10 +437,6 @@ def test_reading_makes_no_store(cli, tmp_path, command):
             "{at} --set granularity=word",
             "'statement', 'sentence' or 'answer' .*got 'word'",
         ),
-        (
-            "{at} --set cite=true --set cite=false",
-            "'cite=false': expected .*, each option once",
-        ),
         ("{at} --set verdict_scores={{1", "is not valid JSON"),
         ("{at} --out no/such/folder/out.jsonl", "no/such/folder"),
         ("{at} --out .", "cannot be written"),

@@ -2,11 +2,9 @@
 
 import ast
 import asyncio
-import gc
 import inspect
 import math
 import re
-import weakref
 from functools import partial
 from pathlib import Path
 
@@ -306,27 +304,10 @@ def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(cascade, adapter, opti
 def test_what_may_be_changed_of_a_tuned_judge(cascade):
     """Other weights change the score through the whole chain; verdicts, probability and prompts stay."""
     judge, server = cascade
-    asked = {**GIVEN, "answer": "It is red. It is new."}
+    asked = {**GIVEN, "answer": "It might be blue."}
     other = judge_of({}, judge, verdict_scores={"not_supported": 0.25})
     plain, weighted = judge(**asked), other(**asked)
     assert server.requests, "the LM was asked"
     assert (plain.score, plain.faithful, weighted.score) == (0.0, False, 0.25)
     assert (weighted.probability, weighted.escalated) == (plain.probability, 1)
     assert other.escalate_to.program is judge.escalate_to.program
-
-
-def test_adapters_keep_no_judges(judge_at, monkeypatch):
-    """The judge of the last client alone is kept by rag_evals, and as many judgments as allowed by RAGAS."""
-    judges = [judge_at()[0] for _ in range(2)]
-    first = weakref.ref(judges[0])
-    while judges:
-        last = judges.pop(0)
-        rag_evals.Faithfulness.grade("?", "It is blue.", ["It is blue."], last)
-    gc.collect()
-    assert first() is None
-    monkeypatch.setattr(ragas, "KEPT", 2)
-    metric = ragas.Faithfulness(last)
-    rows = [{"response": f"Kettle {i}.", "retrieved_contexts": ["?"]} for i in range(3)]
-    for row in rows:
-        metric.score(**row)
-    assert [metric.judgment(row) is not None for row in rows] == [False, True, True]

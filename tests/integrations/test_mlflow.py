@@ -43,34 +43,20 @@ def test_evaluate(judge_at):
         data=rows, scorers=[FaithfulnessScorer(judge_at(yes=YES)[0])]
     )
     # (1/3 + 1) / 2; one of two passes; two of three have a context.
-    assert found.metrics == pytest.approx(
-        {
-            "faithfulness/mean": 2 / 3,
-            "faithfulness/faithful/mean": 1 / 2,
-            "faithfulness/scored/mean": 2 / 3,
-        }
-    )
-    told = [
-        [
-            (a["assessment_name"], a["feedback"].get("value"))
-            for a in assessed
-            if "feedback" in a
-        ]
-        for assessed in found.result_df["assessments"]
-    ]
-    bare, passed, failed = sorted(map(sorted, told), key=len)
+    means = {"": 2 / 3, "/faithful": 1 / 2, "/scored": 2 / 3}
+    expected = {f"faithfulness{name}/mean": mean for name, mean in means.items()}
+    assert found.metrics == pytest.approx(expected)
+
+    def told(assessed):
+        given = (a for a in assessed if "feedback" in a)
+        return sorted((a["assessment_name"], a["feedback"].get("value")) for a in given)
+
+    bare, passed, failed = sorted(map(told, found.result_df["assessments"]), key=len)
     assert bare == [("faithfulness", None), ("faithfulness/scored", False)]
-    assert passed == [
-        ("faithfulness", 1.0),
-        ("faithfulness/faithful", True),
-        ("faithfulness/scored", True),
-    ]
-    assert failed == [
-        ("faithfulness", pytest.approx(1 / 3)),
-        ("faithfulness/faithful", False),
-        ("faithfulness/scored", True),
-        *[("faithfulness/statement", "not_supported")] * 2,
-    ]
+    assert [value for _, value in passed] == [1.0, True, True]
+    share = pytest.approx(1 / 3)
+    assert [value for _, value in failed[:3]] == [share, False, True]
+    assert failed[3:] == [("faithfulness/statement", "not_supported")] * 2
     # MLflow traces DSPy while it evaluates: the judge's own work is not to stand among what it scores.
     assert len(mlflow.search_traces(return_type="list")) == 3
 
@@ -100,73 +86,43 @@ def test_feedback(judge_at):
     scorer = FaithfulnessScorer(judge, statements="all")
     overall, faithful, scored, blue, red = scorer(**row)
     assert FaithfulnessScorer(judge, statements=None)(**row).value == overall.value
-    assert (
-        overall.rationale
-        == f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
-    )
+    rationale = f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
+    assert overall.rationale == rationale
     assert (overall.value, faithful.value, scored.value) == (0.5, False, True)
-    assert (overall.source.source_type, overall.source.source_id) == (
-        "LLM_JUDGE",
-        "faith_dspy openai/tiny",
-    )
+    source = overall.source
+    assert (source.source_type, source.source_id) == ("LLM_JUDGE", "faith_dspy openai/tiny")  # fmt: skip
     assert overall.metadata["mlflow.assessment.judgeInputTokens"] == "200"
     verdicts = json.loads(overall.metadata["verdict_counts"])
-    assert (
-        verdicts["fully_supported"],
-        verdicts["not_supported"],
-        sum(verdicts.values()),
-    ) == (1, 1, 2)
+    assert verdicts["fully_supported"] == verdicts["not_supported"] == 1
     confidences = [s["confidence"] for s in json.loads(overall.metadata["statements"])]
     assert confidences == pytest.approx([0.9, 0.2])
-    assert (blue.value, blue.rationale, blue.metadata["supporting_chunk_ids"]) == (
-        "fully_supported",
-        BLUE,
-        "[0]",
-    )
-    assert (red.name, red.value, red.rationale) == (
-        "faithfulness/statement",
-        "not_supported",
-        RED,
-    )
+    assert (blue.value, blue.rationale) == ("fully_supported", BLUE)
+    assert blue.metadata["supporting_chunk_ids"] == "[0]"
+    assert (red.value, red.rationale) == ("not_supported", RED)
+    assert red.name == "faithfulness/statement"
+
+
+def message(role, content):
+    return {"message": {"role": role, "content": content}}
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("inputs", "outputs", "expectations"),
     [
-        {"inputs": {"question": "?", "context": CONTEXT}, "outputs": BLUE},
-        {
-            "inputs": {"question": "?"},
-            "outputs": BLUE,
-            "expectations": {"context": CONTEXT},
-        },
-        {
-            "inputs": {"query": "?"},
-            "outputs": {"response": BLUE, "retrieved_contexts": CONTEXT},
-        },
-        {"inputs": {"context": "\n".join(CONTEXT)}, "outputs": BLUE},
-        {
-            "inputs": {"context": [{"page_content": c} for c in CONTEXT]},
-            "outputs": BLUE,
-        },
-        {
-            "inputs": {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": f"{CONTEXT[0]} {CONTEXT[1]} What is it like?",
-                    }
-                ]
-            },
-            "outputs": {
-                "choices": [{"message": {"role": "assistant", "content": BLUE}}]
-            },
-        },
+        ({"question": "?", "context": CONTEXT}, BLUE, {}),
+        ({"question": "?"}, BLUE, {"context": CONTEXT}),
+        ({"query": "?"}, {"response": BLUE, "retrieved_contexts": CONTEXT}, {}),
+        ({"context": "\n".join(CONTEXT)}, BLUE, {}),
+        ({"context": [{"page_content": c} for c in CONTEXT]}, BLUE, {}),
+        ({"messages": [*message("user", " ".join([*CONTEXT, "What is it like?"])).values()]},
+         {"choices": [message("assistant", BLUE)]}, {}),
     ],
     ids=["inputs", "expectations", "outputs", "one text", "documents", "conversation"],
-)
-def test_where_the_context_is(judge_at, row):
+)  # fmt: skip
+def test_where_the_context_is(judge_at, inputs, outputs, expectations):
     """The context is found in inputs, expectations or outputs, under the names other libraries use."""
     judge, server = judge_at(yes=YES)
+    row = {"inputs": inputs, "outputs": outputs, "expectations": expectations}
     assert FaithfulnessScorer(judge)(**row)[0].value == 1.0
     asked = server.requests[0]["messages"][-1]["content"]
     assert all(c in asked for c in CONTEXT)
@@ -188,13 +144,9 @@ def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
     judge = Judge("local")
     scorer = FaithfulnessScorer(judge)  # which does not fetch the model
     judge.lm = asked.lm
+    contexts = [{"context": [f"Chunk {n}."]} for n in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        list(
-            pool.map(
-                lambda n: scorer(inputs={"context": [f"Chunk {n}."]}, outputs=BLUE),
-                range(6),
-            )
-        )
+        list(pool.map(lambda inputs: scorer(inputs=inputs, outputs=BLUE), contexts))
     assert most == [1] * 6
 
 
@@ -208,13 +160,9 @@ def trace():
 
     @mlflow.trace(span_type=SpanType.RETRIEVER)
     def search_docs(query):
-        return [
-            Document(
-                page_content="Opened software is not refunded.",
-                metadata={"doc_uri": "policy.md"},
-            ),
-            Document(page_content="Unused items are refunded.", id="p2"),
-        ]
+        policy = {"doc_uri": "policy.md"}
+        refused = Document("Opened software is not refunded.", policy)
+        return [refused, Document("Unused items are refunded.", id="p2")]
 
     @mlflow.trace(span_type=SpanType.TOOL)
     def order_status(number):
@@ -222,17 +170,14 @@ def trace():
 
     @mlflow.trace(span_type=SpanType.CHAT_MODEL)
     def complete(messages):
-        return {"choices": [{"message": {"role": "assistant", "content": ANSWER}}]}
+        return {"choices": [message("assistant", ANSWER)]}
 
     @mlflow.trace(span_type=SpanType.AGENT)
     def ask(question):
         search_docs(question)
         order_status(12)
-        history = [
-            {"role": "user", "content": "Hello."},
-            {"role": "assistant", "content": "Good day."},
-        ]
-        reply = complete([*history, {"role": "user", "content": question}])
+        words = ("user", "Hello."), ("assistant", "Good day."), ("user", question)
+        reply = complete([message(*said)["message"] for said in words])
         return {"answer": reply["choices"][0]["message"]["content"]}
 
     ask(QUESTION)
@@ -245,28 +190,23 @@ def test_record(trace, judge_at):
     no trace is refused."""
     (record,) = records([mlflow.entities.Trace.from_json(trace.to_json())])
     assert [record] == records(trace)
-    assert (record["id"], record["question"], record["answer"]) == (
-        trace.info.trace_id,
-        QUESTION,
-        ANSWER,
-    )
-    spans, sources = zip(
-        *(c["source"].split(": ") for c in record["context"]), strict=True
-    )
-    assert list(zip([c["text"] for c in record["context"]], sources, strict=True)) == [
-        (
-            "Opened software is not refunded.",
-            "retriever search_docs, document policy.md",
-        ),
-        ("Unused items are refunded.", "retriever search_docs, document p2"),
-        ('{"number": 12, "status": "delivered"}', "tool order_status"),
+    assert record["id"] == trace.info.trace_id
+    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
+    sources = [chunk["source"].split(": ") for chunk in record["context"]]
+    assert [source for _, source in sources] == [
+        "retriever search_docs, document policy.md",
+        "retriever search_docs, document p2",
+        "tool order_status",
     ]
-    assert {s.removeprefix("span ") for s in spans[:3]} <= {
-        s.span_id for s in trace.data.spans
-    }
-    assert judge_at(says="Yes [0]", cite=True)[0].batch([record])[0].statements[
-        0
-    ].supporting_chunk_ids == (0,)
+    ids = {f"span {span.span_id}" for span in trace.data.spans}
+    assert {span for span, _ in sources} <= ids
+    assert [chunk["text"] for chunk in record["context"]] == [
+        "Opened software is not refunded.",
+        "Unused items are refunded.",
+        '{"number": 12, "status": "delivered"}',
+    ]
+    (judgment,) = judge_at(says="Yes [0]", cite=True)[0].batch([record])
+    assert judgment.statements[0].supporting_chunk_ids == (0,)
     app = mlflow.trace(lambda question, context: BLUE, name="app")
     app(QUESTION, CONTEXT)
     (record,) = records(mlflow.get_trace(mlflow.get_last_active_trace_id()))

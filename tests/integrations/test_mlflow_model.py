@@ -37,16 +37,14 @@ def served(registry, chat_server, tmp_path, monkeypatch):
         "DSPY_CACHEDIR": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
+    words = f"mlflow models serve --env-manager local --host 127.0.0.1 --port {port}"
     command = [
         sys.executable,
         "-m",
-        "mlflow",
-        "models",
-        "serve",
+        *words.split(),
         "-m",
         "models:/faithfulness@champion",
     ]
-    command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
     with serving(command, tmp_path, port):
         yield f"http://127.0.0.1:{port}", server
 
@@ -59,65 +57,38 @@ def test_rows_are_judged_over_http(served, registry, tmp_path):
     address, server = served
 
     def ask(*rows, form="inputs"):
-        body = (
-            rows
-            if form != "dataframe_split"
-            else pd.DataFrame(rows, dtype=object).to_dict("split")
-        )
+        split = form == "dataframe_split"
+        body = pd.DataFrame(rows, dtype=object).to_dict("split") if split else rows
         reply = httpx.post(f"{address}/invocations", json={form: body}, timeout=300)
         assert reply.status_code == 200, reply.text
         return reply.json()["predictions"]
 
+    def outcomes(*rows):
+        return [(row["score"], row["faithful"], row["unscored"]) for row in rows]
+
     blue, red, empty = ask(BLUE, RED, {"context": CONTEXT})
+    assert outcomes(blue, red) == [(1.0, True, None), (0.0, False, None)]
+    assert outcomes(empty) == [(None, None, "parse_failed")]
+    assert "it has no answer" in empty["detail"]
     odd = {**RED, "context": CONTEXT[0]}, {"context": 5, "answer": 5}
     for form in ("dataframe_split", "dataframe_records"):
-        *rows, unread = ask(
-            BLUE, *[{"question": None, **row} for row in odd], form=form
-        )
-        assert [row["score"] for row in rows] == [1.0, 0.0]
-        assert (unread["unscored"], "context is int" in unread["detail"]) == (
-            "parse_failed",
-            True,
-        )
-    assert (blue["score"], blue["faithful"], blue["unscored"]) == (1.0, True, None)
-    assert (red["score"], red["faithful"], red["unscored"]) == (0.0, False, None)
-    assert (
-        blue["verdict_counts"]["fully_supported"]
-        == red["verdict_counts"]["not_supported"]
-        == 1
-    )
+        rows = ask(BLUE, *({"question": None, **row} for row in odd), form=form)
+        assert [row["score"] for row in rows] == [1.0, 0.0, None]
+        assert "context is int" in rows[-1]["detail"]
+    assert blue["verdict_counts"]["fully_supported"] == 1
     assert json.loads(red["statements"])[0]["text"] == "It is red."
-    assert blue["usage"] == {
-        **blue["usage"],
-        "calls": 1,
-        "prompt_tokens": 100,
-        "cached_tokens": 60,
-    }
-    assert (empty["score"], empty["faithful"], empty["unscored"]) == (
-        None,
-        None,
-        "parse_failed",
-    )
-    assert "it has no answer" in empty["detail"]
+    usage = blue["usage"]
+    counts = usage["calls"], usage["prompt_tokens"], usage["cached_tokens"]
+    assert counts == (1, 100, 60)
     cites, long = ask(CITES, LONG)
-    citations = {
-        "precision": 1.0,
-        "recall": 1.0,
-        "cited": 1,
-        "unknown": [],
-        "unchecked": 0,
-    }
-    assert json.loads(cites["citations"]) == citations
+    assert json.loads(cites["citations"])["precision"] == 1.0
     assert json.loads(cites["statements"])[0]["cited_chunk_ids"] == [1]
     assert long["score"] == 1.0
     assert long["usage"]["calls"] > 1
     assert set(server.authorization) == {f"Bearer {KEY}"}
-    written = [
-        f
-        for at in (Path(registry.removeprefix("sqlite:///")).parent, tmp_path)
-        for f in at.rglob("*")
-    ]
-    assert [f for f in written if f.is_file() and KEY.encode() in f.read_bytes()] == []
+    for folder in (Path(registry.removeprefix("sqlite:///")).parent, tmp_path):
+        for file in folder.rglob("*"):
+            assert not file.is_file() or KEY.encode() not in file.read_bytes()
 
 
 def test_another_lm_can_be_named(registry, monkeypatch):
@@ -168,19 +139,11 @@ def test_every_record_is_a_row(judge_at, tmp_path):
     """What cannot be judged, or whose LM fails or cannot be made, is a row that says why, beside those that are judged.
     An endpoint that never answers ends no batch: it is asked a few times."""
     judge, _ = judge_at(yes={"It is blue.": 0.9})
-    records = [
-        BLUE,
-        {**BLUE, "answer": None},
-        {**BLUE, "context": None},
-        {**BLUE, "answer": "It is odd."},
-    ]
+    changes = ({}, {"answer": None}, {"context": None}, {"answer": "It is odd."})
+    records = [BLUE | change for change in changes]
     found = judge_rows(judge, records, threads=2)
-    assert [r["unscored"] for r in found] == [
-        None,
-        "parse_failed",
-        "no_context",
-        "lm_failed",
-    ]
+    reasons = [None, "parse_failed", "no_context", "lm_failed"]
+    assert [r["unscored"] for r in found] == reasons
     assert [r["score"] for r in found] == [1.0, None, None, None]
     assert [r["verdict_counts"]["unjudged"] for r in found] == [0, 0, 0, 1]
     assert json.loads(found[0]["statements"])[0]["verdict"] == "fully_supported"
@@ -195,11 +158,8 @@ def test_every_record_is_a_row(judge_at, tmp_path):
 
     judge, server = judge_at()
     server.status = 500
-    found = judge_rows(
-        judge,
-        [{**BLUE, "answer": f"Kettle {i} is blue."} for i in range(60)],
-        threads=1,
-    )
+    records = [{**BLUE, "answer": f"Kettle {i} is blue."} for i in range(60)]
+    found = judge_rows(judge, records, threads=1)
     assert [r["unscored"] for r in found] == ["lm_failed"] * 60
     assert len(server.requests) < 60
 

@@ -48,21 +48,18 @@ def traced():
 
 def message(side, i, role, content=None):
     """The attributes of one message as OpenInference writes it."""
+    place = f"{side}.{i}."
     said = (
-        {}
-        if content is None
-        else {f"{side}.{i}.{MessageAttributes.MESSAGE_CONTENT}": content}
+        {} if content is None else {place + MessageAttributes.MESSAGE_CONTENT: content}
     )
-    return {f"{side}.{i}.{MessageAttributes.MESSAGE_ROLE}": role, **said}
+    return {place + MessageAttributes.MESSAGE_ROLE: role, **said}
 
 
 def document(i):
     """The attributes of one retrieved document."""
-    at = f"{SpanAttributes.RETRIEVAL_DOCUMENTS}.{i}"
-    return {
-        f"{at}.{DocumentAttributes.DOCUMENT_ID}": f"d{i}",
-        f"{at}.{DocumentAttributes.DOCUMENT_CONTENT}": DOCUMENTS[i],
-    }
+    at = f"{SpanAttributes.RETRIEVAL_DOCUMENTS}.{i}."
+    fields = DocumentAttributes.DOCUMENT_ID, DocumentAttributes.DOCUMENT_CONTENT
+    return {at + fields[0]: f"d{i}", at + fields[1]: DOCUMENTS[i]}
 
 
 def given(role, kind, **part):
@@ -154,23 +151,12 @@ GEN_AI = (
 )
 """The same by the GenAI conventions, with earlier turns."""
 SYSTEM = ("You work for a shop.", "system")
+TOOL, ASKER = (DOCUMENTS[0], "tool policy"), (QUESTION, "user")
+FOUND = [(t, f"retriever search_docs, document d{i}") for i, t in enumerate(DOCUMENTS)]
 CHUNKS = {
-    "retriever": (
-        RAG,
-        [
-            (text, f"retriever search_docs, document d{i}")
-            for i, text in enumerate(DOCUMENTS)
-        ]
-        + [SYSTEM],
-    ),
-    "tool": (AGENT, [(DOCUMENTS[0], "tool policy"), (QUESTION, "user")]),
-    "GenAI": (
-        GEN_AI,
-        [
-            *[(DOCUMENTS[0], "tool policy"), SYSTEM, ("Hello.", "user")],
-            (QUESTION, "user"),
-        ],
-    ),
+    "retriever": (RAG, [*FOUND, SYSTEM]),
+    "tool": (AGENT, [TOOL, ASKER]),
+    "GenAI": (GEN_AI, [TOOL, SYSTEM, ("Hello.", "user"), ASKER]),
 }
 
 
@@ -213,50 +199,35 @@ def otlp(span):
 def test_every_way_spans_are_kept(traced, tmp_path):
     """In memory; OTLP's JSON, read or in a file of one document a line; what the SDK's console exporter writes. Each
     document is a chunk under its span's id."""
-    exporter = traced(*RAG)
-    spans = exporter.get_finished_spans()
-    scopes = [
-        {"resourceSpans": [{"scopeSpans": [{"spans": [otlp(s)]}]}]} for s in spans
-    ]
+    spans = traced(*RAG).get_finished_spans()
+    wire = [otlp(span) for span in spans]
+    documents = [{"resourceSpans": [{"scopeSpans": [{"spans": [s]}]}]} for s in wire]
     lines, console = tmp_path / "traces.jsonl", tmp_path / "console.json"
-    lines.write_text("\n".join(json.dumps(s) for s in scopes))
+    lines.write_text("\n".join(map(json.dumps, documents)))
     console.write_text("\n".join(s.to_json() for s in spans))
-    whole = {"resourceSpans": [r for s in scopes for r in s["resourceSpans"]]}
-    for source in (
-        spans,
-        lines,
-        whole,
-        str(console),
-        [json.loads(s.to_json()) for s in spans],
-    ):
+    whole = {"resourceSpans": [r for d in documents for r in d["resourceSpans"]]}
+    for source in (spans, lines, whole, str(console)):
         check(records(source), CHUNKS["retriever"][1])
-    names = {f"{s.get_span_context().span_id:016x}": s.name for s in spans}
-    span_id = (
-        records(exporter)[0]["context"][0]["source"].split(":")[0].removeprefix("span ")
-    )
-    assert names[span_id] == "search_docs"
+    chunk = records(spans)[0]["context"][0]
+    (span,) = (s for s in wire if s["name"] == "search_docs")
+    assert chunk["source"].startswith(f"span {span['spanId']}: ")
 
 
 def test_traces_apart(traced, judge_at):
     """Spans of two traces are two records, in order; a judge takes them as they are, and its ids lead back to spans."""
     for i in range(2):
-        root = {
-            KIND: "CHAIN",
-            "input.value": f"Which is kettle {i}?",
-            "output.value": f"Kettle {i} is blue.",
-        }
-        found = {
-            KIND: "RETRIEVER",
-            "output.value": json.dumps([f"Kettle {i} is blue.", "Lamps are red."]),
-        }
-        exporter = traced(("ask", root), ("search", found))
+        answer = f"Kettle {i} is blue."
+        question = f"Which is kettle {i}?"
+        root = {KIND: "CHAIN", "input.value": question, "output.value": answer}
+        texts = json.dumps([answer, "Lamps are red."])
+        search = {KIND: "RETRIEVER", "output.value": texts}
+        exporter = traced(("ask", root), ("search", search))
     found = records(exporter)
     assert [r["answer"] for r in found] == ["Kettle 0 is blue.", "Kettle 1 is blue."]
     for record, judgment in zip(found, judge_at()[0].batch(found), strict=True):
         (chunk,) = judgment.statements[0].supporting_chunk_ids
-        assert record["context"][chunk]["source"].endswith(
-            "retriever search, document 0"
-        )
+        source = record["context"][chunk]["source"]
+        assert source.endswith("retriever search, document 0")
 
 
 @pytest.mark.parametrize(

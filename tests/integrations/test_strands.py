@@ -77,17 +77,12 @@ def ran(monkeypatch):
         "strands.tools.executors._executor",
     ):
         monkeypatch.setattr(f"{module}.get_tracer", lambda: tracer)
-    given = {
-        "tools": [search_docs],
-        "system_prompt": "You work for a shop.",
-        "agent_id": "clerk",
-    }
-    agent = Agent(model=Recorded(), callback_handler=None, **given)
+    own = {"tools": [search_docs], "system_prompt": "You work for a shop."}
+    agent = Agent(model=Recorded(), callback_handler=None, agent_id="clerk", **own)
     agent("Do you sell software?")
     agent("Is opened software refunded?")
-    session = StrandsInMemorySessionMapper().map_to_session(
-        list(exporter.get_finished_spans()), session_id="s1"
-    )
+    spans = [*exporter.get_finished_spans()]
+    session = StrandsInMemorySessionMapper().map_to_session(spans, session_id="s1")
     return exporter, session, agent
 
 
@@ -107,9 +102,8 @@ def test_basic_usage(ran, replies, capsys, monkeypatch):
     read = Experiment.from_dict(written, custom_evaluators=[FaithfulnessEvaluator])
     for one in (experiment, read):
         monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))  # leaves Strands' table
-        report = one.run_evaluations(
-            lambda case: {"output": ANSWER, "trajectory": ran[1]}
-        )
+        run = {"output": ANSWER, "trajectory": ran[1]}
+        report = one.run_evaluations(lambda case, run=run: run)
         assert (report.overall_score, report.test_passes) == (0.0, [False])
         assert "So it is." in report.reasons[0]
         assert report.detailed_results[0][0].label == "Not At All"
@@ -154,9 +148,7 @@ def test_an_agent_without_tools(replies, dspy_lm, judge_at):
     with it, and the reason says so; a judge of one's own leaves it unscored."""
     said = "Paris is the capital of France."
     turns = {"user": "What is the capital of France?", "assistant": said}
-    messages = [
-        {"role": role, "content": [{"text": text}]} for role, text in turns.items()
-    ]
+    messages = [{"role": r, "content": [{"text": t}]} for r, t in turns.items()]
     server = replies({said: "completely"})
     case = data(said, actual_trajectory=messages)
     (found,) = FaithfulnessEvaluator(dspy_lm(server)).evaluate(case)
@@ -199,13 +191,10 @@ def test_unscored(recorded):
         lambda case: case.input
     )
     names = [case["name"] for case in report.cases]
-    labels = [row[0].label for row in report.detailed_results]
-    outcomes = zip(labels, report.test_passes, strict=True)
-    assert dict(zip(names, outcomes, strict=True)) == {
-        "good": ("Completely Yes", True),
-        "declines": ("not_applicable", True),
-        "bare": ("not_applicable", False),
-    }
+    passes = dict(zip(names, report.test_passes, strict=True))
+    assert passes == {"good": True, "declines": True, "bare": False}
+    labels = sorted(row[0].label for row in report.detailed_results)
+    assert labels == ["Completely Yes", "not_applicable", "not_applicable"]
     assert report.overall_score == 0.5
 
 
@@ -214,33 +203,24 @@ def test_what_an_agent_did(ran, judge_at):
     before, each chunk with its turn. Arguments of tool calls, and what the agent said itself, are no evidence."""
     exporter, session, agent = ran
     first, second = records(session)
-    assert (first["question"], first["answer"].strip()) == (
-        "Do you sell software?",
-        ANSWER,
-    )
+    asked = "Do you sell software?", "Is opened software refunded?"
+    assert (first["question"], second["question"]) == asked
+    assert first["answer"].strip() == ANSWER
     assert first["context"] == [
-        {"text": "Do you sell software?", "source": "turn 0: user"},
+        {"text": asked[0], "source": "turn 0: user"},
         {"text": FOUND, "source": "turn 1: tool search_docs"},
     ]
-    turns = ["0: user", "1: tool search_docs", "3: user", "4: tool search_docs"]
-    assert second["question"] == "Is opened software refunded?"
-    assert [c["source"] for c in second["context"]] == [
-        f"turn {turn}" for turn in turns
-    ]
+    sources = [c["source"] for c in second["context"]]
+    places = "0: user", "1: tool search_docs", "3: user"  # what 4 found is there
+    assert sources == [f"turn {place}" for place in places]
     spans = otel.records(exporter)
-    assert [r["question"] for r in spans] == [first["question"], second["question"]]
-    for r in spans:
-        assert r["answer"].strip() == ANSWER
-        assert any(
-            c["text"] == FOUND and ": tool search_docs" in c["source"]
-            for c in r["context"]
-        )
-        assert not any("query" in c["text"] for c in r["context"])
-    assert [c["source"].partition(": ")[2] for c in spans[0]["context"]] == [
-        "tool search_docs",
-        "system",
-        "user",
-    ]
+    assert tuple(record["question"] for record in spans) == asked
+    for record in spans:
+        assert record["answer"].strip() == ANSWER
+        assert not any("query" in chunk["text"] for chunk in record["context"])
+    context = [(c["text"], c["source"].partition(": ")[2]) for c in spans[0]["context"]]
+    assert context[0] == (FOUND, "tool search_docs")
+    assert [source for _, source in context[1:]] == ["system", "user"]
     judge, server = judge_at()
     assert judge(conversation=agent.messages).statements[0].text == ANSWER
     assert f"[3] {FOUND}" in server.requests[0]["messages"][-1]["content"]

@@ -5,25 +5,16 @@ import pytest
 
 from faith_dspy.integrations import mlflow as mlflow_traces
 from faith_dspy.integrations import otel
-from faith_dspy.integrations.traces import documents_of
 
 
 def exported(trace, start, **attributes):
     """A model's span, as span exporters write it."""
-    attributes = {
-        "openinference.span.kind": "LLM",
-        "llm.input_messages.0.message.role": "user",
-        "llm.input_messages.0.message.content": "What colour is the kettle? It is blue.",
-        "output.value": "It is blue.",
-        **attributes,
-    }
+    message = "llm.input_messages.0.message."
+    asked = {f"{message}role": "user", f"{message}content": "Which? It is blue."}
+    kind = {"openinference.span.kind": "LLM", "output.value": "It is blue."}
     context = {"trace_id": trace, "span_id": f"s{start}"}
-    return {
-        "name": "ask",
-        "context": context,
-        "start_time": start,
-        "attributes": attributes,
-    }
+    span = {"name": "ask", "context": context, "start_time": start}
+    return span | {"attributes": asked | kind | attributes}
 
 
 @pytest.mark.parametrize(
@@ -35,9 +26,8 @@ def exported(trace, start, **attributes):
 )
 def test_a_broken_message_costs_its_own_trace_alone(judge_at, attributes):
     """A trace with a message that cannot be read is unscored and says why; the traces around it are judged."""
-    found = otel.records(
-        [exported("a", 1), exported("b", 2, **attributes), exported("c", 3)]
-    )
+    spans = [exported("a", 1), exported("b", 2, **attributes), exported("c", 3)]
+    found = otel.records(spans)
     assert [r["id"] for r in found] == ["a", "b", "c"]
     first, broken, last = judge_at()[0].batch(json.loads(json.dumps(found)))
     assert (first.score, broken.score, last.score) == (1.0, None, 1.0)
@@ -48,32 +38,18 @@ def test_a_broken_message_costs_its_own_trace_alone(judge_at, attributes):
 @pytest.mark.parametrize(
     "raw",
     [
-        {
-            "traceId": "b",
-            "spanId": "s2",
-            "attributes": [{"key": "x", "value": {"arrayValue": None}}],
-        },
-        {
-            "traceId": "b",
-            "spanId": "s2",
-            "events": [{"name": "e", "attributes": [{"key": None, "value": 5}]}],
-            "x": 1,
-        },
-        {"traceId": "b", "spanId": "s2", "startTimeUnixNano": {}},
-        {"traceId": "b"},
+        {"spanId": "s2", "attributes": [{"key": "x", "value": {"arrayValue": None}}]},
+        {"spanId": "s2", "events": [{"attributes": [{"key": None, "value": 5}]}]},
+        {"spanId": "s2", "startTimeUnixNano": {}},
+        {},
     ],
 )
 def test_a_broken_span_costs_its_own_trace_alone(raw):
     """A span of OTLP JSON that cannot be read takes its trace out, with the reason, or says nothing; no other trace."""
-    values = {
-        "openinference.span.kind": "CHAIN",
-        "input.value": "?",
-        "output.value": "It is blue.",
-    }
-    attributes = [
-        {"key": key, "value": {"stringValue": value}} for key, value in values.items()
-    ]
+    values = {"openinference.span.kind": "CHAIN", "output.value": "It is blue."}
+    attributes = [{"key": k, "value": {"stringValue": v}} for k, v in values.items()]
     good = {"traceId": "a", "spanId": "s1", "attributes": attributes}
+    raw = {"traceId": "b", **raw}
     found = otel.records({"resourceSpans": [{"scopeSpans": [{"spans": [good, raw]}]}]})
     assert found[0]["answer"] == "It is blue."
     assert [(r["id"], set(r)) for r in found[1:]] in ([], [("b", {"id", "error"})])
@@ -83,28 +59,14 @@ def test_mlflow():
     """An MLflow trace with a message that cannot be read leaves the others to be judged."""
 
     def trace(name, content):
-        one = SimpleNamespace(
-            span_id="s",
-            parent_id=None,
-            name="ask",
-            start_time_ns=1,
-            span_type="CHAT_MODEL",
-        )
+        one = SimpleNamespace(span_id="s", parent_id=None, name="ask", start_time_ns=1)
+        one.span_type = "CHAT_MODEL"
         one.inputs = {"messages": [{"role": "user", "content": content}]}
-        one.outputs = {
-            "choices": [{"message": {"role": "assistant", "content": "It is blue."}}]
-        }
-        return SimpleNamespace(
-            info=SimpleNamespace(trace_id=name), data=SimpleNamespace(spans=[one])
-        )
+        reply = {"role": "assistant", "content": "It is blue."}
+        one.outputs = {"choices": [{"message": reply}]}
+        info, data = SimpleNamespace(trace_id=name), SimpleNamespace(spans=[one])
+        return SimpleNamespace(info=info, data=data)
 
     good, bad = mlflow_traces.records([trace("a", "Blue?"), trace("b", 5)])
     assert (good["id"], good["answer"], bad["id"]) == ("a", "It is blue.", "b")
     assert "conversation[0]" in bad["error"]
-
-
-def test_documents_that_are_texts_in_objects():
-    """``document`` beside a rank may be a text as well as an object."""
-    assert documents_of([{"document": "It is blue.", "score": 0.5}]) == [
-        ("document 0", "It is blue.")
-    ]

@@ -1,11 +1,9 @@
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-import faith_dspy
-from faith_dspy import Judge, JudgeConfig
+from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
 from tests.support.chat_server import ChatServer
 
@@ -236,16 +234,6 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
     assert all(s.verdict is not None for s in found.statements)
 
 
-def test_that_joint_replies_fail_is_said_once(judge_at, caplog):
-    judge, _ = judge_at(
-        says=lambda asked: "1. Yes" if asked_jointly(asked) else "Yes",
-        verification="joint",
-    )
-    for answer in (ANSWER, f"{ANSWER} It is red."):
-        judge(context=CONTEXT, answer=answer)
-    assert caplog.text.count("asking statement by statement") == 1
-
-
 @pytest.mark.parametrize("numbers", [(0, 1, 2, 3), (4, 3, 2, 1)])
 def test_the_numbers_of_a_joint_reply_are_checked(judge_at, numbers):
     """Statements are numbered from 1; a reply that numbers all of them from 0 is read so, and no verdict is given to a
@@ -341,14 +329,6 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
         judge.batch([{"context": CONTEXT, "answer": "It is blue."}])
     judge, _ = judge_at(server, confidence="auto")
     assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
-
-
-OPTIONS = Path(faith_dspy.__file__).with_name("README.md")
-
-
-def test_every_option_is_in_the_docs():
-    text = OPTIONS.read_text(encoding="utf-8")
-    assert [name for name in JudgeConfig.model_fields if f"`{name}`" not in text] == []
 
 
 def test_a_log_holds_no_whole_texts(judge_at, caplog):

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import dspy
-import numpy as np
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
@@ -127,11 +126,6 @@ def last(stream):
     return [*stream(**INPUT)][-1]
 
 
-def with_adapter(program):
-    with dspy.context(adapter=dspy.JSONAdapter()):
-        return program(**INPUT)
-
-
 def set_lm(program):
     program.set_lm(dspy.settings.lm)
     with dspy.context(lm=None):
@@ -151,14 +145,8 @@ def evaluate(program, path):
     return dspy.Prediction(**json.loads(path.read_text())[0])
 
 
-def knn(program):
-    optimizer = dspy.KNNFewShot(1, TRAIN, lambda texts: np.ones((len(texts), 1)))
-    return optimizer.compile(program)(**INPUT)
-
-
 USES = {
     "a call": lambda p, _: p(**INPUT),
-    "another adapter": lambda p, _: with_adapter(p),
     "batch": lambda p, _: p.batch([TRAIN[1]], disable_progress_bar=True)[0],
     "Parallel": lambda p, _: dspy.Parallel(disable_progress_bar=True)([(p, INPUT)])[0],
     "asyncify": lambda p, _: asyncio.run(dspy.asyncify(p)(**INPUT)),
@@ -170,10 +158,8 @@ USES = {
     "set_lm": lambda p, _: set_lm(p),
     "save and load": save_and_load,
     "Evaluate": evaluate,
-    "Ensemble": lambda p, _: dspy.Ensemble(reduce_fn=list).compile([p, p])(**INPUT)[1],
     "BestOfN": lambda p, _: dspy.BestOfN(p, 2, **REWARD)(**INPUT),
     "Refine": lambda p, _: dspy.Refine(p, 2, **REWARD)(**INPUT),
-    "KNNFewShot": lambda p, _: knn(p),
 }
 
 

@@ -151,29 +151,16 @@ def test_pass_mark(verdicts, threshold, faithful):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"score": 0.5, "unscored": Unscored.ABSTAINED}, "give exactly one"), ({}, "give exactly one"),
+        ({"score": 0.5, "unscored": "abstained"}, "give exactly one"), ({}, "give exactly one"),
         ({"score": math.nan}, "score"),
-        *(({"unscored": Unscored.ABSTAINED, **field}, "an unscored judgment has no")
-          for field in ({"faithful": True}, {"probability": 0.5}, {"level": "Neutral/Mixed"})),
+        ({"unscored": "abstained", "faithful": True}, "an unscored judgment has no"),
+        ({"unscored": "abstained", "probability": 0.5}, "an unscored judgment has no"),
     ],
 )  # fmt: skip
 def test_score_and_reason_never_go_together(fields, said):
     """A judgment has either a score or the reason why not; the unscored one has no verdict at all."""
     with pytest.raises(ValidationError, match=said):
         Judgment(**fields)
-
-
-def test_closest_chunks_whatever_the_verdict():
-    """Each statement names the chunks that share most of its words, an unsupported and an unjudged one, too; one that
-    shares none names none, and none of them becomes evidence."""
-    found = judged(
-        raw_verdict(FULL, chunk_ids=(1,)),
-        raw_verdict(NONE, "The lid is red."),
-        raw_verdict(None, "The lid is red."),
-        raw_verdict(NONE, "Shipping costs money."),
-    )
-    assert [s.closest_chunk_ids for s in found.statements] == [(0,), (1,), (1,), ()]
-    assert [s.supporting_chunk_ids for s in found.statements] == [(1,), (), (), ()]
 
 
 def test_head_decides_verdicts_and_pass_mark():
