@@ -5,7 +5,6 @@ from faith_dspy.config import Granularity
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.compile.examples import (
     answer_examples,
-    extraction_examples,
     statement_examples,
 )
 from faith_dspy.optimize.compile.metric import (
@@ -169,12 +168,3 @@ def test_where_the_answer_alone_is_labelled_its_weakest_statement_counts():
             ("Ann lives in Rome and paints.", 0.9), ("She has a dog.", weakest)
         )
         assert agreement_metric(gold, pred) == score
-
-
-def test_peoples_statements_are_demos_of_the_extraction():
-    """Each with the number of the sentence that it stands in."""
-    (row,) = extraction_examples([an_answer()])
-    numbered = zip("112", PEOPLE, strict=True)
-    assert row.statements == [f"{number}. {text}" for number, text in numbered]
-    right = dspy.Prediction(statements=row.statements)
-    assert agreement_metric(row, right) == 1.0

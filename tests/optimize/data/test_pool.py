@@ -209,10 +209,3 @@ def test_a_small_sample_holds_both_labels_in_three_groups():
         by_words.append(make(i, f"a b c{i // 8}", answer="a b", faithful=i % 2 == 0))
     drawn = sample(by_words, 10**6, 8 * 5 - 1, 0)
     assert len(drawn) == len({e.group_key for e in drawn}) == 8
-
-
-def test_a_sample_has_one_answer_of_each_source_before_the_second_of_any():
-    """Of ten sources with six answers each: 24 are two of each and a third of four."""
-    part = [make(i, f"c{i // 6}", faithful=i % 2 == 0) for i in range(60)]
-    turns = Counter(e.group_key for e in sample(part, 24, 10**6, 3))
-    assert sorted(turns.values()) == [2] * 6 + [3] * 4
