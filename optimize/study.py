@@ -19,7 +19,7 @@ from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import label_set_hash, labellers
 from faith_dspy.io.readers import name_of
 from faith_dspy.judge import NO_LM
-from faith_dspy.lm.make import identity, make_lm, preflight
+from faith_dspy.lm.make import identity, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.fitting import check_recall
 from faith_dspy.optimize.data.labels import annotator_agreement
@@ -39,7 +39,6 @@ from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card, write_report
 from faith_dspy.optimize.results import (
     LEXICAL,
-    UNTUNED,
     CandidateResult,
     PromptGain,
     Prompts,
@@ -50,6 +49,7 @@ from faith_dspy.optimize.select.ask import (
     Replies,
     ask_variants,
     judge_of,
+    reflection_lm_of,
     usable,
 )
 from faith_dspy.optimize.select.candidates import (
@@ -194,8 +194,9 @@ def run(
     out = _folder(labels, options)
     view.say(partition.sentence)
     taught = taught_defaults(e.id for e in partition.pool)
-    if taught is not None:
-        view.say(_SEEN_BY_DEFAULTS.format(taught))
+    warnings = [] if taught is None else [_SEEN_BY_DEFAULTS.format(taught)]
+    for warning in warnings:
+        view.say(warning)
     with (
         owned(out),
         metered(options.limits, max_failures=MAX_FAILURES) as meter,
@@ -233,9 +234,7 @@ def run(
             judge_dir=str(out),
             seconds=meter.seconds,
         )
-        notes = notes_of(result, choice.reason)
-        if taught is not None:
-            notes.append(_SEEN_BY_DEFAULTS.format(taught))
+        notes = [*notes_of(result, choice.reason), *warnings]
         result = result.model_copy(update={"notes": tuple(notes)})
         _export(choice.champion, asked.lexical, result, study, out)
         update = {"registered": track.finish(result), "page": track.page}
@@ -271,12 +270,8 @@ def _reach_lms(planned: Plan, options: Options) -> dict[str, Any]:
         address = variant.lm, variant.api_base
         by_address.setdefault(address, judge_of(variant, options).lm)
     lms = [*by_address.values()]
-    if options.reflection_lm is not None and any(v.optimizer for v in planned.variants):
-        reflection_lm = make_lm(
-            options.reflection_lm,
-            api_base=options.reflection_api_base,
-            timeout=options.timeout,
-        )
+    reflection_lm = reflection_lm_of(options)
+    if reflection_lm is not None and any(v.optimizer for v in planned.variants):
         lms.append(reflection_lm)
     for lm in lms:
         preflight(lm)
@@ -393,21 +388,16 @@ def _export(
     labelled = study.labels.labelled
     keys = {words_key(e.context, e.answer) for e in labelled}
     compared = measured.model_dump(mode="json", include={"comparisons"})
-    own: dict[str, Any] = {}
-    if result.lexical is not None:
-        own["lexical_baseline"] = result.lexical.model_dump(mode="json")
-    for name, field in ((UNTUNED, "untuned"), (LEXICAL, "lexical_baseline")):
-        if baseline := measured.judge(name):
-            own[f"{field}_agreement"] = baseline.levels.to_json()
+    lexical_baseline = result.model_dump(mode="json", include={"lexical"})
     judge.manifest = {
         **result.model_dump(mode="json", include=_IN_MANIFEST),
         "variant": result.champion,
         "agreement": measured.champion.levels.to_json(),
         "agreement_by": result.measured_by,
         "comparison": compared["comparisons"],
+        "lexical_baseline": lexical_baseline["lexical"],
         "usage": measured.champion.usage.model_dump(mode="json"),
         "answer_keys": sorted(keys),  # `agree` on any of them is told
-        **own,
     }
     if out.is_absolute():  # an export names no place
         result = result.model_copy(update={"judge_dir": out.name})

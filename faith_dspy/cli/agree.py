@@ -158,10 +158,10 @@ def agree(
         raise InputError(f"--batch takes one judge, got {len(judges)}.")
     recorded = read_judges(columns, examples, traffic, labels.name)
     judged, others = [], traffic
-    for one, judge in zip(asked, judges, strict=True):
+    for choice, judge in zip(asked, judges, strict=True):
         answers = [*examples, *others]
         with in_batch.asked(judge, answers, Path(labels.name)) as ready:
-            judged.append(ask_judge(ready, one.source, examples, others))
+            judged.append(ask_judge(ready, choice.source, examples, others))
         others = []  # which the first alone is asked about
     judged += recorded
     first = judged[0]

@@ -49,10 +49,6 @@ def list_(as_json: cli.Json = False) -> None:
         ).removesuffix(".")
 
     fields = {"size": "Size", "licence": "Licence", "purpose": "What it is for"}
-    rows = {
-        name: {"name": name} | {k: of_card(name, f) for k, f in fields.items()}
-        for name in (*SETS, *PUBLIC)
-    }
     look = (
         "Look at one: faith-dspy labels show quickstart",
         "Tune a judge on one: faith-dspy tune NAME",
@@ -60,19 +56,19 @@ def list_(as_json: cli.Json = False) -> None:
     get = (
         "Get one: faith-dspy labels get NAME, or --from FOLDER with a copy of its files. None of them is ours.",
     )
-    tables = [
-        Table(
-            title,
-            ("name", *fields),
-            tuple(tuple(rows[name].values()) for name in names),
-            notes=notes,
-        )
-        for title, names, notes in (
-            ("Shipped sets", SETS, look),
-            ("Public sets", PUBLIC, get),
-        )
-    ]
-    cli.print_result(as_json, [*rows.values()], tables)
+    sets, tables = [], []
+    for title, names, notes in (
+        ("Shipped sets", SETS, look),
+        ("Public sets", PUBLIC, get),
+    ):
+        rows = [
+            {"name": name} | {k: of_card(name, f) for k, f in fields.items()}
+            for name in names
+        ]
+        sets += rows
+        cells = tuple(tuple(row.values()) for row in rows)
+        tables.append(Table(title, ("name", *fields), cells, notes=notes))
+    cli.print_result(as_json, sets, tables)
 
 
 @app.command()
@@ -91,9 +87,8 @@ def show(
     examples = read_labels(labels, require_label=False)
     if as_json:
         for e in examples[:n]:
-            typer.echo(
-                json.dumps(row_of(e))
-            )  # ASCII: no character in it is a terminal's command
+            # ASCII: no character in it is a terminal's command.
+            typer.echo(json.dumps(row_of(e)))
     else:
         _show(examples, n)
 
@@ -114,21 +109,15 @@ def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
 
     label = {True: "faithful", False: "not faithful", None: "no label"}[e.label]
     rows = [("question", e.question)] if e.question else []
-    rows += [
-        *((f"[{c.id}]", c.text) for c in e.context),
-        ("answer", e.answer),
-        ("label", label),
-    ]
+    rows += [(f"[{c.id}]", c.text) for c in e.context]
+    rows += [("answer", e.answer), ("label", label)]
     for s in e.statements:
         mark, words, _ = WORDING[s.verdict or UNJUDGED]
-        evidence = (
-            " ".join(["", "←", *(f"[{i}]" for i in s.supporting_chunk_ids)])
-            if s.supporting_chunk_ids
-            else ""
-        )
-        rows.append(
-            (mark, f"{s.text}\n{words}{evidence}{f': {s.reason}' if s.reason else ''}")
-        )
+        if s.supporting_chunk_ids:
+            words += " ← " + " ".join(f"[{i}]" for i in s.supporting_chunk_ids)
+        if s.reason:
+            words += f": {s.reason}"
+        rows.append((mark, f"{s.text}\n{words}"))
     return tuple(rows)
 
 
@@ -200,12 +189,11 @@ def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
         f"Enough {what}? {answer[:1].upper()}{answer[1:]}"
         for what, answer in report["enough"].items()
     )
-    texts = {
-        name.replace("_", " "): in_words(value)
+    rows = tuple(
+        (name.replace("_", " "), in_words(value))
         for name, value in report.items()
-        if name != "enough"
-    }
-    rows = tuple((name, text) for name, text in texts.items() if text)
+        if name != "enough" and in_words(value)
+    )
     tables = [
         Table("In three lines", notes=notes),
         Table(f"Labels in {labels.name}", ("", ""), rows),

@@ -183,7 +183,7 @@ def notes_on(judgment: Judgment) -> list[str]:
 
 
 def _citations_line(citations: Citations) -> str:
-    """Return ``citations: precision 0.50, recall 1.00; [7] is not in the context``."""
+    """Return ``citations: precision 0.50, recall 1.00; not in the context: [7]``."""
     figures = []
     if citations.precision is not None:
         figures.append(f"precision {citations.precision:.2f}")
@@ -192,10 +192,9 @@ def _citations_line(citations: Citations) -> str:
     if citations.unchecked:
         figures.append(f"{counted(citations.unchecked, 'statement')} not checked")
     line = f"citations: {', '.join(figures)}"
-    if not citations.unknown:
-        return f"{line}."
-    verb = "is" if len(citations.unknown) == 1 else "are"
-    return f"{line}; [{', '.join(citations.unknown)}] {verb} not in the context."
+    if citations.unknown:
+        line += f"; not in the context: [{', '.join(citations.unknown)}]"
+    return f"{line}."
 
 
 def citation_faults(judgment: Judgment) -> list[str]:

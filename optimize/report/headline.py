@@ -101,9 +101,9 @@ def of_judge(
     source: str | None,
     result: JudgeResult,
     *,
-    seen: int = 0,
-    against_words: Comparison | None = None,
-    labelled_by: Mapping[str, int] = MappingProxyType({}),
+    seen: int,
+    against_words: Comparison | None,
+    labelled_by: Mapping[str, int],
 ) -> Table:
     """Return the three lines of a judge, whose export says what it gained in its study.
 
@@ -224,22 +224,19 @@ def shortfalls(result: StudyResult) -> list[str]:
 
 def _agreement(headline: Headline) -> str:
     """Say with whose labels the judge agrees, and how far, in plain counts."""
-    line = _counts(headline.agreement, headline.measured_by)
-    return f"Agreement with {whose_labels(headline.labelled_by)}: {line}"
-
-
-def _counts(a: Agreement, measured_by: str) -> str:
+    a = headline.agreement
     counts = a.confusion
     rejected = counts["unfaithful_failed"] + counts["unfaithful_passed"]
     accepted = counts["faithful_failed"] + counts["faithful_passed"]
+    about = f"Agreement with {whose_labels(headline.labelled_by)}"
     if a.balanced_accuracy.value is None:
-        return f"cannot be measured on {counted(a.n, 'answer')}: {a.balanced_accuracy.why}."
+        return f"{about}: cannot be measured on {counted(a.n, 'answer')}: {a.balanced_accuracy.why}."
     unscored = f"; {a.n - a.scored} more unscored" if a.scored < a.n else ""
     over = f" over {counted(a.sources, 'source')}" if a.sources is not None else ""
     return (
-        f"of {counted(rejected, 'answer')} labelled unfaithful it catches {counts['unfaithful_failed']:,}; of "
+        f"{about}: of {counted(rejected, 'answer')} labelled unfaithful it catches {counts['unfaithful_failed']:,}; of "
         f"{accepted:,} labelled faithful it passes {counts['faithful_passed']:,}{unscored} (balanced accuracy "
-        f"{with_interval(a.balanced_accuracy)}, {measured_by}{over}; chance is .50)."
+        f"{with_interval(a.balanced_accuracy)}, {headline.measured_by}{over}; chance is .50)."
     )
 
 

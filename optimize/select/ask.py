@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from faith_dspy.config import Granularity
 from faith_dspy.errors import InputError, LimitReachedError, counted
@@ -92,10 +92,14 @@ def without_lm(
 def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
     """Return those that a classifier can be fitted on: with a label, statements that were all judged, and a language
     that the judge can compare."""
-    labelled = [a for a in answers if a.example.label is not None]
-    asked = [a for a in labelled if a.raw.raw_verdicts]
-    judged = [a for a in asked if unjudged_reason(a.raw.last) is None]
-    return [a for a in judged if a.judgment.unscored is not Unscored.LANGUAGE]
+    return [
+        a
+        for a in answers
+        if a.example.label is not None
+        and a.raw.raw_verdicts
+        and unjudged_reason(a.raw.last) is None
+        and a.judgment.unscored is not Unscored.LANGUAGE
+    ]
 
 
 def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
@@ -177,10 +181,8 @@ def _ask_variant(
         prompts = prompts.model_copy(update={"seed": uncompiled})
         seed = _seed_answers(params, answers, asked)
     if not usable(answers):
-        why = Counter(a.judgment.unscored for a in answers)
-        reasons = ", ".join(
-            f"{n} {reason.value}" for reason, n in why.items() if reason
-        )
+        why = Counter(a.judgment.unscored for a in answers if a.judgment.unscored)
+        reasons = ", ".join(f"{n} {reason}" for reason, n in why.items())
         raise InputError(
             f"{counted(len(answers), 'answer')}, none scored ({reasons or 'the LM judged none of them'}); nothing can "
             "be fitted."
@@ -239,13 +241,6 @@ def _run_optimizer(
     study: Study,
 ) -> CompiledJudge:
     options, effort = study.options, study.plan.budget.effort
-    reflection_lm = None
-    if options.reflection_lm is not None:
-        reflection_lm = make_lm(
-            options.reflection_lm,
-            api_base=options.reflection_api_base,
-            timeout=options.timeout,
-        )
     with study.view.task(f"{variant.name}: compiling", None) as advance:
         compiled = compile_judge(
             judge,
@@ -253,7 +248,7 @@ def _run_optimizer(
             examples,
             effort,
             options.seed,
-            proposer=reflection_lm,
+            proposer=reflection_lm_of(options),
             advance=advance,
         )
     for note in compiled.notes:
@@ -286,6 +281,17 @@ def judge_of(variant: Variant, options: Options) -> Judge:
         timeout=options.timeout,
         config=variant.config.model_copy(update={"scores": options.scores}),
         classifier=None,
+    )
+
+
+def reflection_lm_of(options: Options) -> Any:
+    """Return the LM that writes instructions; None where it is the judge's own."""
+    if options.reflection_lm is None:
+        return None
+    return make_lm(
+        options.reflection_lm,
+        api_base=options.reflection_api_base,
+        timeout=options.timeout,
     )
 
 

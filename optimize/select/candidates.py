@@ -77,11 +77,6 @@ class Candidate(NamedTuple):
     """Of a cascade, those of its first judge."""
 
     @property
-    def fitted(self) -> FittedJudge:
-        """Return the judge with its answers."""
-        return FittedJudge(self.judge, self.answers)
-
-    @property
     def asks_lm(self) -> bool:
         """Whether any of its judges does."""
         return self.replies.name != NO_LM
@@ -173,7 +168,7 @@ def _cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Cand
         f"{second.description}",
         second.replies,
         "cascade",
-        *cascade(first.fitted, second.fitted, point),
+        *cascade(first, second, point),
         first.replies,
     )
 
@@ -246,26 +241,36 @@ def fit_on_labels(
 
 
 def cascade(
-    first: FittedJudge, second: FittedJudge, point: OperatingPoint = BALANCED
+    first: FittedJudge | Candidate,
+    second: FittedJudge | Candidate,
+    point: OperatingPoint = BALANCED,
 ) -> FittedJudge:
     """Return the first judge, which escalates to the second the half of the answers that it is least sure of.
 
     Both have one threshold, fitted to the answers as the cascade judges them.
     """
-    escalating = _escalating(first, second.judge)
-    assert escalating.classifier is not None
+    own, following = first.judge.classifier, second.judge.classifier
+    assert own is not None
+    assert following is not None
+    own = own.model_copy(update={"review_range": _escalation_range(first, own)})
+    scoring = second.judge.config.scoring_options
+    escalating = first.judge.copy(
+        config=first.judge.config.model_copy(update=scoring),
+        classifier=own,
+        escalate_to=second.judge,
+    )
     by_id = {a.id: a for a in first.answers}
     judged = []
-    for following in second.answers:
-        a = by_id[following.id]
+    for further in second.answers:
+        a = by_id[further.id]
         judgment = a.judgment
         if a.probability is not None:  # by weights that did not see its source
-            unsure = escalating.classifier.needs_review(a.probability)
+            unsure = own.needs_review(a.probability)
             judgment = judgment.model_copy(update={"needs_review": unsure})
         if escalating.should_escalate(judgment):
-            usage = a.raw.usage + following.raw.usage
-            raw = following.raw.model_copy(update={"usage": usage})
-            a = following.model_copy(update={"raw": raw})
+            usage = a.raw.usage + further.raw.usage
+            raw = further.raw.model_copy(update={"usage": usage})
+            a = further.model_copy(update={"raw": raw})
         judged.append(a)
     scored = [a for a in judged if a.probability is not None]
     threshold = threshold_for(
@@ -274,10 +279,8 @@ def cascade(
         np.array([a.label for a in scored], dtype=bool),
     )
     judge = escalating.copy(
-        classifier=_with_threshold(escalating.classifier, threshold),
-        escalate_to=second.judge.copy(
-            classifier=_with_threshold(second.judge.classifier, threshold)
-        ),
+        classifier=_with_threshold(own, threshold),
+        escalate_to=second.judge.copy(classifier=_with_threshold(following, threshold)),
     )
     answers = []
     for a in judged:
@@ -291,34 +294,23 @@ def cascade(
     return FittedJudge(judge, answers)
 
 
-def _escalating(first: FittedJudge, following: Judge) -> Judge:
-    classifier = first.judge.classifier
-    assert classifier is not None
-    low, high = _escalation_range(first, classifier.threshold)
-    scoring = following.config.scoring_options
-    return first.judge.copy(
-        config=first.judge.config.model_copy(update=scoring),
-        classifier=classifier.model_copy(update={"review_range": (low, high)}),
-        escalate_to=following,
-    )
-
-
-def _with_threshold(classifier: Classifier | None, threshold: float) -> Classifier:
+def _with_threshold(classifier: Classifier, threshold: float) -> Classifier:
     """Return the classifier with that threshold, its review range as wide as it has to be to hold it."""
-    assert classifier is not None
     low, high = classifier.review_range or (threshold, threshold)
     update: dict[str, Any] = {"threshold": threshold}
     update["review_range"] = min(low, threshold), max(high, threshold)
     return classifier.model_copy(update=update)
 
 
-def _escalation_range(first: FittedJudge, threshold: float) -> tuple[float, float]:
+def _escalation_range(
+    first: FittedJudge | Candidate, classifier: Classifier
+) -> tuple[float, float]:
     """Return the first judge's probabilities between which the second is asked.
 
     It is equally wide in log-odds on both sides of the threshold, and ends half way to the next answer outside; what is
     as unsure as the last answer inside is inside, too.
     """
-    centre = to_logit(threshold)
+    centre = to_logit(classifier.threshold)
     distances = []
     for a in usable(first.answers):
         if a.probability is not None:

@@ -70,8 +70,7 @@ def choose(candidates: Sequence[Candidate], point: OperatingPoint = BALANCED) ->
             if _within_one_error(difference(by_name[name].answers, best.answers, 0.0))
         ]
         best = by_name[max(level, key=scores.__getitem__)]
-    usages = [[a.raw.usage for a in c.answers] for c in candidates]
-    took = [cost_of(u, c.judge) for u, c in zip(usages, candidates, strict=True)]
+    took = [cost_of([a.raw.usage for a in c.answers], c.judge) for c in candidates]
     prices = dict(zip(by_name, costs(took), strict=True))
     cheaper = [name for name in scores if prices[name] < prices[best.name]]
     for name in sorted(cheaper, key=prices.__getitem__):

@@ -98,8 +98,6 @@ def better_than_chance(agreement: Agreement) -> bool:
 def few_sources(agreement: Agreement) -> bool:
     """Return whether the rarer label is in too few to show anything."""
     least = agreement.least_sources
-    if least is None:  # exports of before
-        least = agreement.sources
     return least is not None and least < SIGNIFICANT_FROM
 
 

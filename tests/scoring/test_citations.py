@@ -46,7 +46,7 @@ def test_an_answers_citations_are_shown():
     assert [s.citations_support for s in judgment.statements] == [True, False]
     assert judgment.citations.unknown == ("7",)
     shown = judgment.pretty()
-    assert "citations: precision 0.33, recall 0.50; [7] is not in the context." in shown
+    assert "citations: precision 0.33, recall 0.50; not in the context: [7]." in shown
     assert "cites [0], which does not support it alone" in shown
     assert judgment.to_dict()["citations"]["recall"] == 0.5
     bare = Judge("none")(context=FACTS, answer=f"{BLUE}.")
