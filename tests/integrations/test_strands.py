@@ -223,7 +223,7 @@ def test_what_an_agent_did(ran, judge_at):
     assert [source for _, source in context[1:]] == ["system", "user"]
     judge, server = judge_at()
     assert judge(conversation=agent.messages).statements[0].text == ANSWER
-    assert f"[3] {FOUND}" in server.requests[0]["messages"][-1]["content"]
+    assert f"[1] {FOUND}" in server.requests[0]["messages"][-1]["content"]
 
 
 LEVELS = {
