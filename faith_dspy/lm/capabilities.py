@@ -180,9 +180,8 @@ class Experience:
             log.warning(
                 "the LM gives no token probabilities; going on with labels alone"
             )
-        if returned is not before:
-            lesson = ("token_probabilities", returned)
-            self.capabilities = self.capabilities.with_lesson(lesson)
+        lesson = ("token_probabilities", returned)
+        self.capabilities = self.capabilities.with_lesson(lesson)
 
     def add_label(self, *, read: bool) -> None:
         """Note whether a reply began with its label: an LM that mostly talks first needs room."""

@@ -107,11 +107,9 @@ class Engine:
         )
 
     def _encode(self, request: lm15.Request) -> list[int]:
-        messages = []
+        messages = [{"role": m.role, "content": m.text} for m in request.messages]
         if request.system:
-            messages.append({"role": "system", "content": request.system})
-        for message in request.messages:
-            messages.append({"role": message.role, "content": message.text})
+            messages.insert(0, {"role": "system", "content": request.system})
         text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         tokens: list[int] = encoded.input_ids.data[0].tolist()

@@ -78,18 +78,17 @@ _ROWS, _DISTANCE = 8, 0.25
 absolute weights: it is .00 to .10, and between two different products at least 1."""
 
 
-def models_dir() -> Path:
-    """Return where models are kept: ``$FAITH_DSPY_CACHE/models``, else in the user's cache folder of this system."""
+def folder_of(name: str, sha256: str) -> Path:
+    """Return the folder of a converted model; it exists once the model is whole.
+
+    It is in ``$FAITH_DSPY_CACHE/models``, else in the user's cache folder of this system.
+    """
     from platformdirs import user_cache_path
 
     chosen = os.environ.get("FAITH_DSPY_CACHE")
     base = user_cache_path("faith_dspy", appauthor=False)
-    return (Path(chosen).expanduser() if chosen else base) / "models"
-
-
-def folder_of(name: str, sha256: str) -> Path:
-    """Return the folder of a converted model; it exists once the model is whole."""
-    return models_dir() / f"{Path(name).stem}@{sha256[:12]}"
+    folder = Path(chosen).expanduser() if chosen else base
+    return folder / "models" / f"{Path(name).stem}@{sha256[:12]}"
 
 
 def fetch(source: Source = MODELS["local"]) -> Path:
