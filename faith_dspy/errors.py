@@ -114,7 +114,10 @@ _INVALID = {"missing": "is missing", "extra_forbidden": "there is no such field"
 
 
 def describe_invalid(invalid: Any) -> str:
-    """Return what a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``."""
+    """Return what a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``; of
+    another error its message."""
+    if not hasattr(invalid, "errors"):
+        return str(invalid).rstrip(".")
     messages = []
     for error in invalid.errors():
         if error["type"] == "default_factory_not_called":  # follows from another error

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from faith_dspy.errors import (
     ArtifactError,
@@ -345,9 +345,9 @@ _FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def _altered(folder: Path, exc: Exception) -> ArtifactError:
-    how = describe_invalid(exc) if isinstance(exc, ValidationError) else str(exc)
     return ArtifactError(
-        f"{folder}: was altered after the export, or written by a faith_dspy that measures otherwise ({how}). "
+        f"{folder}: was altered after the export, or written by a faith_dspy that measures otherwise "
+        f"({describe_invalid(exc)}). "
         "Take the folder from where it was exported, or export the judge again."
     )
 

@@ -19,8 +19,6 @@ from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic import ValidationError
-
 from faith_dspy.errors import InputError, counted, describe_invalid
 from faith_dspy.io.files import cannot_write, check_writable, owned, sync
 from faith_dspy.io.inputs import AnswerInput, Record
@@ -213,8 +211,7 @@ def finished(
     except OSError as exc:
         raise cannot_write(f"--out {out}", exc) from exc
     except ValueError as exc:
-        is_invalid = isinstance(exc, ValidationError)
-        why = describe_invalid(exc) if is_invalid else str(exc)
+        why = describe_invalid(exc)
         raise InputError(
             f"{out}: row {max(number, 1)} {why}, so this run cannot be resumed from it. Give another --out, or remove "
             "the file."

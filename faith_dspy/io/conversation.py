@@ -299,12 +299,12 @@ def _blocks(message: Fields, turn: int) -> list[Fields]:
     if _is_call(message):
         return [message]
     calls = _listed(message.get("toolInvocations"))
-    blocks = [{"toolInvocation": call} for call in calls]
+    blocks: list[Any] = [{"toolInvocation": call} for call in calls]
     blocks += _listed(first_of(message, ("blocks", "parts")))
     if not any(OWN_WORDS.fullmatch(_kind(block)) for block in blocks):
         content = first_of(message, _NAMES.content)
         blocks += _listed(mapping(content).get("parts", content))
-    mappings = []
+    mappings: list[Fields] = []
     for block in blocks:
         if isinstance(block, str):
             block = {"text": block}

@@ -379,9 +379,7 @@ def parse_example(
         if not isinstance(row, Mapping):
             raise InputError(f"got {type(row).__name__}, expected a mapping")
         return _example(row, label or find_label([row]), lenient, texts)
-    except InputError as exc:
-        raise LabelsError(f"{where}: {str(exc).rstrip('.')}.") from exc
-    except ValidationError as exc:
+    except (InputError, ValidationError) as exc:
         raise LabelsError(f"{where}: {describe_invalid(exc)}.") from exc
 
 
