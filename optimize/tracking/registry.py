@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import suppress
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.export import exported_files
@@ -60,23 +61,31 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     changes nothing, so that an alias that was set by hand stays. The LM is not called.
     """
     client = store.client
-    aliases = _aliases(client)
-    if aliases is None:
+    models = client.search_registered_models(f"name = '{MODEL}'")
+    aliases = models[0].aliases if models else {}
+    if not models:
         about = (
             "Faithfulness judges tuned on labels. Load the best with "
             f'`faith_dspy.load_judge("{_CHAMPION_ADDRESS}")`.'
         )
         client.create_registered_model(MODEL, description=about)
-        aliases = {}
+    champion = str(aliases.get(CHAMPION, ""))
     judge = digest([result.study_id, load_judge(result.judge_dir).fingerprint])
     for version in client.search_model_versions(f"name = '{MODEL}'"):
         if version.tags.get(_JUDGE) == judge:
-            return _registered_before(str(version.version), aliases)
-    present = study = None
-    if CHAMPION in aliases:
-        present = client.get_model_version(MODEL, aliases[CHAMPION])
-        study = _study_of(client, present.run_id)
-    decision = decide_promotion(result, study, first=present is None)
+            number = str(version.version)
+            registered = f"Registered before as {MODEL} version {number}"
+            if number == champion:
+                return Registration(
+                    f"{registered} (@{CHAMPION}).", _CHAMPION_ADDRESS
+                )
+            return Registration(f"{registered}.", f"models:/{MODEL}/{number}")
+    study = None
+    if champion:
+        present = client.get_model_version(MODEL, champion)
+        with suppress(FaithDspyError):  # deleted, or written by another version
+            study = read_result(client, present.run_id)
+    decision = decide_promotion(result, study, first=not champion)
     accuracy = result.measured.champion.agreement.balanced_accuracy
     promoted = "yes" if decision.promoted else "no"
     tags = {
@@ -101,25 +110,15 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
     number = version.version
     registered = f"Registered as {MODEL} version {number}"
     if decision.promoted:
-        before = "" if present is None else f", which was version {present.version}"
+        before = f", which was version {champion}" if champion else ""
         client.set_registered_model_alias(MODEL, CHAMPION, number)
         sentence = f"{registered} and @{CHAMPION}{before}: {decision.reason}."
         return Registration(sentence, _CHAMPION_ADDRESS)
     but = f"not @{CHAMPION}"
-    if present is not None:
-        but = f"@{CHAMPION} stays version {present.version}"
+    if champion:
+        but = f"@{CHAMPION} stays version {champion}"
     sentence = f"{registered}, but {but}: {decision.reason}."
     return Registration(sentence, f"models:/{MODEL}/{number}")
-
-
-def _registered_before(number: str, aliases: dict[str, str]) -> Registration:
-    own = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == number)
-    is_called = f" ({own})" if own else ""
-    address = f"models:/{MODEL}/{number}"
-    if aliases.get(CHAMPION) == number:
-        address = _CHAMPION_ADDRESS
-    sentence = f"Registered before as {MODEL} version {number}{is_called}."
-    return Registration(sentence, address)
 
 
 def _origin(result: StudyResult) -> dict[str, str]:
@@ -192,22 +191,6 @@ def decide_promotion(
             False, "it is not significantly better than its own untuned judge"
         )
     return Decision(True, f"it is better than its own untuned judge{context}")
-
-
-def _aliases(client: Any) -> dict[str, str] | None:
-    """Alias → version; None when no such model is registered."""
-    models = client.search_registered_models(f"name = '{MODEL}'")
-    if not models:
-        return None
-    return {alias: str(version) for alias, version in models[0].aliases.items()}
-
-
-def _study_of(client: Any, run_id: str) -> StudyResult | None:
-    """Return the study of a run; None where it was deleted, or written by another version."""
-    try:
-        return read_result(client, run_id)
-    except FaithDspyError:
-        return None
 
 
 def _log_model(store: Store, run_id: str, result: StudyResult) -> str:

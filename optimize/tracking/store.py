@@ -95,8 +95,10 @@ def connect(
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     """Return an `mlflow.MlflowClient` of a tracking store, as `connect` finds it."""
-    named = uri or os.environ.get("MLFLOW_TRACKING_URI")
-    uri = named or DEFAULT if create else nearest_store(named)
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if not create:
+        uri = nearest_store(uri)
+    uri = uri or DEFAULT
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
     mlflow = import_optional("mlflow", "A tracking store")
@@ -246,8 +248,8 @@ def global_store(store: Store) -> Iterator[None]:
 def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     """Read a finished study, without the texts that were judged.
 
-    ``source``: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first six or
-    more characters of one. ``tracking_uri``: default the `nearest_store`. `InputError` names the studies there are.
+    ``source``: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first
+    characters of one, as long as no other study's begins so. ``tracking_uri``: default the `nearest_store`. `InputError` names the studies there are.
     """
     path = Path(source)
     if path.is_dir():
@@ -259,11 +261,12 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
         client = client_of(tracking_uri, create=False)
     except InputError as exc:
         raise InputError(f"{neither}; and {exc}") from exc
+    key = source.removeprefix("runs:/")
     with mlflow_errors(client.tracking_uri):
         runs = _study_runs(client)
-        run = _find(runs, source.removeprefix("runs:/"))
-        if run is not None:
-            return read_result(client, run.info.run_id)
+        matching = [run for run in runs if any(i.startswith(key) for i in _ids(run))]
+        if len({run.data.tags[STUDY_ID] for run in matching}) == 1:
+            return read_result(client, _best_first(matching)[0].info.run_id)
     names = []
     for run in runs[:5]:
         study_id = run.data.tags[STUDY_ID]
@@ -294,7 +297,7 @@ def study_runs(tracking_uri: str | None = None) -> Sequence[Any]:
     client = client_of(tracking_uri, create=False)
     with mlflow_errors(client.tracking_uri):
         runs = _study_runs(client)
-    shown = {run.data.tags[STUDY_ID]: run for run in reversed(_finished_first(runs))}
+    shown = {run.data.tags[STUDY_ID]: run for run in reversed(_best_first(runs))}
     return [run for run in runs if run in shown.values()]
 
 
@@ -319,19 +322,8 @@ def _study_runs(client: Any) -> Sequence[Any]:
     return runs
 
 
-def _find(runs: Sequence[Any], key: str) -> Any:
-    """Return the run with this run id or study id, or whose id begins with it, if that is of one study only: the newest
-    that is finished, else the newest."""
-    ordered = _finished_first(runs)
-    matching = [run for run in ordered if any(i.startswith(key) for i in _ids(run))]
-    exact = [run for run in matching if key in _ids(run)]
-    if exact:
-        return exact[0]
-    studies = {run.data.tags[STUDY_ID] for run in matching}
-    return matching[0] if len(studies) == 1 and len(key) >= 6 else None
-
-
-def _finished_first(runs: Sequence[Any]) -> list[Any]:
+def _best_first(runs: Sequence[Any]) -> list[Any]:
+    """Return the finished runs before the others, each the newest first as they come."""
     return sorted(runs, key=lambda run: "champion" not in run.data.tags)
 
 
