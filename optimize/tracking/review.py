@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError
@@ -146,19 +147,21 @@ def read_reviews(
     reviewers who gave them.
     """
     with mlflow_errors(store.uri, "read a review queue"), global_store(store):
-        by_name = {q.name: q for q in _queues(store)}
-        if queue not in by_name:
-            names = ", ".join(sorted(by_name)) or "none"
+        queues = _queues(store)
+        if queue not in queues:
+            names = ", ".join(sorted(queues)) or "none"
             raise InputError(
                 f"there is no review queue {queue!r}; the experiment has {names}."
             )
-        items = list(_items(by_name[queue]))
+        items = list(_items(queues[queue]))
         finished = [item.item_id for item in items if item.status == "complete"]
         traces = _whole(store, finished)
     rows = _Rows()
     for trace in traces:
-        opinions = _reviews(trace, reviewer or queue, rows.unreadable)
-        rows.add(trace, _statements_of(trace), opinions)
+        root = next(span for span in trace.data.spans if span.parent_id is None)
+        texts = root.get_attribute(_STATEMENTS) or ()
+        opinions = _reviews(trace, len(texts), reviewer or queue, rows.unreadable)
+        rows.add(trace, _answer_of(trace), texts, opinions)
     unfinished = len(items) - len(finished)
     return label_by_majority(rows.rows, rows.unreadable, unfinished=unfinished)
 
@@ -176,14 +179,14 @@ def read_feedback(
         labelled = [t.info.trace_id for t in _search(store) if _by_person(t, name)]
         traces = _whole(store, labelled)
     for trace in traces:
-        answer = _answer_of(trace).get("answer", "")
-        stated = [s.text for s in split_answer(answer).stating]
+        answer = _answer_of(trace)
+        stated = [s.text for s in split_answer(answer.get("answer", "")).stating]
         texts = stated if len(stated) == 1 else []
         opinions = []
         for who, a in _by_person(trace, name).items():
             faithful = label_meaning(a.value, values)
             opinions.append(_opinion(who, a, len(texts), faithful))
-        rows.add(trace, texts, opinions)
+        rows.add(trace, answer, texts, opinions)
     return label_by_majority(rows.rows, rows.unreadable, values)
 
 
@@ -201,10 +204,12 @@ def _pages(list_page: Callable[..., Any], *args: Any, **options: Any) -> Iterabl
             return
 
 
-def _queues(store: Store) -> Iterable[ReviewQueue]:
+def _queues(store: Store) -> dict[str, ReviewQueue]:
+    """Return the experiment's queues by name."""
     from mlflow.genai.review_queues import list_review_queues
 
-    return _pages(list_review_queues, experiment_id=store.experiment_id)
+    pages = _pages(list_review_queues, experiment_id=store.experiment_id)
+    return {queue.name: queue for queue in pages}
 
 
 def _items(queue: ReviewQueue) -> Iterable[Any]:
@@ -217,16 +222,13 @@ def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
     """Return the queue of that name, made with its questions if it is not there."""
     from mlflow.genai import label_schemas, review_queues
 
-    for queue in _queues(store):
-        if queue.name == name:
-            return queue
-    numbers = [str(number) for number in range(1, _MOST + 1)]
-    inputs: dict[str, Any] = {
-        UNSUPPORTED: label_schemas.InputCategorical(numbers, multi_select=True),
-        FAITHFUL: label_schemas.InputPassFail("Faithful", "Not faithful"),
-    }
-    if not numbered:
-        del inputs[UNSUPPORTED]
+    if queue := _queues(store).get(name):
+        return queue
+    inputs: dict[str, Any] = {}
+    if numbered:
+        numbers = [str(number) for number in range(1, _MOST + 1)]
+        inputs[UNSUPPORTED] = label_schemas.InputCategorical(numbers, multi_select=True)
+    inputs[FAITHFUL] = label_schemas.InputPassFail("Faithful", "Not faithful")
     present = _pages(label_schemas.list_label_schemas, store.experiment_id)
     ids = {schema.name: schema.schema_id for schema in present}
     schema_ids = []
@@ -281,10 +283,8 @@ def _push(
     judgments: Sequence[Judgment | None],
 ) -> tuple[list[str], int, int]:
     """Write answers as traces where there are none: their ids, how many are new, and of those how many are cut."""
-    id_of = {}
-    for trace in _search(store):
-        if _DIGEST in trace.info.tags:
-            id_of[trace.info.tags[_DIGEST]] = trace.info.trace_id
+    present = [trace.info for trace in _search(store)]
+    id_of = {info.tags.get(_DIGEST): info.trace_id for info in present}
     added = cut = 0
     trace_ids = []
     for e, judgment in zip(examples, judgments, strict=True):
@@ -394,7 +394,7 @@ def _by_person(trace: Trace, name: str) -> dict[str, Any]:
 
     newest: dict[str, Any] = {}
     assessments: list[Any] = trace.info.assessments
-    for a in sorted(assessments, key=lambda a: a.last_update_time_ms or 0):
+    for a in sorted(assessments, key=attrgetter("last_update_time_ms")):
         by_person = isinstance(a, Feedback) and a.source.source_type == "HUMAN"
         is_valid = a.valid is not False and a.value is not None
         if by_person and is_valid and a.name == name:
@@ -414,15 +414,15 @@ def _opinion(
     if not unsupported and not faithful:
         is_about_it = faithful is False and statements == 1
         marks = frozenset({1}) if is_about_it else None
-    seconds = (a.last_update_time_ms or 0) / 1000
-    updated = datetime.fromtimestamp(seconds, UTC)
+    updated = datetime.fromtimestamp(a.last_update_time_ms / 1000, UTC)
     at = updated.isoformat(timespec="seconds")
     return _Opinion(who, at, a.value, faithful, marks, a.rationale or "")
 
 
-def _reviews(trace: Trace, reviewer: str, unreadable: list[str]) -> list[_Opinion]:
-    """Return what people answered to the questions about an answer."""
-    count = len(_statements_of(trace))
+def _reviews(
+    trace: Trace, count: int, reviewer: str, unreadable: list[str]
+) -> list[_Opinion]:
+    """Return what people answered to the questions about an answer of so many statements."""
     marks = _by_person(trace, UNSUPPORTED)
     opinions = []
     for who, a in _by_person(trace, FAITHFUL).items():
@@ -438,14 +438,8 @@ def _reviews(trace: Trace, reviewer: str, unreadable: list[str]) -> list[_Opinio
     return opinions
 
 
-def _statements_of(trace: Trace) -> list[str]:
-    """Return the numbered statements of a pushed answer."""
-    root = next(span for span in trace.data.spans if span.parent_id is None)
-    return list(root.get_attribute(_STATEMENTS) or ())
-
-
 def _answer_of(trace: Trace) -> dict[str, Any]:
-    """Return question, context, answer and the `_FIELDS` of a trace; with ``error`` where it has not got them."""
+    """Return question, context, answer and the `_FIELDS` of a trace; with ``error`` where it cannot be read."""
     fields = json.loads(trace.info.tags.get(_FIELDS, "{}"))
     row = {"id": trace.info.trace_id, **record_of_trace(trace), **fields}
     if fields:  # exactly the chunks that were pushed
@@ -456,9 +450,6 @@ def _answer_of(trace: Trace) -> dict[str, Any]:
             text, source = document["page_content"], document["metadata"].get("doc_uri")
             chunk = {"text": text, "source": source} if source else text
             row["context"].append(chunk)
-    for name in ("context", "answer"):
-        if not row.get(name):
-            row.setdefault("error", f"it has no {name}")
     return {name: value for name, value in row.items() if value not in (None, "")}
 
 
@@ -472,12 +463,12 @@ class _Rows:
     def add(
         self,
         trace: Trace,
+        row: dict[str, Any],
         texts: Sequence[str],
         opinions: Sequence[_Opinion],
     ) -> None:
-        """Add what people said of a trace and of its statements."""
+        """Add what people said of the answer of a trace and of its statements."""
         place = f"trace {trace.info.trace_id}"
-        row = _answer_of(trace)
         if "error" in row:
             self.unreadable.append(f"{place}: {row['error']}")
             return
@@ -487,8 +478,7 @@ class _Rows:
                 row[name] = expected[name]
         row["annotators"] = {o.who: o.value for o in opinions}
         row["reviewed"] = {o.who: o.at for o in opinions}
-        reasons = {o.who: o.why for o in opinions if o.why}
-        if reasons:
+        if reasons := {o.who: o.why for o in opinions if o.why}:
             row["reasons"] = reasons
         faithful = majority(o.faithful for o in opinions)
         if faithful is not None:

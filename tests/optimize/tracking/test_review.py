@@ -280,7 +280,7 @@ def test_what_does_not_become_a_label(own_store):
     assert labels.split == [split]
     assert sorted(labels.unreadable) == sorted(
         [
-            f"trace {bare}: it has no context",
+            f"trace {bare}: context is empty: a labelled example needs the text the answer was judged against.",
             f"trace {unknown}: the label is 'plausible'. Say what it means: --value 'plausible=true'",
         ]
     )
