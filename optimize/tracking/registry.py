@@ -76,9 +76,7 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
             number = str(version.version)
             registered = f"Registered before as {MODEL} version {number}"
             if number == champion:
-                return Registration(
-                    f"{registered} (@{CHAMPION}).", _CHAMPION_ADDRESS
-                )
+                return Registration(f"{registered} (@{CHAMPION}).", _CHAMPION_ADDRESS)
             return Registration(f"{registered}.", f"models:/{MODEL}/{number}")
     study = None
     if champion:

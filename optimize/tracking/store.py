@@ -249,7 +249,8 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     """Read a finished study, without the texts that were judged.
 
     ``source``: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first
-    characters of one, as long as no other study's begins so. ``tracking_uri``: default the `nearest_store`. `InputError` names the studies there are.
+    characters of one, as long as no other study's begins so. ``tracking_uri``: default the `nearest_store`.
+    `InputError` names the studies there are.
     """
     path = Path(source)
     if path.is_dir():

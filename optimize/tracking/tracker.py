@@ -35,7 +35,6 @@ from faith_dspy.optimize.results import (
     JudgedAnswer,
     JudgeResult,
     Measured,
-    Prompts,
     SkippedVariant,
     StudyResult,
     StudySetup,
@@ -128,7 +127,6 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             status = "FAILED" if issubclass(kind, Exception) else "KILLED"
             with self._surviving():
                 self.client.set_tag(self.run_id, "status", status.lower())
-            with self._surviving():
                 self.client.set_terminated(self.run_id, status)
 
     @property
@@ -141,10 +139,8 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         the registry, a sentence, or nothing where it is not to be registered."""
         with self._surviving():
             self._clear()
-        with self._surviving():
             self._log_datasets(result)
-        tried: list[CandidateResult | SkippedVariant] = [*result.candidates]
-        for one in [*tried, *result.skipped]:
+        for one in (*result.candidates, *result.skipped):
             with self._surviving():
                 self._log_below(one, one.name == result.champion)
         registered, address = "", None
@@ -243,12 +239,11 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
                 dataset = Dataset(name, digest, kind, source)
                 tag = InputTag("mlflow.data.context", part)
                 self._datasets[part] = DatasetInput(dataset, [tag])
-        for part in self._datasets:
-            self._log_dataset(self.run_id, part)
+        self._log_inputs(self.run_id, *self._datasets)
 
-    def _log_dataset(self, run_id: str, part: str) -> None:
-        if part in self._datasets:
-            self.client.log_inputs(run_id, datasets=[self._datasets[part]])
+    def _log_inputs(self, run_id: str, *parts: str) -> None:
+        kept = [self._datasets[part] for part in parts if part in self._datasets]
+        self.client.log_inputs(run_id, datasets=kept)
 
     def _log_below(self, one: CandidateResult | SkippedVariant, wins: bool) -> None:
         """Log a candidate, or a variant that became none, as a run below the study's."""
@@ -258,38 +253,28 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             tags[_CHAMPION] = "true"
         name = MARK * wins + one.name
         run_id = self._create_below(tags, name, candidate_markdown(one))
-        self._log_dataset(run_id, "pool")
+        self._log_inputs(run_id, "pool")
         metrics: Metrics = {}
+        prompts = None
         if isinstance(one, CandidateResult):
-            metrics = self._candidate_metrics(one)
-            self._log_prompts(run_id, one.prompts)
+            metrics = agreement_metrics("pool", one.levels)
+            metrics |= cost_metrics(one.usage, one.judged)
+            metrics["pool/score"] = one.score
+            prompts = one.prompts
+        if prompts is not None and prompts.gain is not None:
+            gain = prompts.gain.comparison.balanced_accuracy
+            metrics |= with_ends("pool/gain_over_seed", gain)
+        if prompts is not None and prompts.seed:  # they were compiled
+            for predictor, prompt in prompts.now.items():
+                text = prompt_markdown(prompt)
+                self.client.log_text(run_id, text, f"prompts/{predictor}.md")
         log_batch(self.client, run_id, metrics, one.params)
         self.client.set_terminated(run_id, _STATUS[status])
-
-    def _candidate_metrics(self, c: CandidateResult) -> Metrics:
-        metrics = {
-            **agreement_metrics("pool", c.levels),
-            **cost_metrics(c.usage, c.judged),
-            "pool/score": c.score,
-        }
-        if c.prompts is not None and c.prompts.gain is not None:
-            gain = c.prompts.gain.comparison.balanced_accuracy
-            metrics |= with_ends("pool/gain_over_seed", gain)
-        return metrics
-
-    def _log_prompts(self, run_id: str, prompts: Prompts | None) -> None:
-        """Log compiled prompts."""
-        if prompts is None or not prompts.seed:
-            return
-        for name, prompt in prompts.now.items():
-            text = prompt_markdown(prompt)
-            self.client.log_text(run_id, text, f"prompts/{name}.md")
 
     def _log_study(self, result: StudyResult, address: str | None) -> None:
         client, run_id = self.client, self.run_id
         metrics: Metrics = {"pool/flip_rate": result.flip_rate}
-        parts = {"cv": result.cv, "test": result.test}
-        for part, measured in parts.items():
+        for part, measured in (("cv", result.cv), ("test", result.test)):
             if measured is not None:
                 metrics |= _measured_metrics(part, measured)
         champion = result.measured.champion
@@ -328,7 +313,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         about = "What the champion is compared with."
         run_id = self._create_below({KIND: "baseline"}, judge.name, about)
         log_batch(self.client, run_id, agreement_metrics(part, judge.levels))
-        self._log_dataset(run_id, "pool" if part == "cv" else part)
+        self._log_inputs(run_id, "pool" if part == "cv" else part)
         self.client.set_terminated(run_id, "FINISHED")
         return run_id
 
@@ -346,11 +331,8 @@ def _measured_metrics(part: str, measured: Measured) -> Metrics:
 def _inputs(e: LabelledExample) -> dict[str, Any]:
     """Return what a program is given that answers."""
     context = [chunk.text for chunk in e.context]
-    return (
-        {"question": e.question, "context": context}
-        if e.question
-        else {"context": context}
-    )
+    question = {"question": e.question} if e.question else {}
+    return {**question, "context": context}
 
 
 def _record(row: JudgedAnswer, file: str) -> dict[str, Any]:
