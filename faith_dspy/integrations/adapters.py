@@ -58,7 +58,7 @@ def judge_of(
     if is_judge or is_place:
         options = {name: value for name, value in prompts.items() if value} | options
         return _weighted(open_judge(source), options)
-    if not isinstance(source, str) and not _is_dspy(source):
+    if not isinstance(source, str):
         from faith_dspy.integrations.clients import client_lm
 
         source = client_lm(source)
@@ -92,10 +92,6 @@ def model_string(name: str) -> str:
         model, provider, *_ = litellm.get_llm_provider(name)
         return f"{provider}/{model}"
     return name
-
-
-def _is_dspy(model: Any) -> bool:
-    return any(kind.__module__.startswith("dspy.") for kind in type(model).__mro__)
 
 
 def _set_prompts(

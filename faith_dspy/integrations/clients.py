@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import atexit
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
 from uuid import uuid4
 
+import dspy
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from dspy import lm15
 
@@ -21,8 +22,8 @@ Messages = list[dict[str, str]]
 """Each with ``role`` and ``content``; a system message is the first."""
 
 
-def client_lm(client: Any) -> MeteredLM:
-    """Return an LM that asks a model or client of another library.
+def client_lm(client: Any) -> dspy.BaseLM:
+    """Return an LM that asks a model or client of another library; one of DSPy's is returned as it is.
 
     DSPy's cache of replies is off, and what is found out about one client counts for no other: two of one class may be
     two models.
@@ -30,6 +31,8 @@ def client_lm(client: Any) -> MeteredLM:
     Raises:
         ConfigError: It cannot be asked; the message says what can.
     """
+    if isinstance(client, dspy.BaseLM):
+        return client
     client = getattr(client, "langchain_llm", client)  # inside RAGAS' wrapper
     asks = [ask for mark, ask in _ASKS.items() if hasattr(client, mark)]
     if not asks:
@@ -64,7 +67,7 @@ class ClientEngine:
         try:
             reply = self._ask(self.client, messages)
             if inspect.isawaitable(reply):
-                reply = self._loop.call(_await, reply)
+                reply = self._loop.call(lambda: reply)
         except Exception as exc:
             if _lacks_model(exc):
                 raise lm15.ConfigurationError(_refusal(self.client)) from exc
@@ -87,10 +90,6 @@ def _event_loop() -> BlockingPortal:
     running = ExitStack()
     atexit.register(running.close)
     return running.enter_context(start_blocking_portal())
-
-
-async def _await(reply: Awaitable[Any]) -> Any:
-    return await reply
 
 
 def _text(reply: Any) -> str:

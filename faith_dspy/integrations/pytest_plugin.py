@@ -65,13 +65,12 @@ def assert_faithful(faithfulness_judge: Judge) -> Callable[..., Judgment]:
         if not judgment.faithful:
             from faith_dspy.integrations.adapters import line_of
 
-            lines = [
-                f"{judgment!r} by {faithfulness_judge!r}",
-                *filter(None, [judgment.detail]),
-            ]
-            lines += [
-                f"  {line_of(s)}" for s in judgment.statements if not s.is_supported
-            ]
+            lines = [f"{judgment!r} by {faithfulness_judge!r}"]
+            if judgment.detail:
+                lines.append(judgment.detail)
+            for statement in judgment.statements:
+                if not statement.is_supported:
+                    lines.append(f"  {line_of(statement)}")
             pytest.fail("\n".join(lines), pytrace=False)
         return judgment
 
@@ -90,8 +89,6 @@ def assert_agreement(faithfulness_judge: Judge) -> Callable[..., JudgeAgreement]
         labels: Any, minimum: float, min_coverage: float | None = None
     ) -> JudgeAgreement:
         __tracebackhide__ = True
-        if not 0 <= minimum <= 1:
-            pytest.fail(f"minimum is {minimum!r}, expected 0 to 1", pytrace=False)
         from faith_dspy.errors import FaithDspyError, import_optional
         from faith_dspy.io.labels import read_labels
         from faith_dspy.scoring.agreement import measure_agreement

@@ -181,28 +181,28 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         """Score as `ascore` does, also where an event loop runs."""
         return self.batch_score([row])[0]
 
-    async def abatch_score(self, inputs: list[dict[str, Any]]) -> list[MetricResult]:
+    async def abatch_score(self, inputs: list[Any]) -> list[MetricResult]:
         """Results in the order of ``inputs``, each the arguments of `ascore` by name."""
-        records = [_record(**row) for row in inputs]
-        return list(map(self._result, await self.judge.abatch(records), records))
+        rows = list(map(_row_of, inputs))
+        return list(map(self._result, await self.judge.abatch(rows), rows))
 
-    def batch_score(self, inputs: list[dict[str, Any]]) -> list[MetricResult]:
+    def batch_score(self, inputs: list[Any]) -> list[MetricResult]:
         """Score as `abatch_score` does, also where an event loop runs."""
-        records = [_record(**row) for row in inputs]
-        return list(map(self._result, self.judge.batch(records), records))
+        rows = list(map(_row_of, inputs))
+        return list(map(self._result, self.judge.batch(rows), rows))
 
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
         """Return the score of a sample, also where an event loop runs."""
-        return float(self.score(**_row_of(sample)).value)
+        return float(self.batch_score([sample])[0].value)
 
     async def _single_turn_ascore(self, sample: Any, callbacks: Any) -> float:
         with set_config_context({"callbacks": callbacks}) as context:
-            scoring = self.ascore(**_row_of(sample))
-            result = await asyncio.create_task(scoring, context=context)
+            scoring = self.abatch_score([sample])
+            (result,) = await asyncio.create_task(scoring, context=context)
         return float(result.value)
 
-    def _result(self, judgment: Judgment, record: dict[str, Any]) -> MetricResult:
-        self._judgments[digest(record)] = judgment
+    def _result(self, judgment: Judgment, row: dict[str, Any]) -> MetricResult:
+        self._judgments[digest(row)] = judgment
         if len(self._judgments) > KEPT:
             del self._judgments[next(iter(self._judgments))]
         statements = [
@@ -224,24 +224,14 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     def judgment(self, sample: Any) -> Judgment | None:
         """Return what was found of a sample (or a row of the data set) that this metric has scored; None of any
         other."""
-        return self._judgments.get(digest(_record(**_row_of(sample))))
+        return self._judgments.get(digest(_row_of(sample)))
 
 
 faithfulness = Faithfulness()
 
 
 def _row_of(sample: Any) -> dict[str, Any]:
-    """Return the arguments of `Faithfulness.ascore` of a sample or a row."""
+    """Return what a judge is asked about: the arguments of `Faithfulness.ascore` of a sample or a row."""
     row = sample if isinstance(sample, dict) else sample.to_dict()
     names = ("user_input", "response", "retrieved_contexts")
     return {name: row.get(name) for name in names}
-
-
-def _record(
-    user_input: str | None = None,
-    response: str | None = "",
-    retrieved_contexts: Any = (),
-) -> dict[str, Any]:
-    """Return what a judge is asked about."""
-    context = list(retrieved_contexts or ())
-    return {"question": user_input, "context": context, "answer": response or ""}

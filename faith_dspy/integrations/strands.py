@@ -13,6 +13,7 @@ from typing import Any
 
 from faith_dspy.errors import ConfigError, optional_dependency
 from faith_dspy.integrations.adapters import explain, judge_of, passes, value
+from faith_dspy.integrations.traces import record_of_call
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.judge import Judge
@@ -45,7 +46,7 @@ class FaithfulnessEvaluator(Evaluator):
     ``system_prompt`` replaces the judge's own. There is one ``version``.
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
-    ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``. Where
+    ``input`` and ``actual_output`` are judged against what its ``metadata`` name as context. Where
     users only asked, and no tool was used, a model is asked whether the answer conflicts with the question, and the
     reason says so; a judge of one's own leaves it unscored.
 
@@ -134,13 +135,7 @@ def _input(case: Any) -> AnswerInput:
         return AnswerInput.of([nothing, *records(trajectory)][-1])
     if trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
         return AnswerInput.of({"conversation": trajectory})
-    record: dict[str, Any] = {}
-    for name in ("context", "retrieved_contexts"):
-        if name in (case.metadata or {}):
-            record[name] = case.metadata[name]
-    for name, text in {"question": case.input, "answer": case.actual_output}.items():
-        record[name] = None if text is None else str(text)
-    return AnswerInput.of(record)
+    return AnswerInput.of(record_of_call(case.input, case.actual_output, case.metadata))
 
 
 def records(session: Session) -> list[dict[str, Any]]:

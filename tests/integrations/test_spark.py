@@ -250,7 +250,7 @@ def test_types_of_context(spark):
         table = spark.createDataFrame(
             [(given, "x")], f"context {context_type}, answer string"
         )
-        assert [row.context for row in table.select(*_inputs(table)).collect()] == [
+        assert [row.context for row in table.select(*_inputs(table, ())).collect()] == [
             expected
         ]
 
