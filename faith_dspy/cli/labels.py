@@ -370,8 +370,3 @@ def push(
     )
     added = f"{counted(queued.items, 'review')} added ({counted(queued.traces, 'new trace')})"
     cli.say(f"{queue}: {added}. Its page: {pages(queued.page, tracking_uri)}")
-    if queued.cut:
-        cli.say(
-            f"This store shows reviewers the first 1,000 characters of {counted(queued.cut, 'answer')}; “View full "
-            "trace” shows the rest."
-        )

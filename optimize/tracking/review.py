@@ -68,8 +68,6 @@ class Queued(NamedTuple):
     items: int
     page: str
     """Address of the queue on MLflow's pages."""
-    cut: int
-    """Answers of which this store shows reviewers only the beginning."""
 
 
 class _Opinion(NamedTuple):
@@ -119,10 +117,10 @@ def queue_answers(
     store = connect(tracking_uri, experiment)
     with mlflow_errors(store.uri, "keep a review queue"), global_store(store):
         if traces is None:
-            trace_ids, added, cut = _push(store, examples, judgments)
+            trace_ids, added = _push(store, examples, judgments)
         else:
             trace_ids = [trace.info.trace_id for trace in _search(store, traces)]
-            added, cut = 0, 0
+            added = 0
         if not trace_ids:
             raise InputError(
                 f"no trace of the experiment {experiment!r} fits {traces!r}."
@@ -134,7 +132,7 @@ def queue_answers(
         if new:
             review_queues.add_items_to_review_queue(target.queue_id, item_ids=new)
     page = page_of(store, f"review-queue?selectedQueueId={target.queue_id}")
-    return Queued(added, len(new), page, cut)
+    return Queued(added, len(new), page)
 
 
 def read_reviews(
@@ -161,7 +159,7 @@ def read_reviews(
         root = next(span for span in trace.data.spans if span.parent_id is None)
         texts = root.get_attribute(_STATEMENTS) or ()
         opinions = _reviews(trace, len(texts), reviewer or queue, rows.unreadable)
-        rows.add(trace, _answer_of(trace), texts, opinions)
+        rows.add(trace, texts, opinions)
     unfinished = len(items) - len(finished)
     return label_by_majority(rows.rows, rows.unreadable, unfinished=unfinished)
 
@@ -172,21 +170,18 @@ def read_feedback(
     """Read the labels that people gave traces, in assessments called ``name``; the newest of each person counts.
 
     ``values``: what labels mean that are neither yes/no, true/false nor a verdict. Statement labels and scores are
-    expectations; what people say of an answer with one statement they say of that statement.
+    expectations.
     """
     rows = _Rows()
     with mlflow_errors(store.uri, "list its traces"), global_store(store):
         labelled = [t.info.trace_id for t in _search(store) if _by_person(t, name)]
         traces = _whole(store, labelled)
     for trace in traces:
-        answer = _answer_of(trace)
-        stated = [s.text for s in split_answer(answer.get("answer", "")).stating]
-        texts = stated if len(stated) == 1 else []
-        opinions = []
-        for who, a in _by_person(trace, name).items():
-            faithful = label_meaning(a.value, values)
-            opinions.append(_opinion(who, a, len(texts), faithful))
-        rows.add(trace, answer, texts, opinions)
+        opinions = [
+            _opinion(who, a, 0, label_meaning(a.value, values))
+            for who, a in _by_person(trace, name).items()
+        ]
+        rows.add(trace, (), opinions)
     return label_by_majority(rows.rows, rows.unreadable, values)
 
 
@@ -281,21 +276,20 @@ def _push(
     store: Store,
     examples: Sequence[LabelledExample],
     judgments: Sequence[Judgment | None],
-) -> tuple[list[str], int, int]:
-    """Write answers as traces where there are none: their ids, how many are new, and of those how many are cut."""
+) -> tuple[list[str], int]:
+    """Write answers as traces where there are none: their ids, and how many are new."""
     present = [trace.info for trace in _search(store)]
     id_of = {info.tags.get(_DIGEST): info.trace_id for info in present}
-    added = cut = 0
+    added = 0
     trace_ids = []
     for e, judgment in zip(examples, judgments, strict=True):
         chunks = [c.text for c in e.context]
         key = digest([e.id, e.question, chunks, e.answer])
         if key not in id_of:
-            id_of[key], is_cut = _write(store, e, key, judgment)
+            id_of[key] = _write(store, e, key, judgment)
             added += 1
-            cut += is_cut
         trace_ids.append(id_of[key])
-    return trace_ids, added, cut
+    return trace_ids, added
 
 
 def _write(
@@ -303,8 +297,8 @@ def _write(
     example: LabelledExample,
     key: str,
     judgment: Judgment | None,
-) -> tuple[str, bool]:
-    """Write an answer as a trace; its id, and whether reviewers are shown only its beginning."""
+) -> str:
+    """Write an answer as a trace, and return its id."""
     import mlflow
     from mlflow.entities import Document
     from mlflow.entities.trace_location import MlflowExperimentLocation
@@ -315,10 +309,9 @@ def _write(
     statements, numbered = _numbered(example)
     if judgment is not None:
         numbered += f"\n\n*A judge said: {judgment}*"
-    texts = [_chunks(example), numbered]
-    previews = texts
+    previews = [_chunks(example), numbered]
     if not store.uri.startswith("sqlite:"):
-        previews = [_shortened(text) for text in texts]
+        previews = list(map(_shortened, previews))
     place = MlflowExperimentLocation(store.experiment_id)
     with mlflow.start_span("answer", "CHAIN", trace_destination=place) as root:
         mlflow.update_current_trace(
@@ -338,7 +331,8 @@ def _write(
                 documents.append(Document(chunk.text, source))
             context.set_outputs(documents)
     mlflow.flush_trace_async_logging()
-    return root.trace_id, previews != texts
+    trace_id: str = root.trace_id
+    return trace_id
 
 
 def _shortened(text: str) -> str:
@@ -463,12 +457,12 @@ class _Rows:
     def add(
         self,
         trace: Trace,
-        row: dict[str, Any],
         texts: Sequence[str],
         opinions: Sequence[_Opinion],
     ) -> None:
-        """Add what people said of the answer of a trace and of its statements."""
+        """Add what people said of a trace and of its statements."""
         place = f"trace {trace.info.trace_id}"
+        row = _answer_of(trace)
         if "error" in row:
             self.unreadable.append(f"{place}: {row['error']}")
             return
