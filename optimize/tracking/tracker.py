@@ -140,7 +140,11 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         with self._surviving():
             self._clear()
             self._log_datasets(result)
-        for one in (*result.candidates, *result.skipped):
+        tried: list[CandidateResult | SkippedVariant] = [
+            *result.candidates,
+            *result.skipped,
+        ]
+        for one in tried:
             with self._surviving():
                 self._log_below(one, one.name == result.champion)
         registered, address = "", None
