@@ -19,7 +19,13 @@ SCORES = [0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1]
 def test_every_metric_worked_by_hand():
     """Each metric has the value of its textbook formula."""
     a = measure(LABELS, PREDICTIONS, SCORES)
-    assert [*a.confusion.values()] == [5, 1, 1, 3]
+    cells = (
+        "faithful_passed",
+        "faithful_failed",
+        "unfaithful_passed",
+        "unfaithful_failed",
+    )
+    assert a.confusion == dict(zip(cells, (5, 1, 1, 3), strict=True))
     assert (a.n, a.scored, a.coverage) == (10, 10, 1.0)
     assert {name: getattr(a, name).value for name in METRICS} == pytest.approx({
         "recall_faithful": 5 / 6,
