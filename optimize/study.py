@@ -224,7 +224,7 @@ def run(
             columns=group_columns([*partition.pool, *partition.test]),
             ceiling=annotator_agreement(partition.answers),
             classifier=choice.champion.judge.cascade[-1].classifier,
-            lexical=rivals.judges[LEXICAL].classifier,
+            lexical=rivals[LEXICAL].judge.classifier,
             usage=meter.usage,
             replayed=meter.replayed.calls,
             **_stressed(choice.champion, study),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,35 +43,16 @@ from faith_dspy.schema import Judgment, LabelledExample
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.statistics import Floats
 
-
-class Rivals(NamedTuple):
-    """The champion and the judges that it is compared with."""
-
-    candidates: dict[str, Candidate]
-    """By name: the champion, the lexical baseline, and the best LM and the best column calibrated, where there are
-    any."""
-    untuned: Replies | None
-
-    @property
-    def replies(self) -> dict[str, Replies]:
-        """Return what each was made from."""
-        replies = {name: c.replies for name, c in self.candidates.items()}
-        return replies if self.untuned is None else replies | {UNTUNED: self.untuned}
-
-    @property
-    def judges(self) -> dict[str, Judge]:
-        """Return them by name; the length baseline is none."""
-        judges = {name: c.judge for name, c in self.candidates.items()}
-        if self.untuned is not None:
-            judges[UNTUNED] = self.untuned.judge
-        return judges
+Rivals = Mapping[str, Candidate]
+"""By name: the champion, the lexical baseline, and the best LM and the best column calibrated and the untuned judge,
+where there are any. The length baseline is no judge."""
 
 
 def rivals_of(
     champion: Candidate, tried: Sequence[Candidate], untuned: Replies | None
 ) -> Rivals:
-    """Return what a champion is compared with; of the LMs and columns calibrated, the best on all of the champion's
-    answers."""
+    """Return a champion and what it is compared with; of the LMs and columns calibrated, the best on all of the
+    champion's answers."""
     own = {a.id for a in champion.answers}
     lexical = next(c for c in tried if c.name == LEXICAL)
     rivals = {CHAMPION: champion, LEXICAL: lexical}
@@ -83,7 +63,12 @@ def rivals_of(
         merits = [(len(answers), score(answers) or 0.0) for answers in shared]
         if calibrated:
             rivals[name] = calibrated[merits.index(max(merits))]
-    return Rivals(rivals, untuned)
+    if untuned is not None:
+        judge, answers = untuned.judge, untuned.answers
+        rivals[UNTUNED] = Candidate(
+            UNTUNED, untuned.description, untuned, UNTUNED, judge, answers
+        )
+    return rivals
 
 
 def cross_validate(
@@ -103,11 +88,9 @@ def cross_validate(
             tried = candidates(asked.lexical, (), rest, point)
         chosen = choose(tried, point).champion
         first = {a.id: a for a in (chosen.first or asked.lexical).answers}
-        rivals = rivals_of(chosen, tried, asked.untuned)
-        for name, judge in rivals.judges.items():
-            replies = rivals.replies[name]
-            held = [a for a in replies.answers if fold_of[a.source] == k]
-            judged[name] += [as_asked(judge, a, first[a.id]) for a in held]
+        for name, rival in rivals_of(chosen, tried, asked.untuned).items():
+            held = [a for a in rival.replies.answers if fold_of[a.source] == k]
+            judged[name] += [as_asked(rival.judge, a, first[a.id]) for a in held]
         fitted_on = [a for a in words.values() if a.source in rest]
         held = [a for a in words.values() if fold_of[a.source] == k]
         judged[LENGTH] += by_length(fitted_on, held)
@@ -122,12 +105,12 @@ def judge_test(
     test = study.labels.test
     answers: dict[str, list[JudgedAnswer]] = {}
     by_variant: dict[str, list[JudgedAnswer]] = {}
-    for name, judge in rivals.judges.items():
-        variant = rivals.replies[name].name
+    for name, rival in rivals.items():
+        judge, variant = rival.judge, rival.replies.name
         if judge.escalate_to is None and variant in by_variant:
             answers[name] = [a.by(judge) for a in by_variant[variant]]
             continue
-        what = rivals.candidates[CHAMPION].name if name == CHAMPION else name
+        what = rival.name if name == CHAMPION else name
         with study.view.task(f"{what}: test", len(test)) as advance:
             answers[name] = verify(judge, test, advance)
         if judge.escalate_to is None:
@@ -147,16 +130,15 @@ def measure(
     for name in (CHAMPION, *BASELINES):
         if name in answers:
             shared[name] = _in_order(answers[name], ids)
-    by_name = rivals.judges
+    champion, lexical = rivals[CHAMPION], rivals[LEXICAL]
     judges = [
-        measure_judge(name, judged, by_name.get(name, by_name[LEXICAL]))
+        measure_judge(name, judged, rivals.get(name, lexical).judge)
         for name, judged in shared.items()
     ]
     own = shared[CHAMPION]
-    champion = rivals.candidates[CHAMPION]
     comparisons = {}
     for name, called in BASELINES.items():
-        if name in shared and rivals.candidates.get(name) is not champion:
+        if name in shared and rivals.get(name) is not champion:
             names = "the champion", called
             comparisons[name] = compare(own, shared[name], names, cost=point.cost)
     return Measured(judges=tuple(judges), comparisons=comparisons)

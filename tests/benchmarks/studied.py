@@ -59,7 +59,7 @@ def study(
     tested = {}
     for name, candidate in (
         (CHAMPION, exported),
-        (LEXICAL, rivals.candidates[LEXICAL]),
+        (LEXICAL, rivals[LEXICAL]),
     ):
         others = _only(whose[candidate.replies.name], test).answers
         first = {a.id: a for a in whose[(candidate.first or lexical).name].answers}

@@ -87,7 +87,7 @@ def test_what_is_compared_with_the_champion_covers_its_answers():
     right = [a for a in weak.answers if a.predicted is a.label][:30]
     half = weak._replace(name="half, LM calibrated", answers=right)
     rivals = rivals_of(by_name["strong"], [*tried, half], None)
-    assert rivals.candidates[CALIBRATED].name == "strong, LM calibrated"
+    assert rivals[CALIBRATED].name == "strong, LM calibrated"
 
 
 def test_length_is_not_smuggled_in():
@@ -105,7 +105,7 @@ def test_length_is_not_smuggled_in():
 
 def test_a_tuned_judge_is_compared_with_words_on_new_answers():
     """By the lexical baseline that its study fitted; not where it asks no LM, or where the export has none."""
-    classifier = fit_and_choose(ASKED).judges[LEXICAL].classifier
+    classifier = fit_and_choose(ASKED)[LEXICAL].judge.classifier
     manifest = {"lexical_baseline": classifier.model_dump(mode="json")}
     new = examples(40, prefix="n")
     words = Judge(NO_LM, classifier=classifier)
