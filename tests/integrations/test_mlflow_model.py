@@ -69,7 +69,7 @@ def test_rows_are_judged_over_http(served, registry, tmp_path):
     blue, red, empty = ask(BLUE, RED, {"context": CONTEXT})
     assert outcomes(blue, red) == [(1.0, True, None), (0.0, False, None)]
     assert outcomes(empty) == [(None, None, "parse_failed")]
-    assert "it has no answer" in empty["detail"]
+    assert "its answer is empty" in empty["detail"]
     odd = {**RED, "context": CONTEXT[0]}, {"context": 5, "answer": 5}
     for form in ("dataframe_split", "dataframe_records"):
         rows = ask(BLUE, *({"question": None, **row} for row in odd), form=form)
