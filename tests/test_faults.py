@@ -58,14 +58,13 @@ FAULTS = {
     "thoughts cut off": "<think>Yes, because",
     "thoughts first": lambda label: f"<think>No … wait. Verdict: No</think>\n\n{label}",
     "log-probability above 0": lambda y: _choice({"content": y}, logprobs=_top((y, 0.7), ("No", 0.3))),
-    "log-probability is text": lambda y: _choice({"content": y}, logprobs=_top((y, "much"), ("No", None))),
     "label against its token": _choice({"content": "Yes"}, logprobs=_top(("No", -0.01), ("Yes", -5.0))),
     "reply of 10 MB": _choice({"content": "Yes " + "I say yes. " * (LARGE // 11)}),
     "10 MB of line ends": _choice({"content": "\n" * LARGE}),
 }  # fmt: skip
 ALWAYS = {
     "400 bad request", "503, Retry-After 0", "connection closed", "half a reply", "no JSON",
-    "no choices", "null content", "log-probability is text", "label against its token",
+    "no choices", "null content", "label against its token",
 }  # fmt: skip
 """Of the others most are like one of these, or take long; `make test-all` tries them."""
 

@@ -36,10 +36,10 @@ def unasked(towns):
 def studies(lm, towns, unasked, labels):
     """Rows of the bench: what champion, LM and words reach on the answers of other sources, with so many labels.
 
-    Another LM each draw. Of a draw the difference varies by 3 points: six draws tell -1 from +1.5.
+    Another LM each draw. Of a draw the difference varies by 3 points: ten draws tell -1 from +1.
     """
     rows = []
-    for seed in range(6):
+    for seed in range(10):
         with closing(lm.serve(towns, seed)) as server:
             replies = replies_of(server, lm.model, towns, unasked)
         asked = [shape for shape in replies if shape.name in ("answer", "sentence")]
