@@ -33,7 +33,7 @@ from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from . import DATA, HERE
 from .default_classifier import ENOUGH, METRICS, Default
-from .public_labels import ask_lm, read, read_replies, table, write
+from .public_labels import ask_lm, read, read_replies, sample, table, write
 
 Draws = np.ndarray[Any, np.dtype[np.float64]]
 Paths = Annotated[list[Path] | None, typer.Argument()]
@@ -334,7 +334,7 @@ def main(labels: Paths = None, replies: Path = REPLIES, ask: str = "") -> None:
     """Put a sample to the LM ``--ask``, or make the tables."""
     examples = read(labels or sorted(DATA.glob("*.jsonl")))
     if ask:
-        ask_lm(examples, ask, replies)
+        ask_lm({f: sample(f, rows) for f, rows in examples.items()}, ask, replies)
         return
     unasked = {f: without_lm(rows).answers for f, rows in examples.items()}
     lexical = Default(unasked, CLASSIFIER_FEATURES)

@@ -1,11 +1,11 @@
 """Fit the default classifiers anew, and measure them with each set's family left out.
 
-``python -m tests.benchmarks.default_classifier LABELS… [--rows FILE --rows FILE --log-odds FILE] [--save]``
+``python -m tests.benchmarks.default_classifier LABELS… [--ask] [--save]``
 
-``none`` is fitted to labelled answers and, with less weight, to faithful ones of them that were changed. ``local`` and
-``local:raw`` are fitted to ``--rows``, statements of answers with the answers' labels as `tests.benchmarks.teach.data`
-writes them, and to the embedded model's log-odds of them, taught and untaught (`tests.benchmarks.teach.train`). What is
-expected beforehand is the sum of both judges' log-odds; labels move the weights from there.
+``none`` is fitted to labelled answers. ``local`` is fitted to the embedded model's replies on a part of them, and on
+faithful ones with one thing changed (`asked`), kept as numbers in ``results/local.jsonl``; ``--ask`` asks about what is
+not there. What is expected beforehand is the sum of both judges' log-odds, the LM's counted twice; labels move the
+weights a little from there. ``local:raw`` stays as it was fitted.
 
 ``--save`` replaces the numbers, and the tables of ``DEFAULT.md``.
 """
@@ -15,10 +15,9 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import typer
@@ -31,8 +30,8 @@ from faith_dspy.optimize.classifier.logistic import (
 )
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
-from faith_dspy.report.tables import number, with_interval
-from faith_dspy.schema import Chunk, LabelledExample, RawJudgment, Verdict
+from faith_dspy.report.tables import number
+from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import (
     DEFAULT_FILE,
@@ -40,16 +39,13 @@ from faith_dspy.scoring.classifier import (
     Classifier,
     StatementClassifier,
     sign_constraint,
-    to_logit,
-    to_probability,
 )
-from faith_dspy.scoring.measure import measure_features
-from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .perturbations import PERTURBATIONS, Case
-from .public_labels import read, table, write
+from .public_labels import ask_lm, read, read_replies, table, write
 
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
+REPLIES = Path(__file__).parent / "results" / "local.jsonl"
 ENOUGH = 20
 """Answers of a family to learn from it, and to count in the mean; a smaller one is only measured."""
 METRICS = {"balanced accuracy": "balanced_accuracy", "AUROC": "auroc"}
@@ -76,6 +72,9 @@ BOUND_SCALES = (1.0, math.log1p(1), 1.0)
 """What each is for one."""
 FITTED = ("novel_words", "novel_in_window", "novel_name_count")
 """The features of `none` that are fitted."""
+BESIDE_LM = ("lm", *FITTED, "says_opposite", "novel_number_count")
+LM_WEIGHT, NUMBER_SHARE = 2.0, 0.5
+"""The prior beside an LM: its own weight, and what is left of that of a missing value, of which it may know better."""
 REVIEW_RANGE = (0.4, 0.6)
 """Of `none`: around .5, where what is in doubt comes to stand."""
 WEAKEST = AnswerClassifier(
@@ -93,21 +92,48 @@ MOST_PERTURBED = 100
 def perturbed(rows: Sequence[LabelledExample]) -> list[LabelledExample]:
     """Return faithful answers, and each with one number or name changed or a negation inserted: then it is not."""
     faithful = [e for e in sorted(rows, key=lambda e: e.id) if e.label][:MOST_PERTURBED]
+    changed = (_changed(e, faithful) for e in faithful)
+    return [*faithful, *chain.from_iterable(changed)]
+
+
+def _changed(
+    e: LabelledExample, answers: Sequence[LabelledExample]
+) -> list[LabelledExample]:
+    others = [o for o in answers if o.context_key != e.context_key]
     examples = []
+    for name in CHANGED:
+        answer = PERTURBATIONS[name](Case(e, others, random.Random(e.id)))
+        if answer is not None:
+            wrong = {
+                "answer": answer,
+                "id": f"{e.id} {name}",
+                "faithful": False,
+                "statements": (),
+            }
+            examples.append(e.model_copy(update=wrong))
+    return examples
+
+
+def asked(
+    family: str, rows: Sequence[LabelledExample]
+) -> dict[str, list[LabelledExample]]:
+    """Return the answers of a family that the LM is asked about: 20 of each label, and ten with up to two changes."""
+    short = [e for e in rows if sum(len(c.text) for c in e.context) <= 2500]
+    short = sorted((e for e in short if len(e.answer) <= 900), key=lambda e: e.id)
+    random.Random(f"{family}b2").shuffle(short)
+    real = [
+        e
+        for label in (True, False)
+        for e in [o for o in short if o.label is label][:20]
+    ]
+    faithful = [e for e in short if e.label][:30]
+    swapped: list[LabelledExample] = []
     for e in faithful:
-        others = [o for o in faithful if o.context_key != e.context_key]
-        for name in CHANGED:
-            case = Case(e, others, random.Random(e.id))
-            answer = PERTURBATIONS[name](case)
-            if answer is not None:
-                wrong = {
-                    "answer": answer,
-                    "id": f"{e.id} {name}",
-                    "faithful": False,
-                    "statements": (),
-                }
-                examples.append(e.model_copy(update=wrong))
-    return [*faithful, *examples]
+        changed = _changed(e, faithful)
+        random.Random(e.id).shuffle(changed)
+        if changed and sum(bool(o.label) for o in swapped) < 10:
+            swapped += [e, *changed[:2]]
+    return {family: real, f"{family}{PERTURBED}": swapped}
 
 
 def home(family: str) -> str:
@@ -158,9 +184,8 @@ class Default:
         options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
         prior = weights_of(lexical, data.names) if lexical else None
         if prior is not None:
-            prior.weights[data.names.index("lm")] = (
-                1.0  # per log-odd: its scale there is 1
-            )
+            prior.weights[data.names.index("lm")] = LM_WEIGHT
+            prior.weights[data.names.index("novel_number_count")] *= NUMBER_SHARE
         statement = data.fit_statements(
             at, directions=self.directions, prior=prior, **options
         )
@@ -212,36 +237,33 @@ def measured(
     return found
 
 
-def agreement_table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
-    """Agreement on answers and statements, by family, and the mean of those with `ENOUGH` answers."""
-    columns = (
-        "set",
-        *(
-            f"{name} of {what}"
-            for what in ("answers", "statements")
-            for name in ("n", *METRICS)
-        ),
-    )
-    rows = []
-    values: dict[int, list[float]] = {}
-    for family, a in agreement.items():
+Agreements = Mapping[str, JudgeAgreement]
+
+
+def agreement_table(title: str, judges: Mapping[str, Agreements]) -> str:
+    """Balanced accuracy and AUROC of judges on answers, by family, and their means over those with `ENOUGH` answers."""
+    rows: list[list[str]] = []
+    values: dict[tuple[str, str], list[float]] = {}
+    first = next(iter(judges.values()))
+    for family in first:
         cells = [family]
-        for level in (a.answers, a.statements):
-            found = (
-                [getattr(level, metric) for metric in METRICS.values()] if level else []
-            )
-            for i, e in enumerate(
-                found if a.answers.n >= ENOUGH else [], len(cells) + 1
-            ):
-                if e.value is not None:
-                    values.setdefault(i, []).append(e.value)
-            cells += [str(level.n), *map(with_interval, found)] if level else ["–"] * 3
-        rows.append(cells)
-    means = [
-        number(float(np.mean(values[i]))) if i in values else ""
-        for i in range(1, len(columns))
-    ]
-    return table(title, columns, [*rows, ["**mean**", *means]])
+        for name, agreement in judges.items():
+            answers = agreement[family].answers
+            if answers is None or answers.n < ENOUGH:
+                break
+            if len(cells) == 1:
+                cells.append(str(answers.n))
+            figures = [getattr(answers, metric) for metric in METRICS.values()]
+            cells.append(" · ".join(number(e.value) for e in figures))
+            for metric, e in zip(METRICS, figures, strict=True):
+                values.setdefault((name, metric), []).append(e.value)
+        else:
+            rows.append(cells)
+    means = ["**mean**", ""]
+    for name in judges:
+        both = [number(float(np.mean(values[name, metric]))) for metric in METRICS]
+        means.append(" · ".join(both))
+    return table(title, ("set", "n", *judges), [*rows, means])
 
 
 def _rounded(fields: dict[str, object]) -> dict[str, object]:
@@ -254,153 +276,65 @@ def _rounded(fields: dict[str, object]) -> dict[str, object]:
     }
 
 
-def read_rows(
-    paths: Sequence[Path], log_odds: Path, which: str
-) -> dict[str, list[JudgedAnswer]]:
-    """Answers by family, put together from rows of statements, with the embedded model's verdict on each.
-
-    ``which`` is ``raw`` or ``taught``, an array of the file of log-odds.
-    """
-    measured_rows = np.load(log_odds)
-    answers: dict[tuple[str, str], list[tuple[dict[str, Any], float]]] = {}
-    for path in paths:
-        rows = [
-            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
-        ]
-        here = measured_rows["parts"] == path.stem
-        for place, logit in zip(
-            measured_rows["rows"][here], measured_rows[which][here], strict=True
-        ):
-            row = rows[place]
-            answers.setdefault((row["family"], row["answer_id"]), []).append(
-                (row, float(logit))
-            )
-    judge = Judge("local", granularity="sentence", classifier=None)
-    families: dict[str, list[JudgedAnswer]] = {}
-    for (family, name), statements in answers.items():
-        families.setdefault(family, []).append(_judged(name, statements, judge))
-    return families
-
-
-def _judged(
-    name: str, statements: Sequence[tuple[dict[str, Any], float]], judge: Judge
-) -> JudgedAnswer:
-    """One answer: its sentences one after the other, each with its verdict."""
-    sentences, verdicts, start = [], [], 0
-    for index, (row, log_odds) in enumerate(statements):
-        text = row["statement"]
-        sentences.append(
-            {"index": index, "text": text, "start": start, "end": start + len(text)}
-        )
-        start += len(text) + 1
-        logit = to_logit(to_probability(log_odds))
-        said = {"label": "Yes", "verdict": Verdict.FULLY_SUPPORTED, "level": 1.0}
-        if logit < 0:
-            said = {"label": "No", "verdict": Verdict.NOT_SUPPORTED, "level": 0.0}
-        about = {
-            "text": text,
-            "sentence_index": index,
-            "logit": logit,
-            "probability": to_probability(logit),
-        }
-        verdicts.append({**about, **said})
-    first = statements[0][0]
-    example = LabelledExample(
-        id=name,
-        question=first["question"],
-        context=tuple(
-            Chunk(id=i, text=text) for i, text in enumerate(first["context"])
-        ),
-        answer=" ".join(row["statement"] for row, _ in statements),
-        faithful=bool(first["answer_label"]),
-    )
-    raw = RawJudgment.model_validate({"sentences": sentences, "raw_verdicts": verdicts})
-    features = measure_features(raw, example.context, example.question)
-    return JudgedAnswer.judged(example, raw, judge.score_answer(raw, features))
-
-
 def with_lm(
     name: str, judged: dict[str, list[JudgedAnswer]], lexical: Default
-) -> tuple[dict[str, Classifier], list[str]]:
-    """The classifier of an embedded model, and its tables: the model alone, words alone, both."""
+) -> tuple[Classifier, str]:
+    """The classifier of an LM, and its table: the LM alone, words alone, both."""
     unasked = {
         f: without_lm(a.example for a in rows).answers for f, rows in judged.items()
     }
-    both = Default(judged, ["lm", *CLASSIFIER_FEATURES])
-    words = {f: lexical.fit(f) for f in judged}
+    both = Default(judged, BESIDE_LM)
+    words = {f: with_bounds(lexical.fit(f)) for f in judged}
     fitted = {f: both.fit(f, lexical=words[f]) for f in judged}
-    alone = measured(judged, "openai/kept", dict.fromkeys(judged))
-    tables = [
-        agreement_table(f"`{name}` alone: its weakest sentence", alone),
-        agreement_table(
-            f"The same answers: lexical features alone (`{name}`)",
-            measured(unasked, "none", words),
-        ),
-        agreement_table(
-            f"The same answers: `{name}` with both",
-            measured(judged, "openai/kept", fitted),
-        ),
-    ]
-    return {name: both.fit(lexical=lexical.fit())}, tables
+    judges = {
+        "LM alone": measured(judged, "openai/kept", dict.fromkeys(judged)),
+        "words alone": measured(unasked, "none", words),
+        "both": measured(judged, "openai/kept", fitted),
+    }
+    title = f"`{name}`: the LM's weakest sentence, words, both"
+    return both.fit(lexical=with_bounds(lexical.fit())), agreement_table(title, judges)
 
 
-def main(
-    labels: list[Path],
-    rows: list[Path] = [],
-    log_odds: Path | None = None,
-    family: list[str] = [],
-    only: list[str] = ["none", "local", "local:raw"],
-    save: bool = False,
-) -> None:
-    """Fit, measure, print; ``--save`` writes the classifiers of ``--only``, and the tables.
-
-    ``family``: of the rows; by default all.
-    """
+def main(labels: list[Path], ask: bool = False, save: bool = False) -> None:
+    """Fit, measure, print; ``--save`` writes the classifiers and the tables."""
     examples = read(labels)
-    print(
-        {
-            family: dict(Counter(e.label for e in rows))
-            for family, rows in examples.items()
-        }
-    )
     judged = {f: without_lm(rows).answers for f, rows in examples.items()}
     changed = {
         f"{f}{PERTURBED}": without_lm(perturbed(rows)).answers
         for f, rows in examples.items()
     }
-    everything = judged | changed
-    lexical = Default(everything, CLASSIFIER_FEATURES)
     words = Default(judged, FITTED)
     fits = {f: with_bounds(words.fit(f)) for f in judged}
-    agreement = measured(judged, "none", fits)
-    tables = [agreement_table("Lexical features alone, no LM", agreement)]
     left_out = {f: fits[f.removesuffix(PERTURBED)] for f in changed}
-    tables.append(
-        agreement_table(
-            "The same: faithful answers, perturbed", measured(changed, "none", left_out)
+    tables = [
+        agreement_table(title, {"words": measured(answers, "none", classifiers)})
+        for title, answers, classifiers in (
+            ("`none`: answers as they are", judged, fits),
+            (
+                "`none`: faithful answers, and each with one thing changed",
+                changed,
+                left_out,
+            ),
         )
-    )
-    fitted = {"none": with_bounds(words.fit())}
-    print(fitted["none"].model_dump_json())
-    if log_odds:
-        for name, which in (("local", "taught"), ("local:raw", "raw")):
-            asked = {
-                f: answers
-                for f, answers in read_rows(rows, log_odds, which).items()
-                if not family or f in family
-            }
-            classifier, more = with_lm(name, asked, lexical)
-            fitted |= classifier
-            tables += more
+    ]
+    parts: dict[str, list[LabelledExample]] = {}
+    for family, rows in examples.items():
+        if len(rows) >= ENOUGH:
+            parts |= asked(family, rows)
+    if ask:
+        ask_lm(parts, "local", REPLIES, ["sentence"])
+    replies = read_replies(REPLIES, chain.from_iterable(parts.values()), "sentence")
+    said = {
+        f: [replies[e.id] for e in rows if e.id in replies] for f, rows in parts.items()
+    }
+    local, of_lm = with_lm("local", said, words)
+    tables.append(of_lm)
     print(*tables, sep="\n", flush=True)
+    fitted = {"none": with_bounds(words.fit()), "local": local}
     if save:
         write(HOME / "DEFAULT.md", tables)
         shipped = json.loads((HOME / DEFAULT_FILE).read_text(encoding="utf-8"))
-        shipped |= {
-            name: fitted[name].model_dump(mode="json")
-            for name in only
-            if name in fitted
-        }
+        shipped |= {name: c.model_dump(mode="json") for name, c in fitted.items()}
         (HOME / DEFAULT_FILE).write_text(
             json.dumps(shipped, indent=1) + "\n", encoding="utf-8"
         )

@@ -72,24 +72,24 @@ def sample(family: str, rows: Iterable[LabelledExample]) -> list[LabelledExample
 
 
 def ask_lm(
-    examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path
+    examples: Mapping[str, Sequence[LabelledExample]],
+    lm: str,
+    path: Path,
+    granularities: Sequence[str] = GRANULARITIES,
 ) -> None:
-    """Ask about each answer of the sample that is not in ``path`` yet, and append what is said, answer by answer.
+    """Ask about each answer that is not in ``path`` yet, and append what is said, answer by answer.
 
     What the LM failed on is left out, and asked again by the next run.
     """
     log = Log(path)
     left = [
-        (f, e)
-        for f, rows in examples.items()
-        for e in sample(f, rows)
-        if not log.has(id=e.id)
+        (f, e) for f, rows in examples.items() for e in rows if not log.has(id=e.id)
     ]
-    judges = [_judge(lm, granularity) for granularity in GRANULARITIES]
+    judges = [_judge(lm, granularity) for granularity in granularities]
     said = zip(*(judge.stream_raw(e for _, e in left) for judge in judges), strict=True)
     started = time.monotonic()
     for i, ((family, e), replies) in enumerate(zip(left, said, strict=True), 1):
-        raws = dict(zip(GRANULARITIES, (raw for raw, _ in replies), strict=True))
+        raws = dict(zip(granularities, (raw for raw, _ in replies), strict=True))
         if not any(
             v.verdict is None for raw in raws.values() for v in raw.raw_verdicts
         ):
