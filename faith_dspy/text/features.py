@@ -37,7 +37,6 @@ from faith_dspy.text.words import (
     begins_list_item,
     comparable,
     content_tokens,
-    number_value,
     tokenize,
     without_markers,
 )
@@ -76,7 +75,8 @@ class IndexedContext:
         keys = set(content)
         for token in tokens:
             keys.update(token.also)
-            keys.update(_parts(token, self.language))
+            if "_" in token.raw or "," in token.raw:
+                keys.update(_parts(token.raw, self.language))
         position = len(self.sentences)
         for key in keys:
             self.places.setdefault(key, []).append(position)
@@ -116,17 +116,12 @@ _NUMBER = re.compile(r"#-?\d+(?:\.\d+)?")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+")
 
 
-def _parts(token: Token, language: str) -> list[str]:
-    """Return the keys of what a token may be put together of: “5,2” in a list, “price_eur”."""
-    if "_" in token.raw:
-        return [part.key for part in tokenize(token.raw.replace("_", " "), language)]
-    if "," in token.raw and not _GROUPED.fullmatch(token.raw):
-        return [
-            f"#{number_value(part, language)}"
-            for part in token.raw.split(",")
-            if part.isdigit()
-        ]
-    return []
+def _parts(text: str, language: str) -> list[str]:
+    """Return the keys of what is put together: “5,2” in a list, “price_eur”."""
+    if _GROUPED.fullmatch(text):
+        return []
+    apart = re.sub("[_,]", " ", text)
+    return [token.key for token in tokenize(apart, language)]
 
 
 def index_context(
@@ -212,16 +207,17 @@ class Comparison:
 
     def _look_up_identifiers(self, statement: str) -> None:
         """Note which identifiers the context lacks; no part of one that it has is missing."""
-        text = self.context.searchable
-        links = link_targets(statement) if "://" in text else []
+        known = self.context.keys
+        links = link_targets(statement) if "](" in statement else []
         for one in (*identifiers_in(self.text), *links):
-            if not one.is_in(text):
+            text = self.context.searchable
+            if one.is_in(text):
+                tokens = self.tokens
+                self.take(
+                    [t for t in tokens if t.key in known or not one.holds(t.start)]
+                )
+            elif one not in links or "://" in text:
                 self.missing_identifiers.append(one)
-                continue
-            known = self.context.keys
-            self.take(
-                [t for t in self.tokens if t.key in known or not one.holds(t.start)]
-            )
 
     def _derived(self, token: Token) -> Token:
         """Return a number that the context lacks as the one that it is derived from."""

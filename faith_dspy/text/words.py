@@ -81,7 +81,7 @@ def _tokens(language: str) -> regex.Pattern[str]:
         rf"|(?P<weekday>{weekday})"
         r"|(?P<comparison>[<>≤≥]=?)"
         rf"|(?P<paired>(?:(?!{weekday})[{_PAIRED}\u0300-\u036f\u3099\u309a])+)"
-        rf"|(?P<name>\b{acronym}\b(?=\s\p{{Ll}})|\b{given_name}\b(?=\s\p{{Lu}}\p{{Ll}})"
+        rf"|(?=[IUWM])(?P<name>\b{acronym}\b(?=\s\p{{Ll}})|\b{given_name}\b(?=\s\p{{Lu}}\p{{Ll}})"
         rf"|(?<=[\p{{Ll}},]\s)(?:{acronym}|{given_name})\b)"
         rf"|(?P<word>\b{phrases}\b|(?:{_LETTERS})(?:(?:['’]|-\s*\n\s*(?=\p{{Ll}}))(?:{_LETTERS}))*)",
         regex.VERSION1,
