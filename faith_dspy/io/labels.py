@@ -138,7 +138,8 @@ def read_labels(
         *columns.values(),
         *further,
     }
-    read.add(label.name if label else "")
+    if label:
+        read |= {f"{label.shown}{part}" for part in ("", ".status", ".users")}
     log_columns(rows[:FIRST], name, {**COLUMNS, **_FURTHER_COLUMNS}, read, summary)
     examples = _examples(records, name, label, not require_label, unreadable, texts)
     examples = [with_majority(example, values) for example in examples]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 from faith_dspy.io.documents import first_present, literal, mapping, parsed
@@ -158,12 +158,22 @@ def labels_in(value: Any) -> list[Any]:
     """Return the labels in a cell: itself, or what tools wrap labels in, a list and an object that has a value."""
     value = parsed(value)
     if isinstance(value, list | tuple):
-        return [label for item in value for label in labels_in(item)]
+        return [label for vote in _submitted(value) for label in labels_in(vote)]
     if isinstance(value, Mapping) and not _is_span(value):
         label = first_present(value, TABLES["votes"])
         if label is not None:
             return labels_in(label)
     return [value]
+
+
+def _submitted(votes: Iterable[Any]) -> list[Any]:
+    """Leave out the votes of people who discarded the answer, or have not finished it."""
+    return [
+        vote
+        for vote in votes
+        if not mapping(vote).get("was_cancelled")
+        and mapping(vote).get("status") not in TABLES["unsubmitted"]
+    ]
 
 
 def _is_span(mark: Any) -> bool:
@@ -194,16 +204,17 @@ def by_annotator(annotators: Any) -> dict[str, Any]:
 def by_name(votes: Any) -> dict[str, Any]:
     """Return the votes in a list of objects by the annotators that they name."""
     named = {}
-    for vote in votes if isinstance(votes, list | tuple) else ():
-        column = annotator_column(mapping(vote))
+    for vote in _submitted(votes) if isinstance(votes, list | tuple) else ():
+        column = annotator_column(mapping(vote), TABLES["voters"])
         if column:
             named[str(vote[column])] = vote
     return named
 
 
-def annotator_column(row: Fields) -> str | None:
-    """Return the column that names who labelled the row, or gave the vote."""
-    return columns(row, {"annotator": LABELS["annotator"]}).get("annotator")
+def annotator_column(row: Fields, further: Sequence[str] = ()) -> str | None:
+    """Return the column that names who labelled the row, or gave the vote; it may have a ``further`` name."""
+    names = {"annotator": [*LABELS["annotator"], *further]}
+    return columns(row, names).get("annotator")
 
 
 def label_meaning(
@@ -349,15 +360,26 @@ def at(row: Any, column: str) -> Any:
     first, _, rest = column.partition(".")
     if isinstance(row, list):
         named = [item for item in row if _name_of(item) == first]
-        values = named or [at(item, column) for item in row]
+        values = named or [at(item, column) for item in _submitted(row)]
         return [value for value in values if value is not None] or None
     if not isinstance(row, Mapping):
         return None
     if column in row:
-        return row[column] if is_filled(row[column]) else None
+        return _with_voters(row, column) if is_filled(row[column]) else None
     if not rest:
         return None
     return at(row.get(first), rest)
+
+
+def _with_voters(row: Fields, column: str) -> Any:
+    """Return a cell; votes beside which Argilla writes who gave each, and whether it is submitted, as objects."""
+    beside = [literal(row.get(f"{column}.{name}")) for name in ("status", "users")]
+    votes = literal(row[column])
+    if not isinstance(votes, list) or not isinstance(beside[0], list):
+        return row[column]
+    names = ("value", "status", "user")
+    cells = zip_longest(votes, *(cell or () for cell in beside))
+    return [dict(zip(names, vote, strict=True)) for vote in cells]
 
 
 def _name_of(item: Any) -> Any:

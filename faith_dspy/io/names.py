@@ -7,7 +7,8 @@
 - ``label_columns`` hold what people said. Names that tell what a yes means are a pattern in `faith_dspy.io.meanings`;
   those that may hold the label and do not tell are ``ambiguous_label_columns``, and, where there are none of those,
   the ``further`` ones. ``label_words`` tell by themselves, whatever the column is called. An object in such a column
-  has offsets or a text (``spans``), or one of ``votes``.
+  has offsets or a text (``spans``), or one of ``votes``; ``voters`` name who gave it, and a status that is
+  ``unsubmitted`` makes it none.
 - ``documents`` are listed, wrapped, and have a text and a source.
 - ``conversation``: ``roles``; the keys of a request or response under which messages stand (``whole``), and evidence
   ``beside`` their content; under what a tool returns its results; what citations name, and what identifies a call.

@@ -371,11 +371,17 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
     ("column", "cells", "said"),
     [
         ("grounded.responses", (["no"], ["yes", "yes"]), {}),
+        ("responses", [{"faithful": [{"value": vote, "user_id": "u1", "status": "submitted"},
+                                     {"value": other, "user_id": "u2", "status": "discarded"},
+                                     {"value": other, "user_id": "u3", "status": "draft"}]}
+                       for vote, other in (("no", "yes"), ("yes", "no"))],
+         {"columns": {"faithful": "responses.faithful"}}),
         ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}],
                     [{"name": "faithful", "value": 1}]), {}),
         ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
          {"columns": {"faithful": "feedback.hallucination"}}),
-        ("annotations", ([{"result": [{"value": {"choices": ["bad"]}}]}],
+        ("annotations", ([{"completed_by": 1, "result": [{"value": {"choices": ["bad"]}}]},
+                          {"completed_by": 2, "was_cancelled": True, "result": [{"value": {"choices": ["good"]}}]}],
                          [{"result": [{"value": {"choices": ["good"]}}]}]),
          {"columns": {"faithful": "annotations"}, "values": {"good": True, "bad": False}}),
         ("answer", ("reject", "accept"),
@@ -393,9 +399,20 @@ def test_exports_of_labelling_tools_as_they_are(column, cells, said):
             LabelsError, match="--map answer=text --map faithful=answer"
         ):
             read_labels(rows)
-    said = {"columns": {"answer": "text"}} | said
+    said = {**said, "columns": {"answer": "text"} | said.get("columns", {})}
     examples = read_labels(rows, **said)
     assert [example.faithful for example in examples] == [False, True]
+    if column == "responses":
+        assert examples[0].annotators == {"u1": False}
+
+
+def test_only_submitted_votes_of_an_argilla_row_count():
+    """Written flat, who voted and whether that is submitted stand beside the votes."""
+    row = {"context": ["a"], "answer": "x", "faithful.responses": ["no", "yes", "yes"],
+           "faithful.responses.status": ["submitted", "discarded", "draft"],
+           "faithful.responses.users": ["u1", "u2", "u3"]}  # fmt: skip
+    (example,) = read_labels([row])
+    assert (example.faithful, example.annotators) == (False, {"u1": False})
 
 
 def test_objects_whose_value_is_not_known_are_asked_about():
