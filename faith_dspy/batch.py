@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from faith_dspy.errors import (
     counted,
 )
 from faith_dspy.io.files import owned, write_file
+from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.readers import open_records
 from faith_dspy.lm.batch import BatchEngine, Submitted
 from faith_dspy.schema import Judgment, digest
@@ -38,6 +40,7 @@ class Batch:
         records: What `Judge.batch` takes, but no iterator.
         path: The file, which is removed by `close`.
         limits: Dollars and tokens that the requests may take.
+        judged: How many records at the beginning need no judgment any more.
 
     Raises:
         ConfigError: No LM of the judge has a batch interface, or it repeats its requests.
@@ -52,7 +55,12 @@ class Batch:
         path: str | Path,
         *,
         limits: Limits | None = None,
+        judged: int = 0,
     ) -> None:
+        if not any(one.asks_lm for one in judge.cascade):
+            raise ConfigError(
+                "got a judge that asks no LM, expected one whose LM has a batch interface. Leave --batch out."
+            )
         if judge.config.confidence == "samples":
             raise ConfigError(
                 "confidence='samples' asks in the same words several times, which a batch does not tell apart. Set "
@@ -60,6 +68,7 @@ class Batch:
             )
         self.path = Path(path)
         self._records = records
+        self._judged = judged
         self._submitted = self._read(judge)
         engines = []
         judges = []
@@ -138,7 +147,7 @@ class Batch:
             PendingReplyError: The provider is at work.
         """
         self.ready()
-        judgments = list(self.judge.stream(self._records))
+        judgments = list(self.judge.stream(self._inputs()))
         self.close()
         return judgments
 
@@ -155,8 +164,13 @@ class Batch:
     def _ask(self) -> int:
         """Put what the records need and no batch has to the provider; return how many requests that was."""
         before = len(self._submitted.parts)
-        self._probe()
-        for _ in self.judge.stream(self._records):
+        first = list(islice(self._inputs(), 1))
+        if not first:
+            if not self._judged:
+                raise InputError("got no records, expected answers with their context.")
+            return 0
+        self._probe(first)
+        for _ in self.judge.stream(self._inputs()):
             pass
         asked = sum(len(engine.recorded) for engine in self._engines)
         if before == len(self._submitted.parts) and before and asked <= AT_ONCE:
@@ -165,11 +179,14 @@ class Batch:
             engine.submit()
         return asked
 
-    def _probe(self) -> None:
+    def _inputs(self) -> Iterator[AnswerInput]:
+        """Yield what is to be judged."""
+        with open_records(self._records) as records:
+            yield from map(AnswerInput.of, islice(records, self._judged, None))
+
+    def _probe(self, first: list[AnswerInput]) -> None:
         """Judge the first record at once: a key that is refused shows before anything is submitted, and what the LM
         takes is known. Later on its replies come from DSPy's cache."""
-        with open_records(self._records) as records:
-            first = [next(records).row]
         for engine in self._engines:
             engine.is_live = True
         if not self._submitted.parts:
@@ -192,6 +209,8 @@ class Batch:
             raise InputError(
                 f"{self.path}: is no file of a batch. Give another."
             ) from None
+        if not old.parts:
+            return new
         if (old.judge, old.records) != (new.judge, new.records):
             raise InputError(
                 f"{self.path}: waits for another judge, other prompts or other records. Collect those first, or give "
@@ -200,4 +219,7 @@ class Batch:
         return old
 
     def _save(self) -> None:
-        write_file(self.path, self._submitted.model_dump_json())
+        if self._submitted.parts:
+            write_file(self.path, self._submitted.model_dump_json())
+        else:
+            self.close()

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, tee
+from itertools import chain, islice, takewhile, tee
 from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
@@ -167,6 +167,18 @@ def run(
                 at = record.line
     tally.seconds = time.monotonic() - started
     return tally
+
+
+def judged_before(judge: Judge, source: Path, out: Path) -> int:
+    """Return how many records at the beginning of a file have rows in ``out`` that `run` keeps."""
+    with open_records(source) as records:
+        head = list(islice(records, FIRST))
+        rows = Rows(out, head)
+        if not out.exists():
+            return 0
+        held = finished(out, chain(head, records), judge.fingerprint, rows)
+        kept = takewhile(lambda row: row[1].unscored is not Unscored.LM_FAILED, held)
+        return sum(1 for _ in kept)
 
 
 def _turns(records: Iterator[Record]) -> Iterator[Record]:

@@ -148,15 +148,39 @@ def test_limits_hold_before_anything_is_submitted(server, tmp_path):
     with pytest.raises(LimitReachedError, match="more than the limit of 100"):
         batch.ready()
     assert not server.batches
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_rows_that_are_there_are_not_submitted(server, tmp_path, cli):
+    """A finished output buys nothing; one that lacks rows, those alone. LiteLLM's advice is not printed."""
+    source, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    source.write_text("\n".join(map(json.dumps, lamps(40))))
+    command = ["judge", str(source), "--lm", "openai/tiny", "--api-base", server.base]
+    command += ["--set", "granularity=sentence", "--out", str(out), "--batch"]
+    assert cli(*command)[0] == 3
+    server.finish()
+    assert cli(*command)[:2] == (0, "")
+    rows = out.read_bytes().splitlines(keepends=True)
+    assert (len(rows), cli(*command)[0], len(server.billed)) == (40, 0, 78)
+    out.write_bytes(b"".join(rows[:30]))
+    assert cli(*command)[0] == 3
+    assert len(server.billed) == 78 + 18
+    server.finish()
+    assert cli(*command)[:2] == (0, "")
+    assert len(out.read_bytes().splitlines()) == 40
+    assert not list(tmp_path.glob("*.batch.json"))
 
 
 def test_what_has_no_batch(server, tmp_path):
     path = tmp_path / "b.json"
     for judge in (Judge("none"), Judge(len), Judge("anthropic/claude-sonnet-4-0")):
-        with pytest.raises(ConfigError, match=r"no batch interface|asks no LM"):
+        with pytest.raises(ConfigError, match="Leave --batch out"):
             Batch(judge, lamps(1), path)
     with pytest.raises(ConfigError, match="samples"):
         Batch(judge_of(server, confidence="samples"), lamps(1), path)
+    with pytest.raises(InputError, match="no records"):
+        judge_of(server).submit([], path)
+    path.write_text('{"judge": "another", "records": "", "parts": []}')
     judge_of(server).submit(lamps(40), path)
     with pytest.raises(InputError, match="waits for another judge"):
         Batch(judge_of(server, granularity="sentence"), lamps(1), path)

@@ -180,7 +180,7 @@ def _judge_file(
     from faith_dspy.io.readers import check_records, count_lines
     from faith_dspy.report.judgment import judge_summary, write_html
     from faith_dspy.report.progress import TerminalView
-    from faith_dspy.runner import limit_replies_in_memory, run
+    from faith_dspy.runner import judged_before, limit_replies_in_memory, run
 
     check_records(source, read=[*judge.columns, *(["faithful"] if html else [])])
     limit_replies_in_memory()
@@ -188,9 +188,10 @@ def _judge_file(
         raise InputError(
             "--batch judges the last turn of conversations: leave --turns out."
         )
+    judged = judged_before(judge, source, file) if in_batch.batch and file else 0
     try:
         with (
-            in_batch.asked(judge, source, file) as judge,
+            in_batch.asked(judge, source, file, judged) as judge,
             TerminalView().bar("judging", count_lines(source)) as advance,
         ):
             tally = run(

@@ -201,7 +201,9 @@ class InBatch:
     ] = None
 
     @contextmanager
-    def asked(self, judge: Judge, records: Any, path: Path | None) -> Iterator[Judge]:
+    def asked(
+        self, judge: Judge, records: Any, path: Path | None, judged: int = 0
+    ) -> Iterator[Judge]:
         """Give the judge on these replies of the provider once it has answered; without --batch the judge as it is."""
         if not self.batch:
             if self.wait or self.tokens or self.dollars:
@@ -215,7 +217,7 @@ class InBatch:
 
         limits = Limits(tokens=self.tokens, dollars=self.dollars)
         place = path.with_name(f"{path.name}.batch.json")
-        batch = Batch(judge, records, place, limits=limits)
+        batch = Batch(judge, records, place, limits=limits, judged=judged)
         batch.ready(wait=self.wait, progress=say)
         yield batch.judge
         batch.close()

@@ -38,6 +38,7 @@ MOST_REQUESTS = 5_000
 """In one batch; providers take 50,000 and more, but all of it is in memory at once."""
 MOST_TIMES = 2
 """That a request is put into a batch, where the first one expired or the provider was at fault."""
+litellm.suppress_debug_info = True  # it prints advice on standard output
 _ENDED = ("completed", "expired", "cancelled", "failed")
 _LABEL = "faith_dspy"
 _WIRE = lm15.OpenAIChatLM(api_key="none")
@@ -216,14 +217,14 @@ class BatchEngine:
                 f"the requests may take {meter.spent[name]:,.6g}, more than the limit of {limit}: the last "
                 f"{len(lines):,} were not submitted."
             )
-        part = Part(model=self._lm.model, keys=set(self.recorded), most=most)
-        self._submitted.parts.append(part)
-        self._save()  # before the provider can bill
         file = self._call(
             litellm.create_file,
             file=("requests.jsonl", "\n".join(lines).encode()),
             purpose="batch",
         )
+        part = Part(model=self._lm.model, keys=set(self.recorded), most=most)
+        self._submitted.parts.append(part)
+        self._save()  # before the provider can bill
         batch = self._call(
             litellm.create_batch,
             completion_window="24h",
