@@ -297,6 +297,9 @@ def columns(row: Fields, names: Names = COLUMNS) -> dict[str, str]:
     filled = {}
     for field, present in columns_named(row, names).items():
         for column in reversed(present):
+            is_guess = field == "question" != column
+            if is_guess and isinstance(row[column], Mapping):
+                continue
             if is_filled(row[column]):
                 filled[field] = column
     return filled

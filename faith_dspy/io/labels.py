@@ -140,6 +140,7 @@ def read_labels(
     }
     if label:
         read |= {f"{label.shown}{part}" for part in ("", ".status", ".users")}
+    read |= {column.partition(".")[0] for column in read}
     log_columns(rows[:FIRST], name, {**COLUMNS, **_FURTHER_COLUMNS}, read, summary)
     examples = _examples(records, name, label, not require_label, unreadable, texts)
     examples = [with_majority(example, values) for example in examples]

@@ -86,6 +86,8 @@ class LabelColumn:
         A list of spans of unsupported text, or counts of them, means faithful where it is empty.
         """
         value = parsed(value)
+        if len(_names_in(value)) > 1:
+            return None
         meanings = [self.meanings.get(label_word(label)) for label in labels_in(value)]
         if meanings and None not in meanings:
             return majority(meanings)
@@ -122,6 +124,12 @@ class LabelColumn:
     def doubt(self, *cells: Any) -> str | None:
         """Ask in one sentence what those of its cells, or of these, mean that do not tell; None where all do."""
         values = [cell for cell in cells or self.cells if self.meaning(cell) is None]
+        names = dict.fromkeys(chain.from_iterable(map(_names_in, values)))
+        if len(names) > 1:
+            return (
+                f"{self.shown!r} is about {', '.join(names)}; say which is the label, e.g. "
+                f"`faith-dspy labels import FILE --map faithful={self.shown}.{next(iter(names))}`"
+            )
         for label in chain.from_iterable(map(labels_in, values)):
             if isinstance(label, Mapping) and not _is_span(label):
                 names = [*map(str, label)]
@@ -292,6 +300,10 @@ def find_label(
     name = column.lstrip("!") or _label_name(rows)
     if not name:
         return None
+    about = dict.fromkeys(chain.from_iterable(_names_in(at(row, name)) for row in rows))
+    telling = [one for one in about if named_meaning(one) is not None]
+    if len(about) > 1 and len(telling) == 1:
+        name = f"{name}.{telling[0]}"
     flipped = column.startswith("!")
     yes = False if flipped else named_meaning(name)
     meanings = meanings_of(yes, flipped)
@@ -332,6 +344,14 @@ def _label_name(rows: Sequence[Mapping[str, Any]]) -> str | None:
     if has_our_score:  # beside it, a column counts only if its words tell
         ambiguous = [name for name in ambiguous if _has_label_words(rows, name)]
     return next(iter(ambiguous), None)
+
+
+def _names_in(scores: Any) -> dict[str, None]:
+    """Return what each score or feedback in a list is about."""
+    scores = parsed(scores)
+    items = scores if isinstance(scores, list) else ()
+    names = [_name_of(item) for item in items if not _is_span(item)]
+    return dict.fromkeys(str(name) for name in names if name)
 
 
 def _names_in_lists(rows: Iterable[Fields]) -> list[str]:

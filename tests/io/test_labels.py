@@ -377,7 +377,7 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
                        for vote, other in (("no", "yes"), ("yes", "no"))],
          {"columns": {"faithful": "responses.faithful"}}),
         ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}],
-                    [{"name": "faithful", "value": 1}]), {}),
+                    [{"name": "faithful", "value": 1}]), {"columns": {"faithful": "scores"}}),
         ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
          {"columns": {"faithful": "feedback.hallucination"}}),
         ("annotations", ([{"completed_by": 1, "result": [{"value": {"choices": ["bad"]}}]},
@@ -391,7 +391,7 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
 def test_exports_of_labelling_tools_as_they_are(column, cells, said):
     """Of Argilla, Langfuse, LangSmith (a list as text, too), Label Studio; in Prodigy's ``answer`` is the label."""
     rows = [
-        {"context": ["a"], "text": f"x {i}", column: cell}
+        {"context": ["a"], "input": {"q": "?"}, "text": f"x {i}", column: cell}
         for i, cell in enumerate(cells)
     ]
     if column == "answer":
@@ -420,6 +420,12 @@ def test_objects_whose_value_is_not_known_are_asked_about():
     with pytest.raises(LabelsError, match=r"--map faithful=labels\.mark`"):
         read_labels(rows)
     assert faithful(rows, columns={"faithful": "labels.mark"}) == [True]
+    rows = rows_of("scores", [{"name": "tone", "value": 1}, {"name": "ok", "value": 0}])
+    with pytest.raises(LabelsError, match=r"about tone, ok; .* faithful=scores\.tone`"):
+        read_labels(rows, columns={"faithful": "scores"})
+    assert faithful(rows, columns={"faithful": "scores.ok"}, values={"0": False}) == [
+        False
+    ]
 
 
 def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
