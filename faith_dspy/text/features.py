@@ -559,10 +559,20 @@ def doubts(c: Comparison) -> float:
     """Return 1 if there is reason to doubt the statement that words alone do not settle, else 0.
 
     A number that the context has but for rounding or a sum, a qualifier (“must”, “only”, “below”) that no similar
-    sentence has, or no more than two words: what they answer is not told.
+    sentence has, or a bare answer: what it answers is not told.
     """
-    is_bare = 1 <= len(c.tokens) <= _BARE and not c.is_list_item
-    return float(c.derived_count > 0 or is_bare or bool(_changed_qualifiers(c)))
+    return float(c.derived_count > 0 or _is_bare(c) or bool(_changed_qualifiers(c)))
+
+
+def _is_bare(c: Comparison) -> bool:
+    """Tell whether a statement has no more than two words, or says little behind a “Yes,”."""
+    if not c.tokens:
+        return False
+    first = c.tokens[0]
+    answers = first.kind == "function" and c.text.startswith(",", first.end)
+    is_item = c.is_list_item and bool(c.content)
+    is_short = len(c.tokens) <= _BARE and not is_item
+    return is_short or (answers and len(c.keys) <= 1)
 
 
 _BARE = 2

@@ -111,6 +111,20 @@ def test_a_plain_contradiction_does_not_pass():
     ).faithful
 
 
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        (TRUE[0], "Yes, they can."),
+        (TRUE[0], "- Yes."),
+        (TRUE[4], "No, it does not."),
+    ],
+)
+def test_what_words_do_not_settle_is_in_doubt(context, answer):
+    judgment = Judge("none")(context=[context], answer=answer)
+    assert judgment.needs_review
+    assert judgment.probability < 0.6
+
+
 SENTENCES = st.permutations([*TRUE, *(f"{one[:-1]} and 77 cats." for one in TRUE)])
 
 
