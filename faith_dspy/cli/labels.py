@@ -30,8 +30,8 @@ Values = Annotated[
     list[str] | None,
     cli.option(
         "--value",
-        "What a label means that does not tell, e.g. neutral=false, 1=unfaithful. Repeatable.",
-        "WORD=true|false",
+        "What a label means that does not tell, e.g. neutral=false, 1=unfaithful; none leaves it out. Repeatable.",
+        "WORD=true|false|none",
     ),
 ]
 

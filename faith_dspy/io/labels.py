@@ -33,6 +33,7 @@ from faith_dspy.io.meanings import (
     ORIGINAL,
     YES_OR_NO,
     LabelColumn,
+    Meanings,
     annotator_column,
     at,
     by_name,
@@ -83,7 +84,7 @@ def read_labels(
     *,
     require_label: bool = True,
     columns: Mapping[str, str] | None = None,
-    values: Mapping[str, bool] | None = None,
+    values: Meanings | None = None,
     unreadable: list[str] | None = None,
     recorded: Collection[str] = (),
     further: Sequence[str] = (),
@@ -96,7 +97,7 @@ def read_labels(
             the names that others use (`faith_dspy.io.inputs`); unknown ones are ignored, ``null`` counts as absent.
         require_label: leave examples without a usable label out, and demand one with.
         columns: field → column, where names do not tell; ``"faithful": "!column"`` negates it.
-        values: what a value of the label means: ``{"1": False}``.
+        values: what a value of the label means: ``{"1": False}``; None leaves such labels out.
         unreadable: leave wrong rows out, and add here what is wrong with each.
         recorded: columns with what other judges said: they are no labels, whatever they are called, and stand in
             `LabelledExample.columns`.
@@ -199,7 +200,8 @@ def _check_columns(
     if "answer" not in columns_by_field and answers <= _DECISIONS:
         raise LabelsError(
             f"{name}: 'answer' has a person's decisions, as Prodigy's exports do. Say it with `faith-dspy labels "
-            "import FILE --map answer=text --map faithful=answer --value accept=faithful --value reject=unfaithful`."
+            "import FILE --map answer=text --map faithful=answer --value accept=faithful --value reject=unfaithful "
+            "--value ignore=none`."
         )
     problem = problem_of(rows, is_named="answer" in columns_by_field)
     if problem is not None:
@@ -211,7 +213,7 @@ def _check_values(
     name: str,
     label: LabelColumn | None,
     column: str,
-    values: Mapping[str, bool],
+    values: Meanings,
 ) -> None:
     """Raise `LabelsError` where what the user says of the label's values has no effect."""
     if not values or any(
@@ -223,8 +225,8 @@ def _check_values(
             f"{name}: got --value {next(iter(values))}, but no column with labels; name it with --map faithful=COLUMN."
         )
     counts = count_words(label.cells)
-    for value in values:
-        if label_word(value) not in counts:
+    for value, means in values.items():
+        if means is not None and label_word(value) not in counts:
             raise LabelsError(
                 f"{name}: got --value {value}, but {label.name!r} has {listed(counts)}; expected one of these."
             )
@@ -481,8 +483,9 @@ def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, Any]:
         read["annotators"] = {who: label.meaning(vote) for who, vote in votes.items()}
     if faithful is not None:
         return read | {"faithful": faithful}
-    if label.is_voted and label.doubt(value) is None:  # a tie, or nobody voted
-        return read
+    is_left_out = label_word(value) in label.meanings
+    if (label.is_voted or is_left_out) and label.doubt(value) is None:
+        return read  # a tie, or nobody voted
     if lenient and label.name != "faithful":
         return {}
     if label.yes is None or label_word(value) in YES_OR_NO:  # a 1 beside a 2

@@ -39,20 +39,26 @@ _TELLING_NAME = re.compile(
     r"(?P<free>_free)?(?:_(?:labels?|flag|binary|bool|detected|present|found|gold|human|spans?|annotations?|yn))*"
 )
 """Names of a column that tell what a yes in it means, in snake case."""
+Meanings = Mapping[str, bool | None]
+"""By word whether it means faithful; None leaves such a label out."""
 YES_OR_NO: dict[str, bool] = TABLES["yes_or_no"]
 _WORDS: dict[str, bool] = TABLES["label_words"]
 """Words that tell by themselves whether an answer is faithful, whatever the column is called."""
 _WORDS |= {verdict.value: verdict.is_supported for verdict in Verdict}
 
 
-def meanings_of(yes: bool | None = True, flipped: bool = False) -> dict[str, bool]:
+def meanings_of(
+    yes: bool | None = True, flipped: bool = False
+) -> dict[str, bool | None]:
     """Return by word whether it means faithful.
 
     Args:
         yes: whether a yes means faithful; None where nothing tells.
         flipped: whether words that tell mean the opposite.
     """
-    meanings = {word: means is not flipped for word, means in _WORDS.items()}
+    meanings: dict[str, bool | None] = {
+        word: means is not flipped for word, means in _WORDS.items()
+    }
     if yes is not None:
         meanings |= {word: is_yes is yes for word, is_yes in YES_OR_NO.items()}
     if yes:
@@ -68,8 +74,8 @@ class LabelColumn:
     """The column; with dots, inside an object."""
     yes: bool | None = True
     """Whether a yes, true or 1 means faithful; None where nothing tells."""
-    meanings: Mapping[str, bool] = field(default_factory=meanings_of)
-    """By word, whether it means faithful; words that do not tell are left out."""
+    meanings: Meanings = field(default_factory=meanings_of)
+    """What words mean; those that do not tell are not in it."""
     negated: Set[str] = frozenset()
     """Words that mean the opposite of what they say."""
     cells: Sequence[Any] = ()
@@ -88,9 +94,9 @@ class LabelColumn:
         value = parsed(value)
         if len(_names_in(value)) > 1:
             return None
-        meanings = [self.meanings.get(label_word(label)) for label in labels_in(value)]
-        if meanings and None not in meanings:
-            return majority(meanings)
+        words = [*map(label_word, labels_in(value))]
+        if words and self.meanings.keys() >= {*words}:
+            return majority(map(self.meanings.get, words))
         if self.yes is True or self.is_voted:
             return None
         if isinstance(value, list):
@@ -227,7 +233,7 @@ def annotator_column(row: Fields, further: Sequence[str] = ()) -> str | None:
 
 def label_meaning(
     label: Any,
-    values: Mapping[str, bool] | None = None,
+    values: Meanings | None = None,
     top: float | None = None,
 ) -> bool | None:
     """Return whether a person's label means faithful; None where nothing tells.
@@ -245,7 +251,7 @@ def label_meaning(
 
 
 def with_majority(
-    example: LabelledExample, values: Mapping[str, bool] | None = None
+    example: LabelledExample, values: Meanings | None = None
 ) -> LabelledExample:
     """Give an example that has no other label the majority of its annotators'."""
     if example.label is not None:
@@ -284,7 +290,7 @@ def _snake_case(name: object) -> str:
 def find_label(
     rows: Sequence[Fields],
     column: str = "",
-    values: Mapping[str, bool] | None = None,
+    values: Meanings | None = None,
 ) -> LabelColumn | None:
     """Find the column with the label of whole answers, and what its values mean.
 
@@ -317,8 +323,12 @@ def find_label(
         meanings.pop("1", None)
     else:
         for word in explained.keys() & YES_OR_NO.keys():
+            if explained[word] is None:
+                continue
             means_yes = YES_OR_NO[word] is explained[word]
-            pair = {other: yes is means_yes for other, yes in YES_OR_NO.items()}
+            pair: dict[str, bool | None] = {
+                other: yes is means_yes for other, yes in YES_OR_NO.items()
+            }
             explained = pair | explained
     meanings |= explained
     return LabelColumn(name, yes, meanings, negated - explained.keys(), cells)

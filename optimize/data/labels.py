@@ -16,6 +16,7 @@ from faith_dspy.io.files import write_file
 from faith_dspy.io.labels import label_set_hash, labellers, parse_example, read_labels
 from faith_dspy.io.meanings import (
     LABELS,
+    Meanings,
     by_annotator,
     label_meaning,
     label_word,
@@ -98,16 +99,17 @@ def row_of(example: LabelledExample) -> dict[str, Any]:
     return example.columns | example.tags | row
 
 
-def parse_values(settings: Iterable[str]) -> dict[str, bool]:
-    """Parse what labels mean, written as ``grounded=true``, ``1=unfaithful``."""
-    values: dict[str, bool] = {}
-    meanings: dict[str, bool] = {}
+def parse_values(settings: Iterable[str]) -> dict[str, bool | None]:
+    """Parse what labels mean, written as ``grounded=true``, ``1=unfaithful``; ``ignore=none`` leaves out."""
+    values: dict[str, bool | None] = {}
+    meanings: dict[str, bool | None] = {}
     for setting in settings:
         value, _, meaning = setting.rpartition("=")
         faithful = label_meaning(meaning)
-        if not value.strip() or faithful is None:
+        is_told = faithful is not None or label_word(meaning) == "none"
+        if not value.strip() or not is_told:
             raise InputError(
-                f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false."
+                f"{setting!r} says no label's meaning; expected WORD=true, WORD=false or WORD=none, e.g. FAIL=false."
             )
         word = label_word(value)
         values[value.strip()] = faithful
@@ -142,7 +144,7 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
 def import_labels(
     path: Path,
     columns: Mapping[str, str] | None = None,
-    values: Mapping[str, bool] | None = None,
+    values: Meanings | None = None,
 ) -> ImportedLabels:
     """Read a table as rows of a labels file.
 
@@ -173,7 +175,7 @@ def import_labels(
 def label_by_majority(
     rows: Mapping[str, dict[str, Any]],
     unreadable: Sequence[str] = (),
-    values: Mapping[str, bool] | None = None,
+    values: Meanings | None = None,
     unfinished: int = 0,
 ) -> ImportedLabels:
     """Give each row that has no label the majority of its annotators'.

@@ -11,7 +11,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow import expectations, record_of_trace
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.meanings import label_meaning, majority
+from faith_dspy.io.meanings import Meanings, label_meaning, majority
 from faith_dspy.optimize.data.labels import ImportedLabels, label_by_majority
 from faith_dspy.optimize.tracking.store import (
     EXPERIMENT,
@@ -165,7 +165,7 @@ def read_reviews(
 
 
 def read_feedback(
-    store: Store, name: str = NAME, values: Mapping[str, bool] | None = None
+    store: Store, name: str = NAME, values: Meanings | None = None
 ) -> ImportedLabels:
     """Read the labels that people gave traces, in assessments called ``name``; the newest of each person counts.
 

@@ -384,8 +384,8 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
                           {"completed_by": 2, "was_cancelled": True, "result": [{"value": {"choices": ["good"]}}]}],
                          [{"result": [{"value": {"choices": ["good"]}}]}]),
          {"columns": {"faithful": "annotations"}, "values": {"good": True, "bad": False}}),
-        ("answer", ("reject", "accept"),
-         {"columns": {"faithful": "answer", "answer": "text"}, "values": {"accept": True, "reject": False}}),
+        ("answer", ("reject", "accept", "ignore"), {"columns": {"faithful": "answer", "answer": "text"},
+         "values": {"accept": True, "reject": False, "ignore": None}}),
     ],
 )  # fmt: skip
 def test_exports_of_labelling_tools_as_they_are(column, cells, said):

@@ -208,7 +208,7 @@ def test_nothing_usable_gives_no_ceiling(annotators):
 @pytest.mark.parametrize(
     ("parse", "settings", "message"),
     [
-        (parse_values, ["FAIL"], "'FAIL' says no label's meaning; expected WORD=true"),
+        (parse_values, ["FAIL"], "'FAIL' says no label's meaning; expected WORD=true,"),
         (parse_values, ["FAIL=false", "fail=true"], "got --value fail as true and as false"),
         (parse_values, ["1=true", "1.0=false"], "got --value 1 as true and as false"),
         (parse_columns, ["answer=a", "answer=b"], "got --map answer=a and --map answer=b"),
