@@ -84,6 +84,10 @@ def test_each_turn_of_a_conversation_has_a_row(tmp_path):
     assert (tally.resumed, out.read_bytes()) == (1, whole)
     write_html(tally.shown, tmp_path / "page.html")
     assert '"a, turn 5"' in (tmp_path / "page.html").read_text()
+    run(judge, source, tmp_path / "out.csv", all_turns=True)
+    with (tmp_path / "out.csv").open(newline="") as table:
+        turns = [row["judge_turn"] for row in csv.DictReader(table)]
+    assert turns == ["2", "5", ""]
 
 
 def test_memory_is_flat(judge_at, tmp_path):

@@ -20,10 +20,10 @@ def agree(
     chosen: cli.ChosenJudge,
     in_batch: cli.InBatch,
     scores: Annotated[
-        str | None,
+        list[str] | None,
         cli.option(
             "--scores",
-            "Columns of LABELS with what other judges said, with commas between: verdicts, or numbers.",
+            "Columns of LABELS with what other judges said, with commas between: verdicts, or numbers. Repeatable.",
             "COLUMNS",
         ),
     ] = None,
@@ -119,7 +119,7 @@ def agree(
         check_writable(path, Path(labels))
     if html is not None:
         check_page(html)
-    columns = column_names(() if scores is None else scores)
+    columns = column_names(",".join(scores) if scores else ())
     asked = chosen.each
     if not asked and (chosen.lm or not columns):
         asked = [chosen]

@@ -59,10 +59,11 @@ class TuneOptions:
         ),
     ] = None
     scores: Annotated[
-        str | None,
+        list[str] | None,
         cli.option(
             "--scores",
-            "Columns of LABELS with what other judges said, with commas between: candidates, alone and beside the LM.",
+            "Columns of LABELS with what other judges said, with commas between: candidates, alone and beside the LM. "
+            "Repeatable.",
             "COLUMNS",
         ),
     ] = None
@@ -170,10 +171,10 @@ def tune(
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # ends the run in MLflow, too
-    result = optimize.tune(
-        labels,
-        **{name: value for name, value in vars(options).items() if value is not None},
-    )
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    if options.scores:
+        given["scores"] = ",".join(options.scores)
+    result = optimize.tune(labels, **given)
     from faith_dspy.optimize.report import headline  # needs the extra `tune`
 
     print_study(result, details, as_json)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from faith_dspy.errors import InputError
 from faith_dspy.io.inputs import AnswerInput, Record
 from faith_dspy.io.readers import LONGEST
 from faith_dspy.report.judgment import why_not_faithful
@@ -17,8 +18,10 @@ from faith_dspy.schema import Judgment
 
 _SHORT = ("score", "faithful", "probability", "unscored")
 _REASON, _DETAILS = "judge_reason", "judge_details"
+_TURN = "judge_turn"
 _OURS = (*(f"judge_{name}" for name in _SHORT), _REASON, _DETAILS)
-"""Columns of a table; the last has what JSON lines would have."""
+"""Columns of a table; the last has what JSON lines would have. `_TURN` comes before them where each turn is judged."""
+_OTHER_TABLES = (".tsv", ".parquet", ".xlsx")
 
 
 class Rows:
@@ -28,12 +31,20 @@ class Rows:
         """``first``: some records, whose columns come back in a table."""
         self.columns: list[str] = []
         self.header = b""
-        if out is not None and out.suffix.lower() == ".csv":
+        self._turn: list[str] = []
+        suffix = "" if out is None else out.suffix.lower()
+        if suffix in _OTHER_TABLES:
+            raise InputError(
+                f"--out {out}: {suffix} is not written. Name a .csv for a table, or a .jsonl for JSON lines."
+            )
+        if suffix == ".csv":
             names: dict[str, None] = {}
             for record in first:
                 names |= dict.fromkeys(() if record.problem else record.row)
-            self.columns = [name for name in names if name not in _OURS]
-            self.header = csv_line([*self.columns, *_OURS])
+                if record.turn is not None:
+                    self._turn = [_TURN]
+            self.columns = [name for name in names if name not in (_TURN, *_OURS)]
+            self.header = csv_line([*self.columns, *self._turn, *_OURS])
 
     def written(self, record: Record, judgment: Judgment, fingerprint: str) -> bytes:
         """Return what is written of a judgment."""
@@ -53,12 +64,14 @@ class Rows:
         if not self.header:
             return _json(row) + b"\n"
         cells = {} if record.problem else dict(record.row)
-        further = {k: v for k, v in cells.items() if k not in (*self.columns, *_OURS)}
+        ours = (*self.columns, _TURN, *_OURS)
+        further = {k: v for k, v in cells.items() if k not in ours}
         if further:  # columns that the first records have not
             row["further_columns"] = further
         texts = (why_not_faithful(judgment), _json(row).decode())
-        ours = [*map(fields.get, _SHORT), *texts]
-        return csv_line([*map(cells.get, self.columns), *ours])
+        turn = [row.get("turn") for _ in self._turn]
+        judged = [*turn, *map(fields.get, _SHORT), *texts]
+        return csv_line([*map(cells.get, self.columns), *judged])
 
     def read(self, handle: IO[bytes]) -> Iterator[tuple[bytes, int]]:
         """Yield the JSON of each whole row, and where the row ends, in bytes.

@@ -37,6 +37,7 @@ def test_recorded_judges_side_by_side(monkeypatch, tmp_path, cli):
     assert "Agreement by topic" in out
     page = Path("p.html").read_text()
     assert '<h2 dir="auto">Judges side by side</h2>' in page
+    scores = ("--scores", "good,hallucination_score", "--scores", "ok")
     code, out, _ = cli("agree", "labels.jsonl", *scores, "--json")
     found = json.loads(out)
     assert found["balanced_accuracy"]["value"] == 1

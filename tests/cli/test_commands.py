@@ -344,8 +344,12 @@ def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
     page = "http://127.0.0.1:5000/#/1"
     why = "injection: flattery: flipped 0.50 of 4 verdicts."
     held = study(rows([0.9, 0.1] * 4), held_back=(why,), page=page)
-    monkeypatch.setattr("faith_dspy.optimize.tune", lambda *_, **__: held)
-    code, out, err = cli("tune", "labels.jsonl")
+    asked = {}
+    monkeypatch.setattr(
+        "faith_dspy.optimize.tune", lambda *_, **how: asked.update(how) or held
+    )
+    code, out, err = cli("tune", "labels.jsonl", "--scores", "a,b", "--scores", "c")
+    assert asked["scores"] == "a,b,c"
     assert code == 1
     assert out.startswith("In three lines")
     seen = r"On MLflow's pages: faith-dspy ui(?: --port (\d+))?, then http://127.0.0.1:(\d+)/#/1\n$"
@@ -440,6 +444,7 @@ def test_reading_makes_no_store(cli, tmp_path, command):
         ("{at} --set verdict_scores={{1", "is not valid JSON"),
         ("{at} --out no/such/folder/out.jsonl", "no/such/folder"),
         ("{at} --out .", "cannot be written"),
+        ("{at} --out out.parquet", "out.parquet: .parquet is not written. Name a .csv"),
     ],
 )
 def test_options_that_cannot_be_met(cli, judge_at, at, server, options, told):
