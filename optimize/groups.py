@@ -168,7 +168,7 @@ def groups_table(groups: Groups) -> Table:
         note = (
             f"The worst is {worst.name}: judge and label agree on {worst.right} of "
             f"{counted(worst.agreement.n, 'answer')}. {chance.capitalize()}: a worst group as far below all answers "
-            f"comes about in {100 * groups.p:.2g} % of the cases where groups are shuffled over sources (one "
+            f"comes about in {100 * groups.p:.3g} % of the cases where groups are shuffled over sources (one "
             "permutation test over all groups)."
         )
     return table_of(

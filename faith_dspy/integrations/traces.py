@@ -85,13 +85,16 @@ def records_of(
 ) -> list[dict[str, Any]]:
     """`record_of_spans` of each trace that holds any text, in order. ``traces``: ids, and what reads each one's spans.
 
-    Raises `InputError` when no trace is left.
+    Raises `InputError` when none of them holds any text.
     """
     records = []
+    trace_id = None
     for trace_id, read in traces:
         record = record_of_spans(trace_id, read)
         if "error" in record or record["answer"] or record["context"]:
             records.append(record)
+    if trace_id is None:
+        return []
     if not records:
         raise InputError(
             "no span has an input, an output, messages or documents; expected spans with OpenInference or "

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import reprlib
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
@@ -122,14 +123,17 @@ class FunctionLM:
             seconds = time.perf_counter() - call.started
             call.usage = Usage(calls=1, seconds=seconds, dollars=None)
         values = []
-        for reply in replies:
-            is_read = reply is None or isinstance(reply, bool)
-            values.append(reply if is_read else float(reply))
-        if len(values) != len(claims):
-            raise ValueError(
-                f"the function returned {counted(len(values), 'value')} for {counted(len(claims), 'claim')}"
-            )
-        return values
+        with suppress(TypeError, ValueError):
+            for reply in replies:
+                is_read = reply is None or isinstance(reply, bool)
+                values.append(reply if is_read else float(reply))
+            if len(values) == len(claims):
+                return values
+        shown = " ".join(reprlib.repr(replies).split())
+        raise ValueError(
+            f"the function returned {shown}, expected a list with a probability, True, False or None "
+            f"for each of {counted(len(claims), 'claim')}"
+        )
 
 
 def is_function(lm: Any) -> bool:

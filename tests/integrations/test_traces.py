@@ -70,3 +70,4 @@ def test_mlflow():
     good, bad = mlflow_traces.records([trace("a", "Blue?"), trace("b", 5)])
     assert (good["id"], good["answer"], bad["id"]) == ("a", "It is blue.", "b")
     assert "conversation[0]" in bad["error"]
+    assert mlflow_traces.records([]) == otel.records([]) == []

@@ -19,6 +19,10 @@ from tests.support.files import write_lines
 CONTEXT = ["The kettle is blue.", "It holds 2 litres."]
 ANSWER = "The kettle is blue. It has a whistle."
 NAME = "tests.support.judges:blue"
+RETURNED = "ValueError: the function returned"
+EXPECTED = (
+    "expected a list with a probability, True, False or None for each of 2 claims"
+)
 
 
 def test_a_function_is_asked_about_all_statements_of_an_answer_at_once():
@@ -57,9 +61,12 @@ def test_probabilities_verdicts_and_coroutines(name):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("one_too_many", "ValueError: the function returned 3 values for 2 claims"),
+        ("one_too_many", f"{RETURNED} [0.9, 0.9, 0.9], {EXPECTED}"),
         ("percent", "the function returned 101.0, expected a probability from 0 to 1"),
-        ("words", "ValueError: could not convert string to float: 'yes'"),
+        ("words", f"{RETURNED} ['yes', 'yes'], {EXPECTED}"),
+        ("word", f"{RETURNED} 'yes', {EXPECTED}"),
+        ("scalar", f"{RETURNED} 0.5, {EXPECTED}"),
+        ("table", f"{RETURNED} [[0.1, 0.9], [0.1, 0.9]], {EXPECTED}"),
         ("nothing", "the function could not judge it"),
         ("broken", "RuntimeError: no GPU"),
         ("exits", "SystemExit: 3"),

@@ -29,7 +29,10 @@ def test_the_worst_group_is_named_with_its_chance():
         "The worst is milk: judge and label agree on 12 of 30 answers. Significant"
     )
     even = [row(i, i < 20 or 30 <= i < 49) for i in range(60)]
-    assert agreement_by_group(even, group_of, "topic").p > 0.3
+    groups = agreement_by_group(even, group_of, "topic")
+    assert groups.p > 0.3
+    (note,) = groups_table(groups.model_copy(update={"p": 1.0})).notes
+    assert "comes about in 100 % of the cases" in note
 
 
 def test_groups_inside_sources_are_shuffled_inside():

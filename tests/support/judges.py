@@ -33,6 +33,18 @@ def words(claims):
     return ["yes" for _ in claims]
 
 
+def word(claims):
+    return "yes"
+
+
+def scalar(claims):
+    return 0.5
+
+
+def table(claims):
+    return [[0.1, 0.9] for _ in claims]
+
+
 def nothing(claims):
     return [None for _ in claims]
 
