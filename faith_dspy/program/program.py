@@ -11,7 +11,12 @@ import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import FaithDspyError, PendingReplyError, short_message
+from faith_dspy.errors import (
+    ConfigError,
+    FaithDspyError,
+    PendingReplyError,
+    short_message,
+)
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import to_metered_lm
 from faith_dspy.lm.metered import run_async
@@ -76,6 +81,10 @@ class FaithfulnessProgram(dspy.Module):
             ``raw_verdicts`` that a judge scores.
         """
         lm = self.verify.predict.lm or dspy.settings.lm
+        if lm is None:
+            raise ConfigError(
+                "no LM is set: call dspy.configure(lm=judge.lm), or use dspy.context(lm=judge.lm)."
+            )
         if type(lm) is dspy.LM:  # which does not find out what it can do
             lm = to_metered_lm(lm)
         with dspy.context(lm=lm):

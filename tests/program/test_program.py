@@ -8,6 +8,7 @@ import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from faith_dspy import Judge, load_judge
+from faith_dspy.errors import ConfigError
 
 CITIES = "ABCDEFGH"
 RECORDS = [
@@ -174,6 +175,11 @@ def test_a_plain_module(lm, tmp_path, use):
     last_request = str(GLOBAL_HISTORY[before:][-1]["messages"])
     assert "Statement: A has 90 bridges.\\n\\n" in last_request
     assert lm.history or use in ("BestOfN", "Refine")  # which ask copies of it
+
+
+def test_a_program_without_an_lm():
+    with pytest.raises(ConfigError, match=r"dspy\.configure\(lm=judge\.lm\)"):
+        Judge("openai/tiny").program(**INPUT)
 
 
 def test_demos_that_no_prompt_shows(lm):
