@@ -159,7 +159,8 @@ def decide_promotion(
 
     It must be significantly better than chance, and not worse than what costs no labels or no LM. If both were
     measured on the same answers, one that is significantly better replaces the present champion, and one that is
-    significantly worse does not. Otherwise it must be significantly better than its own untuned judge.
+    significantly worse does not. Otherwise it must be significantly better than its own untuned judge. It must need no
+    column that the present one does without.
     """
     champion = result.measured.champion.agreement
     comparisons = result.measured.comparisons
@@ -172,6 +173,13 @@ def decide_promotion(
             return Decision(False, f"it is worse than {BASELINES[name]}")
     if first:
         return Decision(True, "there was none")
+    before = () if present is None else present.chosen.columns
+    for column in result.chosen.columns:
+        if column not in before:
+            return Decision(
+                False,
+                f"it reads the column {column!r}, which the present @champion does not need; set the alias yourself",
+            )
     context = "; the present @champion was not measured on the same answers"
     against = None if present is None else compare_champions(result, present)
     if against is not None:

@@ -87,6 +87,18 @@ def test_who_takes_the_alias(champion, untuned, present, promoted, reason):
     assert found.reason.startswith(reason)
 
 
+def test_a_champion_that_needs_a_column_replaces_none_that_needs_none():
+    """Who loads @champion has no such column; one that reads it already may be replaced."""
+    reads = candidate("sentence", RIGHT, lm_share=1.0, columns=("ragas",))
+    result = study(RIGHT, WRONG, candidates=(reads,))
+    for present in (study(WRONG), None):
+        decision = decide_promotion(result, present)
+        assert not decision.promoted
+        assert decision.reason.startswith("it reads the column 'ragas'")
+    present = study(WRONG, candidates=(reads,))
+    assert decide_promotion(result, present).promoted
+
+
 @pytest.mark.parametrize("cheaper", ["lm-calibrated", "lexical-baseline"])
 def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper):
     """Not even the first: the LM calibrated needs no features, the lexical baseline no LM."""
