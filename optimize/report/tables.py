@@ -19,6 +19,7 @@ from faith_dspy.optimize.results import (
     COLUMN,
     LENGTH,
     LEXICAL,
+    UNTUNED,
     JudgedAnswer,
     JudgeResult,
     costs,
@@ -180,14 +181,22 @@ def agreement_table(result: StudyResult, measured: Measured) -> Table:
         "s": lambda row: by_lm(row[2], "seconds"),
     }
     champion = measured.champion
+    meanings = [f"champion: {result.champion}"]
+    if measured.judge(CALIBRATED) or measured.judge(COLUMN):
+        meanings.append(
+            "LM calibrated, column: the best with a threshold fitted to these labels"
+        )
+    fitted = "All"
+    if measured.judge(UNTUNED):
+        meanings.append("untuned: the LM asked as it is")
+        fitted = "All but the untuned judge"
+    meanings.append("lexical, length: words and length alone, no LM")
     whose = whose_labels(result.labelled_by)
     return table_of(
         f"Agreement with {whose} on {counted(champion.agreement.n, 'answer')}, {how}",
         columns,
         rows,
-        caption=f"champion: {result.champion}; LM calibrated, column: the best with a threshold fitted to these "
-        "labels; untuned: the LM asked as it is; lexical, length: words and length alone, no LM. All but the untuned "
-        f"judge are fitted on the same labels{annotators}. {about}{INTERVALS}",
+        caption=f"{'; '.join(meanings)}. {fitted} are fitted on the same labels{annotators}. {about}{INTERVALS}",
         notes=(champion.levels.measured,),
     )
 

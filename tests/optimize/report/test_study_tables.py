@@ -6,6 +6,7 @@ from rich.console import Console
 
 from faith_dspy.optimize.report.pages import card, description
 from faith_dspy.optimize.report.tables import (
+    agreement_table,
     predictions_table,
     study_tables,
     worst_first,
@@ -59,6 +60,12 @@ def test_the_test_table_has_all_judges(study):
     assert names == "★ champion, LM calibrated, lexical, untuned, length, annotators"
     assert table.rows[0][1] == "100%"
     assert table.rows[2][-2:] == ("–", "–")  # a baseline costs nothing
+    assert "untuned: the LM asked as it is; lexical" in table.caption
+    lexical = study.cv.judge("lexical-baseline")
+    without = study.cv.model_copy(update={"judges": (lexical,)})
+    caption = agreement_table(study, without).caption
+    assert "lexical, length: words and length alone, no LM. All are fitted" in caption
+    assert "untuned" not in caption
 
 
 def test_the_card_says_what_the_judge_is_worth(study):
