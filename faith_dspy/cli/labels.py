@@ -259,9 +259,11 @@ def import_(
         _show(labels.examples, 3)
         cli.say(f"{labels.sentence} Nothing was written.")
         return
-    _write(
-        labels, out, f"{file}: %s Name the label's column with --map faithful=COLUMN."
+    none = (
+        f"{file}: %s Name the label's column with --map faithful=COLUMN, or each person's with "
+        "--map annotators.NAME=COLUMN."
     )
+    _write(labels, out, none)
 
 
 @app.command()

@@ -96,7 +96,8 @@ def read_labels(
         source: a file, a table in memory (pandas, Hugging Face), or an iterable of rows or examples. Columns may have
             the names that others use (`faith_dspy.io.inputs`); unknown ones are ignored, ``null`` counts as absent.
         require_label: leave examples without a usable label out, and demand one with.
-        columns: field → column, where names do not tell; ``"faithful": "!column"`` negates it.
+        columns: field → column, where names do not tell; ``"faithful": "!column"`` negates it, and ``annotators.ann``
+            is what Ann said.
         values: what a value of the label means: ``{"1": False}``; None leaves such labels out.
         unreadable: leave wrong rows out, and add here what is wrong with each.
         recorded: columns with what other judges said: they are no labels, whatever they are called, and stand in
@@ -170,8 +171,12 @@ def _with_columns(
     if not isinstance(record.row, Mapping):
         return record
     row = {**record.row, ORIGINAL: record.row} if columns else dict(record.row)
-    for name in columns.keys() - {"faithful"}:
-        row[name] = at(record.row, columns[name])
+    for name, column in columns.items():
+        if name == "faithful":
+            continue
+        field, _, person = name.partition(".")
+        value = at(record.row, column)
+        row[field] = {**mapping(row.get(field)), person: value} if person else value
     aside = {name: row.pop(name, None) for name in recorded}
     return replace(record, row=row, aside=aside)
 

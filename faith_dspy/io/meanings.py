@@ -130,11 +130,11 @@ class LabelColumn:
     def doubt(self, *cells: Any) -> str | None:
         """Ask in one sentence what those of its cells, or of these, mean that do not tell; None where all do."""
         values = [cell for cell in cells or self.cells if self.meaning(cell) is None]
-        names = dict.fromkeys(chain.from_iterable(map(_names_in, values)))
-        if len(names) > 1:
+        about = dict.fromkeys(chain.from_iterable(map(_names_in, values)))
+        if len(about) > 1:
             return (
-                f"{self.shown!r} is about {', '.join(names)}; say which is the label, e.g. "
-                f"`faith-dspy labels import FILE --map faithful={self.shown}.{next(iter(names))}`"
+                f"{self.shown!r} is about {', '.join(about)}; say which is the label, e.g. "
+                f"`faith-dspy labels import FILE --map faithful={self.shown}.{next(iter(about))}`"
             )
         for label in chain.from_iterable(map(labels_in, values)):
             if isinstance(label, Mapping) and not _is_span(label):

@@ -125,10 +125,11 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
     columns: dict[str, str] = {}
     for setting in settings:
         field, _, column = (part.strip() for part in setting.partition("="))
-        if field not in FIELDS or not column:
+        is_field = field in FIELDS or field.startswith("annotators.")
+        if not is_field or not column:
             raise InputError(
                 f"{setting!r} maps no column; expected FIELD=COLUMN, e.g. answer=response. Fields are: "
-                f"{', '.join(FIELDS)}."
+                f"{', '.join(FIELDS)}, annotators.NAME."
             )
         if column.startswith("!") and field != "faithful":
             raise InputError(

@@ -441,6 +441,10 @@ def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
 def test_annotators_alone_are_a_label():
     rows = rows_of("annotators", {"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0])
     assert faithful(rows) == [True, False]
+    rows = [{"context": ["a"], "answer": "x", "faithful_ann": "yes", "faithful_bea": 1}]
+    columns = {"annotators.ann": "faithful_ann", "annotators.bea": "faithful_bea"}
+    (example,) = read_labels(rows, columns=columns)
+    assert (example.faithful, example.annotators) == (True, {"ann": "yes", "bea": 1})
 
 
 def test_what_a_label_means_is_not_guessed():
