@@ -377,7 +377,8 @@ def missing(row: Fields, field: str, names: Names = COLUMNS) -> str:
         if row[name] is None and name.casefold() in names[field]:
             return f"its {noun} is empty"
     got = ", ".join(present) or "nothing"
-    likely = close_pair(present, names[field])
+    others = {*TABLES["label_columns"]["annotator"]}
+    likely = close_pair([n for n in present if n not in others], names[field])
     if likely is None:
         return f"it has no {noun}: got {got}, expected {', '.join(names[field])}"
     column, _ = likely

@@ -51,7 +51,7 @@ _FORMAT = (
     'One JSON object a line, or a row of a table: {"context": ["…"], "answer": "…"} and at least one of '
     '"faithful": true|false, "score": 0…1, "statements": [{"text": "…", "verdict": "fully_supported"}]; '
     '"question", "id", "annotators", "group" and "split" are optional. With other '
-    "column names: faith-dspy labels import FILE --map answer=COLUMN."
+    "column names: faith-dspy labels import FILE --map context=COLUMN --map answer=COLUMN."
 )
 _FURTHER_COLUMNS: Names = {
     name: LABELS[name] for name in ("group", "split", "annotators", "labelled_by")
@@ -319,14 +319,18 @@ def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
     rows_of: dict[Any, list[_Row]] = {}
     for row in rows:
         rows_of.setdefault(row.key, []).append(row)
-    differ = any(len({r.example.label for r in same}) > 1 for same in rows_of.values())
+    at_odds = sum(
+        len({row.example.label for row in same}) > 1
+        for same in rows_of.values()
+        if same[0].annotator is None
+    )
     joined: list[_Row] = []
     for same in rows_of.values():
         labels = {
             row.annotator or f"person {i}": row.example.label
             for i, row in enumerate(same, 1)
         }
-        is_by_several = differ or same[0].annotator is not None
+        is_by_several = at_odds or same[0].annotator is not None
         if len(same) == 1 or len(labels) < len(same) or not is_by_several:
             joined += same
             continue
@@ -341,8 +345,12 @@ def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
         }
         joined.append(replace(same[0], example=first.model_copy(update=fields)))
     if len(joined) < len(rows):
+        whose, odds = " of several people", ""
+        if at_odds:
+            whose, odds = "", f", {at_odds:,} with labels at odds"
+        answers = counted(len(joined), "answer")
         log_once(
-            f"{name}: {len(rows):,} rows of several people about {counted(len(joined), 'answer')}; the majority counts"
+            f"{name}: {len(rows):,} rows{whose} about {answers}{odds}; the majority counts"
         )
     return joined
 

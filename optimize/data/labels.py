@@ -162,13 +162,17 @@ def import_labels(
         LabelsError: No row can be read, or it is not clear what the label's values mean.
     """
     unreadable: list[str] = []
-    examples = read_labels(
-        path,
-        require_label=False,
-        columns=columns,
-        values=values,
-        unreadable=unreadable,
-    )
+    try:
+        examples = read_labels(
+            path,
+            require_label=False,
+            columns=columns,
+            values=values,
+            unreadable=unreadable,
+        )
+    except LabelsError as exc:  # which is said to whoever has run it
+        said = str(exc).replace("faith-dspy labels import FILE ", "")
+        raise LabelsError(said) from exc
     rows = {example.id: row_of(example) for example in examples}
     return label_by_majority(rows, unreadable, values)
 

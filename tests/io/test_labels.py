@@ -127,8 +127,8 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
     [
         (["", "  "], "0 rows, none with a usable label"),
         (
-            [{"context": ["a"], "answer": "x"}],
-            "1 row, none with a usable label: it has no label: got context, ans",
+            [{"context": ["a"], "answer": "x", "annotator": "y"}],
+            "1 row, none with a usable label: it has no label: got context, answer, annotator, expected",
         ),
         (
             [statement(), statement(verdict=None) | {"answer": "y"}],
@@ -363,6 +363,7 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
     for row in rows:
         del row["rater"], row["id"]
     assert faithful(rows, require_label=False) == [True, False, None]
+    assert "9 rows about 3 answers, 2 with labels at odds" in caplog.text
     with pytest.raises(LabelsError, match="has its id '1'"):
         read_labels([{**row, "id": 1, "rater": "ann"} for row in rows])
 
