@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "Chunk",
     "Judge",
