@@ -558,10 +558,21 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
 def doubts(c: Comparison) -> float:
     """Return 1 if there is reason to doubt the statement that words alone do not settle, else 0.
 
-    A number that the context has but for rounding or a sum, a qualifier (“must”, “only”, “below”) that no similar
-    sentence has, or a bare answer: what it answers is not told.
+    A number that the context has but for rounding or a sum, or the other way round (“3-1”), a qualifier (“must”,
+    “only”, “first”) that no similar sentence has or that the statement leaves out, or a bare answer: what it answers is
+    not told.
     """
-    return float(c.derived_count > 0 or _is_bare(c) or bool(_changed_qualifiers(c)))
+    is_changed = _is_turned(c) or bool(_changed_qualifiers(c))
+    return float(c.derived_count > 0 or is_changed or _is_bare(c))
+
+
+def _is_turned(c: Comparison) -> bool:
+    """Tell whether two numbers side by side stand only the other way round in the context."""
+    pairs = c.context.pairs
+    return any(
+        pair not in pairs and pair[::-1] in pairs and all(map(_NUMBER.fullmatch, pair))
+        for pair in pairwise(c.content)
+    )
 
 
 def _is_bare(c: Comparison) -> bool:
@@ -580,17 +591,40 @@ _BARE = 2
 
 
 def _changed_qualifiers(c: Comparison) -> set[str]:
-    """Return the qualifiers of the statement that none of the sentences with all of its other content words has."""
-    qualifiers = word_lists(c.context.language).qualifiers | _SIGNS
-    changed = _forms(c.tokens) & qualifiers
-    others = {t.key for t in content_tokens(c.tokens) if t.raw.lower() not in changed}
-    complete = [s for s in c.context.sentences if others <= s.keys] if changed else []
-    for sentence in complete:
-        changed -= _forms(sentence.tokens)
-    return changed if complete else set()
+    """Return the qualifiers that tell the statement from each of the sentences with all of its other content words.
+
+    One that the statement leaves out counts if the word behind it is there.
+    """
+    qualifiers = word_lists(c.context.language).qualifiers | _SIGNS | _ORDINALS
+    mine = _forms(c.tokens) & qualifiers
+    others = {t.key for t in content_tokens(c.tokens) if t.raw.lower() not in mine}
+    changes = []
+    for sentence in c.context.sentences:
+        if others and others <= sentence.keys:
+            added = mine - _forms(sentence.tokens)
+            lost = _qualifying(sentence.tokens, qualifiers, others) - mine
+            changes.append(added | lost)
+    return min(changes, key=len, default=set())
+
+
+def _qualifying(
+    tokens: Sequence[Token], qualifiers: Collection[str], keys: Collection[str]
+) -> set[str]:
+    """Return the qualifiers behind which one of these words stands, function words aside."""
+    qualifying: set[str] = set()
+    before: set[str] = set()
+    for token in tokens:
+        if token.raw.lower() in qualifiers:
+            before.add(token.raw.lower())
+        elif token.kind != "function":
+            if token.key in keys:
+                qualifying |= before
+            before = set()
+    return qualifying
 
 
 _SIGNS = {"<", ">", "≤", "≥", "<=", ">="}
+_ORDINALS = {word for word, key in VALUES.aliases.items() if _NUMBER.fullmatch(key)}
 
 
 def admits_gap(c: Comparison) -> float:
@@ -654,9 +688,11 @@ def best_chunks(compared: Comparison) -> tuple[int, ...]:
 
 def missing_words(compared: Comparison) -> tuple[str, ...]:
     """Return the words, names and numbers of a statement that the context does not contain, as written, each once."""
+    identifiers = compared.missing_identifiers
     words = []
     for token in content_tokens(compared.tokens):
-        if token.key in compared.novel:
+        is_part = any(one.holds(token.start) for one in identifiers)
+        if token.key in compared.novel and not is_part:
             words.append(token.raw)
-    words += [one.raw for one in compared.missing_identifiers]
+    words += [one.raw for one in identifiers]
     return tuple(dict.fromkeys(words))

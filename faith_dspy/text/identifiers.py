@@ -20,8 +20,10 @@ _PATH = r"(?<![\w/.:<])(?:~|\.{1,2})?(?:/[\w@-][\w.@-]*)+|\b[A-Za-z]:\\[\w\\.-]+
 _FLAG = r"(?<![\w-])--[a-zA-Z][\w-]+"
 _DOTTED = r"(?<![\w.@/-])[A-Za-z][\w-]+(?:\.[a-z][\w-]+)+"
 _CODE = r"(?<![\w.@/-])(?:\w*[A-Za-z]_\w+|[a-z]+[A-Z]\w*|[A-Za-z]+\d\w*)(?![\w-])"
+_PART = r"(?<![\w.@/-])[A-Z]{1,5}-\d+(?:\.\d+)*[A-Za-z]*(?![\w-])"
+"""Numbers of parts and models: “XJ-900B”."""
 _IDENTIFIER = regex.compile(
-    "|".join((_ADDRESS, _PHONE, _VERSION, _PATH, _FLAG, _DOTTED, _CODE)),
+    "|".join((_ADDRESS, _PHONE, _VERSION, _PATH, _FLAG, _DOTTED, _CODE, _PART)),
     regex.VERSION1 | regex.ASCII,
 )
 """Of ASCII letters: a script without spaces has its words beside them."""
@@ -31,6 +33,8 @@ _SCHEME = regex.compile(r"(?i)^(?:https?://)?(?:www\.)?")
 _DIGITS = regex.compile(r"[\d\s()+/-]+")
 """A telephone number, however its digits are divided."""
 _SEPARATOR = r"[\s()./-]{0,2}"
+_JOINT = r"[\s-]?"
+"""What may stand between the letters and the digits of a name."""
 
 
 class Identifier(NamedTuple):
@@ -52,7 +56,8 @@ class Identifier(NamedTuple):
             form = _SEPARATOR.join(digits)
         else:
             name = regex.sub(r"^v(?=\d)", "", name)
-            form = f"v?{regex.escape(name)}"
+            parts = regex.split(r"(?<=[a-z])-?(?=\d)|(?<=\d)-?(?=[a-z])", name)
+            form = f"v?{_JOINT.join(map(regex.escape, parts))}"
         return regex.search(rf"(?<![\w-]){form}(?!\w|-\w)", text) is not None
 
 

@@ -117,12 +117,17 @@ def test_a_plain_contradiction_does_not_pass():
         (TRUE[0], "Yes, they can."),
         (TRUE[0], "- Yes."),
         (TRUE[4], "No, it does not."),
+        ("It costs more than 20 euros a month.", "It costs 20 euros a month."),
+        ("Only members may enter.", "Members may enter."),
+        ("The final score was 3-1.", "The final score was 1-3."),
+        ("Two of the three boards failed.", "Three of the two boards failed."),
+        ("The first version of it is out.", "The second version of it is out."),
+        ("The total is 1,249.50 euros.", "The total is roughly 1,250 euros."),
     ],
 )
 def test_what_words_do_not_settle_is_in_doubt(context, answer):
     judgment = Judge("none")(context=[context], answer=answer)
-    assert judgment.needs_review
-    assert judgment.probability < 0.6
+    assert judgment.needs_review or not judgment.faithful
 
 
 SENTENCES = st.permutations([*TRUE, *(f"{one[:-1]} and 77 cats." for one in TRUE)])
