@@ -138,10 +138,10 @@ class LabelColumn:
             )
         for label in chain.from_iterable(map(labels_in, values)):
             if isinstance(label, Mapping) and not _is_span(label):
-                names = [*map(str, label)]
+                keys = [*map(str, label)]
                 return (
-                    f"{self.shown!r} holds objects with {', '.join(names)}; name what holds the label, e.g. "
-                    f"`faith-dspy labels import FILE --map faithful={self.shown}.{names[-1]}`"
+                    f"{self.shown!r} holds objects with {', '.join(keys)}; name what holds the label, e.g. "
+                    f"`faith-dspy labels import FILE --map faithful={self.shown}.{keys[-1]}`"
                 )
         counts = count_words(values)
         for word in self.meanings:  # of a tie each tells
