@@ -123,6 +123,8 @@ def test_a_plain_contradiction_does_not_pass():
         ("Two of the three boards failed.", "Three of the two boards failed."),
         ("The first version of it is out.", "The second version of it is out."),
         ("The total is 1,249.50 euros.", "The total is roughly 1,250 euros."),
+        ("Die Summe ist 1.249,50 Euro.", "Die Summe ist rund 1.250 Euro."),
+        ("Le total est de 1249,50 euros.", "Le total est de presque 1250 euros."),
     ],
 )
 def test_what_words_do_not_settle_is_in_doubt(context, answer):
