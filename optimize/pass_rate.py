@@ -34,6 +34,8 @@ class FaithfulShare(BaseModel):
     """Weight of the scores (λ of PPI++): 0 ignores them, 1 uses them fully."""
     labelled: int
     unlabelled: int
+    unscored: int = 0
+    """Of the unlabelled."""
     sources: int
     """Over which the labelled answers were given: what intervals are made from."""
     alike: bool = False
@@ -104,6 +106,7 @@ def estimate_share(
         weight=weight,
         labelled=len(labelled),
         unlabelled=len(scores),
+        unscored=sum(score is None for score in scores),
         sources=count,
     )
 
@@ -138,10 +141,11 @@ def _interval(value: float, variance: float, sources: int) -> Estimate:
 
 def traffic_table(share: FaithfulShare) -> Table:
     """Return the share of faithful answers in the traffic."""
+    unscored = f" ({share.unscored:,} unscored)" if share.unscored else ""
     sentence = (
         f"{with_interval(share.powered)} of the traffic is faithful, estimated from "
         f"{counted(share.labelled, 'label')} over {counted(share.sources, 'source')} and "
-        f"{counted(share.unlabelled, 'unlabelled answer')}. The labels alone say "
+        f"{counted(share.unlabelled, 'unlabelled answer')}{unscored}. The labels alone say "
         f"{with_interval(share.labels_only)}"
     )
     if share.judge_rate is not None:

@@ -92,6 +92,7 @@ def agree(
     from faith_dspy.io.columns import column_names
     from faith_dspy.io.files import check_page, check_writable
     from faith_dspy.io.labels import label_set_hash, read_labels
+    from faith_dspy.io.readers import check_records
     from faith_dspy.optimize.agree import ask_judge, read_judges
     from faith_dspy.optimize.groups import (
         agreement_by_group,
@@ -137,7 +138,11 @@ def agree(
     examples, alone = with_own_sources(examples)
     label_set = label_set_hash(examples)
     group_of = groups_of(group_columns(examples), by) if by else {}
-    traffic = read(unlabelled, require_label=False) if unlabelled is not None else []
+    traffic = []
+    if unlabelled is not None:
+        if asked:
+            check_records(unlabelled)
+        traffic = read(unlabelled, require_label=False, texts=False)
     if judges and (minimum is not None or traffic):
         use = "--unlabelled" if traffic else "--min"
         keys = judges[0].manifest.get("answer_keys", ())

@@ -24,6 +24,7 @@ SITUATIONS = {
         ("--unlabelled", "labels.jsonl"),
         "so that --unlabelled would say",
     ),
+    "traffic with a gap": (0, ("--unlabelled", "traffic.jsonl"), ""),
     "labels of its study": (2, ("--min", 0.75), "1 answer of 40 had a part in the study that tuned this judge"),
     "no endpoint": (1, (), "none of 40 labelled answers was scored (coverage 0.00)."),
 }  # fmt: skip
@@ -38,6 +39,7 @@ def test_how_agree_ends(situation, monkeypatch, tmp_path, judge_at, cli):
     code, options, said = SITUATIONS[situation]
     rows = blue_kettles(9 if situation == "few sources" else 20)
     write_lines("labels.jsonl", rows)
+    write_lines("traffic.jsonl", [*blue_kettles(2), {"context": "", "answer": "x"}])
 
     silent = {f"It is {colour} {i}." for colour in ("blue", "red") for i in range(5)}
 

@@ -43,6 +43,7 @@ def test_useless_scores_are_not_used():
     each source counted once: two of two."""
     share = estimate_share(labelled_scores([0.5] * 4, [1, 0, 1, 1]), [0.5, None, 0.5])
     assert (share.weight, share.powered.value) == (0.0, 0.75)
+    assert "3 unlabelled answers (1 unscored). The" in traffic_table(share).notes[0]
     same = estimate_share(
         labelled_scores([0.9, 0.8, 0.9], [1, 1, 1], ["a", "a", "b"]), [0.9, 0.1]
     )
