@@ -48,7 +48,7 @@ def test_labels_in_a_judge_out(chat_server, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "auroc"),
-    [("quickstart", 0.791), ("hard_cases", 0.59), ("assistants", 0.558)],
+    [("quickstart", 0.784), ("hard_cases", 0.59), ("assistants", 0.558)],
 )
 def test_without_a_model_it_ranks_as_well_as_it_did(name, auroc):
     """`Judge("none")` on the shipped sets: faithful answers come above unfaithful ones as often as when this was
