@@ -358,7 +358,7 @@ def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
     assert second.returncode == 0, err
     bodies = [json.dumps(r["messages"]) for r in server.requests]
     # one a thread was in flight when it was killed, and as many replies at most were on their way to the cache
-    assert len(bodies) - len(set(bodies)) <= 16
+    assert len(bodies) - len(set(bodies)) <= 20
     assert (tmp_path / "judges" / "l" / "judge.json").is_file()
 
 
