@@ -177,8 +177,8 @@ def judged_before(judge: Judge, source: Path, out: Path) -> int:
         if not out.exists():
             return 0
         held = finished(out, chain(head, records), judge.fingerprint, rows)
-        kept = takewhile(lambda row: row[1].unscored is not Unscored.LM_FAILED, held)
-        return sum(1 for _ in kept)
+        judged = takewhile(lambda row: row[1].unscored is not Unscored.LM_FAILED, held)
+        return sum(1 for _ in judged)
 
 
 def _turns(records: Iterator[Record]) -> Iterator[Record]:
@@ -218,8 +218,8 @@ def finished(
                     raise ValueError(
                         "was judged by another judge or with other options"
                     )
-                known = {k: v for k, v in fields.items() if k in Judgment.model_fields}
-                yield record, Judgment.model_validate(known), end
+                own = {k: v for k, v in fields.items() if k in Judgment.model_fields}
+                yield record, Judgment.model_validate(own), end
     except OSError as exc:
         raise cannot_write(f"--out {out}", exc) from exc
     except ValueError as exc:

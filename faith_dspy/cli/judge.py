@@ -188,6 +188,8 @@ def _judge_file(
         raise InputError(
             "--batch judges the last turn of conversations: leave --turns out."
         )
+    if in_batch.batch and str(source) == "-":
+        raise InputError("--batch reads its input at each look: give a file, not -.")
     judged = judged_before(judge, source, file) if in_batch.batch and file else 0
     try:
         with (

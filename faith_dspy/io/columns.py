@@ -56,8 +56,8 @@ def read_scores(row: Any, columns: Iterable[str]) -> dict[str, float]:
     """Return by column what each says in a row; those that say nothing are left out."""
     values = {}
     for column in columns:
-        said = score_column(column)
-        value = said.value(at(row, said.name))
+        judge = score_column(column)
+        value = judge.value(at(row, judge.name))
         if value is not None:
             values[column] = value
     return values

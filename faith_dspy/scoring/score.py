@@ -56,12 +56,14 @@ def statement_values(
 ) -> list[dict[str, float] | None]:
     """Return what a classifier reads of each statement: the lexical features in ``names``, ``lm``, the LM's log-odds of
     support, and what other judges said of the answer; None for a statement that could not be judged."""
-    said = {COLUMN + name: value for name, value in raw_judgment.scores.items()}
+    scores = {COLUMN + name: value for name, value in raw_judgment.scores.items()}
     values = []
     verdicts = raw_judgment.raw_verdicts
     for raw, measured in zip(verdicts, features.statements, strict=True):
         lexical = measured.by_context.lexical
-        of_statement = {name: lexical[name] for name in names if name in lexical} | said
+        of_statement = {
+            name: lexical[name] for name in names if name in lexical
+        } | scores
         if raw.logit is not None:
             of_statement["lm"] = raw.logit
         values.append(of_statement if raw.verdict else None)

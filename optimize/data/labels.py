@@ -171,8 +171,8 @@ def import_labels(
             unreadable=unreadable,
         )
     except LabelsError as exc:  # which is said to whoever has run it
-        said = str(exc).replace("faith-dspy labels import FILE ", "")
-        raise LabelsError(said) from exc
+        message = str(exc).replace("faith-dspy labels import FILE ", "")
+        raise LabelsError(message) from exc
     rows = {example.id: row_of(example) for example in examples}
     return label_by_majority(rows, unreadable, values)
 

@@ -236,18 +236,18 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
                     file = result.test_file or file
                 digest = result.split["hashes"][part]
                 name = f"{PurePath(file).stem} {digest[:8]}"
-                kept = present.get(name) or create_dataset(name, experiment)
+                answers = present.get(name) or create_dataset(name, experiment)
                 rows = measured.champion.answers
-                kept.merge_records([_record(row, file) for row in rows])
-                kind, source = str(kept.source_type), kept.source.to_json()
+                answers.merge_records([_record(row, file) for row in rows])
+                kind, source = str(answers.source_type), answers.source.to_json()
                 dataset = Dataset(name, digest, kind, source)
                 tag = InputTag("mlflow.data.context", part)
                 self._datasets[part] = DatasetInput(dataset, [tag])
         self._log_inputs(self.run_id, *self._datasets)
 
     def _log_inputs(self, run_id: str, *parts: str) -> None:
-        kept = [self._datasets[part] for part in parts if part in self._datasets]
-        self.client.log_inputs(run_id, datasets=kept)
+        datasets = [self._datasets[part] for part in parts if part in self._datasets]
+        self.client.log_inputs(run_id, datasets=datasets)
 
     def _log_below(self, one: CandidateResult | SkippedVariant, wins: bool) -> None:
         """Log a candidate, or a variant that became none, as a run below the study's."""

@@ -125,6 +125,7 @@ def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     ("options", "said"),
     [
         (["in.jsonl", "--json"], "--json goes with --answer"),
+        (["-", "--batch"], "give a file, not -"),
         (["--answer", "It is blue.", "--turns", "all"], "--turns with it"),
     ],
 )
