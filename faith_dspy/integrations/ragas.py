@@ -23,7 +23,6 @@ from faith_dspy.schema import Judgment, digest
 from faith_dspy.text.sentences import split_answer
 
 with optional_dependency("ragas", "ragas", "A judge as a RAGAS metric"):
-    from langchain_core.runnables.config import set_config_context
     from ragas.metrics.base import MetricType, MetricWithLLM, SingleTurnMetric
     from ragas.metrics.collections.faithfulness import util
     from ragas.metrics.result import MetricResult
@@ -196,6 +195,8 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         return float(self.batch_score([sample])[0].value)
 
     async def _single_turn_ascore(self, sample: Any, callbacks: Any) -> float:
+        from langchain_core.runnables.config import set_config_context
+
         with set_config_context({"callbacks": callbacks}) as context:
             scoring = self.abatch_score([sample])
             (result,) = await asyncio.create_task(scoring, context=context)
