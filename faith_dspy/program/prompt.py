@@ -24,6 +24,8 @@ from faith_dspy.text.words import visible
 
 MAX_ENTRIES = 1_000
 """Braces of a joint reply; one with more is not read, which would take time quadratic in their number."""
+_OWN_TRACE = dspy.settings.trace
+"""What DSPy traces a user's own calls in; an optimizer that tries demos on a copy of a program takes another one."""
 _Values: TypeAlias = dict[str, Any]
 """By name, the values of a message, of a demo, or of what is asked or replied."""
 
@@ -37,7 +39,10 @@ class BoundPredict(dspy.Predict):
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         """Ask as `dspy.Predict` does; a label is read from the whole reply, never from a stream of it."""
-        if self.demos and not complete_demos(self.signature, self.demos):
+        trace = dspy.settings.trace
+        is_own_call = trace is None or trace is _OWN_TRACE
+        are_hidden = self.demos and not complete_demos(self.signature, self.demos)
+        if are_hidden and is_own_call:
             fields = ", ".join(self.signature.fields)
             warnings.warn(
                 f"None of the demos is shown: each needs {fields}. dspy.LabeledFewShot teaches judge.program.verify; "

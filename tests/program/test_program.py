@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import warnings
 
 import dspy
 import pytest
@@ -189,3 +190,13 @@ def test_demos_that_no_prompt_shows(lm):
     words = "None of the demos is shown: each needs context, q"
     with dspy.context(lm=lm), pytest.warns(UserWarning, match=words):
         program(**INPUT)
+
+
+def test_an_optimizer_that_finds_demos_by_running_the_program_is_not_warned(lm):
+    """The copy that it runs has examples of whole answers, which it replaces by what it finds."""
+    optimizer = dspy.BootstrapFewShot(metric=agrees, max_bootstrapped_demos=2)
+    program = Judge("openai/tiny").program
+    with dspy.context(lm=lm), warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        optimizer.compile(program, trainset=TRAIN)(**INPUT)
+    assert not [w for w in shown if "None of the demos" in str(w.message)]
