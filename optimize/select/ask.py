@@ -22,6 +22,8 @@ from faith_dspy.text.sentences import split_answer
 
 FIRST = 5
 """Answers after which a study estimates what it will take."""
+SPREAD = 2**0.5
+"""An estimate of minutes is given as a range: from that times less to that times more."""
 
 
 class Replies(NamedTuple):
@@ -327,12 +329,19 @@ def _forecast(study: Study) -> str:
     dollars = price(judge, usage)
     minutes = share * usage.seconds / judge.default_threads / 60
     cost = "" if dollars is None else f", ${share * dollars:,.2f}"
-    took = f", {counted(max(1, round(minutes)), 'minute')}" if minutes else ""
+    took = f", {in_minutes(minutes)}" if minutes else ""
     more = "; optimizers come on top" if any(v.optimizer for v in variants) else ""
     asked = f"{calls:,} LM calls, {round(tokens):,} tokens{cost}{took}{more}"
     if not tokens:
         asked = f"{calls:,} calls{took}"
     return f"The study will take about {asked}."
+
+
+def in_minutes(minutes: float) -> str:
+    """Return ``5 to 10 minutes`` for an estimate of 7."""
+    least = max(1, round(minutes / SPREAD))
+    most = max(1, round(minutes * SPREAD))
+    return f"{least} to {most} minutes" if least < most else "1 minute"
 
 
 def _calls(variant: Variant, sentences: float) -> float:

@@ -19,6 +19,7 @@ from faith_dspy.optimize.data.pool import Partition
 from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan
 from faith_dspy.optimize.report.headline import of_study
 from faith_dspy.optimize.results import BASELINES, CALIBRATED, COLUMN, UNTUNED
+from faith_dspy.optimize.select.ask import in_minutes
 from faith_dspy.optimize.stress import StressReport, stress
 from faith_dspy.optimize.study import run, study_id
 from faith_dspy.optimize.tracking.store import connect, read_study
@@ -85,6 +86,8 @@ def test_a_study_says_what_it_will_take_before_it_goes_on(recorded):
     (said,) = (line for line in lines if line.startswith("The study will take"))
     calls = 24 * (2 + 2 + 2) + 12 * 2
     assert f"about {calls} LM calls, {45 * calls:,} tokens" in said
+    minutes = [in_minutes(estimate) for estimate in (0.3, 1.2, 7.0)]
+    assert minutes == ["1 minute", "1 to 2 minutes", "5 to 10 minutes"]
 
 
 def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
