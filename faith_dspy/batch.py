@@ -80,7 +80,7 @@ class Batch:
             except ConfigError as exc:  # asked as ever, if the other one has one
                 why = exc
             else:
-                new.lm = engine.metered()
+                new.lm = engine.lm
                 engines.append(engine)
             judges.append(new)
         if why and not engines:
@@ -132,7 +132,7 @@ class Batch:
                 if all(part.has_ended for part in self._submitted.parts):
                     if not self._ask():
                         for engine in self._engines:
-                            engine.is_live = True
+                            engine.finish()
                         return
                     continue
                 if not wait:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, takewhile, tee
+from itertools import chain, islice, tee
 from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
@@ -105,6 +105,7 @@ def run(
     threads: int | None = None,
     show: bool = False,
     all_turns: bool = False,
+    in_batch: bool = False,
     advance: Callable[[int], None] = lambda lines: None,
 ) -> RunSummary:
     """Judge the records of a file (`open_records`); write a row for each, in order, to ``out`` or standard output.
@@ -112,7 +113,8 @@ def run(
     A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept up
     to the first that the LM failed on, or that was cut off: there the file is cut, and judging goes on; replies that
     were paid for are in DSPy's cache. With ``show`` the first judgments are kept for a page. With ``all_turns`` each
-    answer of a conversation has a row. ``advance`` receives how many more input lines are done.
+    answer of a conversation has a row. With ``in_batch`` all rows are kept: a provider's batch was asked once more
+    already. ``advance`` receives how many more input lines are done.
 
     Raises `InputError` for a file that cannot be read or written, a file without records, an ``out`` that belongs to
     another input or judge, that another process is writing, or that goes meanwhile; `LMUnavailableError` when the
@@ -134,7 +136,7 @@ def run(
         at = end = 0
         if out is not None and out.exists():
             for record, judgment, row_end in finished(out, records, fingerprint, rows):
-                if judgment.unscored is Unscored.LM_FAILED:
+                if judgment.unscored is Unscored.LM_FAILED and not in_batch:
                     records = chain([record], records)
                     break
                 tally.count(record, judgment, show)
@@ -170,15 +172,14 @@ def run(
 
 
 def judged_before(judge: Judge, source: Path, out: Path) -> int:
-    """Return how many records at the beginning of a file have rows in ``out`` that `run` keeps."""
+    """Return how many records at the beginning of a file have rows in ``out``."""
     with open_records(source) as records:
         head = list(islice(records, FIRST))
         rows = Rows(out, head)
         if not out.exists():
             return 0
         held = finished(out, chain(head, records), judge.fingerprint, rows)
-        judged = takewhile(lambda row: row[1].unscored is not Unscored.LM_FAILED, held)
-        return sum(1 for _ in judged)
+        return sum(1 for _ in held)
 
 
 def _turns(records: Iterator[Record]) -> Iterator[Record]:

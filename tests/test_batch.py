@@ -5,6 +5,7 @@ import json
 import subprocess
 import time
 
+import dspy
 import pytest
 
 from faith_dspy import Judge
@@ -16,6 +17,7 @@ from faith_dspy.errors import (
     PendingReplyError,
 )
 from faith_dspy.lm import batch as parts
+from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.metered import Limits
 from tests.support.batch_server import BatchServer
 from tests.support.chat_server import yes_or_no
@@ -65,6 +67,12 @@ def collect(server, judge, records, path):
     raise AssertionError("it never ends")
 
 
+def asked_live(server, records, **options):
+    """What is judged without a batch, and without what a batch has left in DSPy's cache."""
+    lm = make_lm("openai/tiny", api_base=server.base, cache=False)
+    return told(Judge(lm, **options).batch(records))
+
+
 def told(judgments):
     return [j.model_dump(exclude={"usage", "replayed"}) for j in judgments]
 
@@ -85,7 +93,7 @@ def test_the_judgments_are_those_without_a_batch(server, tmp_path, options, batc
     asked = len(server.requests)
     assert needed == batches
     assert len(server.billed) == len(set(server.billed)) > 30
-    assert told(judgments) == told(judge.batch(lamps(40)))
+    assert told(judgments) == asked_live(server, lamps(40), **options)
     assert asked <= 4
     assert not (tmp_path / "b.json").exists()
     assert all(j.usage.prompt_tokens == 100 * j.usage.calls for j in judgments)
@@ -96,6 +104,7 @@ def test_a_cascade(server, tmp_path):
     second = judge_of(server, granularity="answer")
     judge = Judge("none", escalate_to=second)
     judgments, _ = collect(server, judge, lamps(40), tmp_path / "b.json")
+    dspy.cache.reset_memory_cache()
     assert told(judgments) == told(judge.batch(lamps(40)))
 
 
@@ -112,10 +121,12 @@ def test_what_expired_is_asked_once_more_and_what_was_refused_is_unscored(
         Batch(judge, lamps(40), path).collect()
     server.finish()
     judgments = Batch(judge, lamps(40), path).collect()
-    reasons = [j.detail for j in judgments if j.unscored]
+    reasons = [j.detail for j in judgments if j.detail]
     assert len(server.billed) == 138
-    assert len(reasons) <= 1
-    assert all("no" in reason for reason in reasons)
+    assert [reason.endswith("[openai/tiny] no") for reason in reasons] == [True]
+    asked = len(server.requests)
+    judge.batch(lamps(40))  # DSPy's cache has the others
+    assert len(server.requests) == asked + 1
 
 
 @pytest.mark.parametrize("was_made", [True, False])
@@ -132,7 +143,7 @@ def test_parts(server, tmp_path, monkeypatch, was_made):
     path.write_text(json.dumps(noted))
     judgments, _ = collect(server, judge, lamps(40), path)
     assert len(server.batches) == (3 if was_made else 4)
-    assert told(judgments) == told(judge.batch(lamps(40)))
+    assert told(judgments) == asked_live(server, lamps(40), granularity="sentence")
 
 
 def test_what_is_noted_holds_no_text_and_no_key(server, tmp_path):
@@ -169,6 +180,25 @@ def test_rows_that_are_there_are_not_submitted(server, tmp_path, cli):
     assert cli(*command)[:2] == (0, "")
     assert len(out.read_bytes().splitlines()) == 40
     assert not list(tmp_path.glob("*.batch.json"))
+
+
+def test_what_was_refused_is_not_asked_again(server, tmp_path, cli):
+    """Its row stays unscored with the provider's reason, and those behind it are not bought again."""
+    source, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    source.write_text("\n".join(map(json.dumps, lamps(40))))
+    command = ["judge", str(source), "--lm", "openai/tiny", "--api-base", server.base]
+    command += ["--set", "granularity=answer", "--out", str(out)]
+    assert cli(*command, "--batch")[0] == 3
+    server.refuses_ids = {server.billed[20]}
+    server.finish()
+    assert cli(*command, "--batch")[0] == 0
+    rows = out.read_bytes()
+    unscored = [row for row in map(json.loads, rows.splitlines()) if row["unscored"]]
+    assert [row["detail"].endswith("[openai/tiny] no") for row in unscored] == [True]
+    billed, asked = len(server.billed), len(server.requests)
+    assert cli(*command, "--batch")[0] == 0
+    assert out.read_bytes() == rows
+    assert (len(server.billed), len(server.requests)) == (billed, asked)
 
 
 def test_what_has_no_batch(server, tmp_path):

@@ -203,6 +203,7 @@ def _judge_file(
                 threads=threads,
                 show=html is not None,
                 all_turns=all_turns,
+                in_batch=in_batch.batch,
                 advance=advance,
             )
     except BrokenPipeError:

@@ -135,17 +135,19 @@ class BatchEngine:
         self._asked_at_once: set[str] = set()
         self._read: tuple[str, dict[str, Any]] = ("", {})
         self._lock = threading.Lock()
+        client = dict.fromkeys(("api_key", "api_base", "timeout"))
+        self.lm: MeteredLM = lm.copy(engine=self, cache=False, num_retries=0, **client)
+        """Has this engine, and knows what the first one can do."""
 
     @property
     def parts(self) -> list[Part]:
         """The batches of this LM."""
         return [part for part in self._submitted.parts if part.model == self._lm.model]
 
-    def metered(self) -> MeteredLM:
-        """Return an LM that has this engine, and knows what the first one can do."""
-        client = dict.fromkeys(("api_key", "api_base", "timeout"))
-        lm: MeteredLM = self._lm.copy(engine=self, cache=False, num_retries=0, **client)
-        return lm
+    def finish(self) -> None:
+        """Ask at once, from now on, what no batch has; all replies go to DSPy's cache, if the LM's do."""
+        self.is_live = True
+        self.lm.cache = self._lm.cache
 
     def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply.
