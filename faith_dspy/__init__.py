@@ -37,6 +37,7 @@ __all__ = [
 _HOME = {
     "Judge": "judge",
     "JudgeConfig": "config",
+    "Judgment": "report.judgment",
     "load_judge": "load",
     "open_judge": "load",
     "tune": "optimize",

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+import faith_dspy.report.judgment  # noqa: F401 - gives a `Judgment` its pretty() and to_html()
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import (
     ConfigError,

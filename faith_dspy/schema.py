@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
@@ -211,6 +212,10 @@ class Judgment(_Frozen):
     replayed: Usage = Usage()
     """Replies taken from the cache, which were paid for before; `usage` is what was paid now."""
 
+    pretty: ClassVar[Callable[[Judgment], str]]
+    to_html: ClassVar[Callable[[Judgment, str | Path], None]]
+    """How it is shown is what `faith_dspy.report.judgment` adds: these two, `repr`, and its view in notebooks."""
+
     @cached_property
     def input(self) -> Any:
         """What was judged (`faith_dspy.io.inputs.AnswerInput`), which pages show; None for one that was read from a
@@ -265,35 +270,6 @@ class Judgment(_Frozen):
             s for s in self.statements if s.confidence is None and not s.is_supported
         ]
         return min(confidences) if confidences and not lacking else self.score
-
-    def __repr__(self) -> str:
-        from faith_dspy.report.judgment import supported, verdict_line
-
-        line, statements = verdict_line(self), supported(self)
-        return (
-            f"Judgment({line})"
-            if statements in line
-            else f"Judgment({line}, {statements})"
-        )
-
-    __str__ = __repr__
-
-    def _repr_html_(self) -> str:
-        from faith_dspy.report.judgment import render_html
-
-        return render_html(self)
-
-    def pretty(self) -> str:
-        """Return the judgment as text for a terminal."""
-        from faith_dspy.report.judgment import render
-
-        return render(self)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write the judgment as one self-contained HTML page. Folders that are missing are made."""
-        from faith_dspy.report.judgment import write_html
-
-        write_html([self], path)
 
 
 class RawVerdict(Statement, extra="ignore"):

@@ -68,7 +68,7 @@ def test_every_public_name_is_there_and_explained():
 def test_import_is_light():
     """`import faith_dspy`, its data types and its labels reader load none of the heavy libraries."""
     code = (
-        f"import sys, faith_dspy; faith_dspy.Judgment, faith_dspy.JudgeConfig; import faith_dspy.io.labels; \
+        f"import sys, faith_dspy; faith_dspy.Judgment.pretty, faith_dspy.JudgeConfig; import faith_dspy.io.labels; \
 print([m for m in {HEAVY!r} if m in sys.modules])"
     )
     assert python(code) == "[]"

@@ -33,7 +33,6 @@ from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.meanings import label_meaning
 from faith_dspy.io.terminal import PLAIN_SIGNS
-from faith_dspy.judge import Judge
 from faith_dspy.report.tables import Table as ShownTable
 from faith_dspy.report.tables import html_tables, report_footer, shown
 from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
@@ -219,7 +218,7 @@ def citation_faults(judgment: Judgment) -> list[str]:
     return lines
 
 
-def judge_summary(judge: Judge) -> str:
+def judge_summary(judge: Any) -> str:
     """Return a judge in one line: where it comes from, its LMs, and the beginning of its fingerprint."""
     origin = describe_fit(judge.classifier)
     variant = judge.manifest.get("variant")
@@ -308,7 +307,7 @@ def print_judgment(judgment: Judgment, **how: Any) -> None:
 
 
 def render(judgment: Judgment) -> str:
-    """Return the same as plain text, in signs that standard output can show."""
+    """Return the judgment as text for a terminal, in signs that standard output can show."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding, PLAIN_SIGNS, newline="")
@@ -502,3 +501,25 @@ def _quoted(
             piece.append(sorted(quoting))
         parts.append(piece)
     return parts
+
+
+def to_html(judgment: Judgment, path: str | Path) -> None:
+    """Write the judgment as one self-contained HTML page. Folders that are missing are made."""
+    write_html([judgment], path)
+
+
+def summary(judgment: Judgment) -> str:
+    """Return the judgment in one line."""
+    line = verdict_line(judgment)
+    statements = supported(judgment)
+    if statements not in line:
+        line += f", {statements}"
+    return f"Judgment({line})"
+
+
+# What a judgment's own methods do: its class lies below all that shows it.
+Judgment.pretty = render
+Judgment.to_html = to_html
+Judgment._repr_html_ = render_html  # type: ignore[attr-defined]
+Judgment.__repr__ = summary  # type: ignore[assignment]
+Judgment.__str__ = summary  # type: ignore[assignment]
