@@ -25,16 +25,18 @@ from faith_dspy.scoring.score import statement_values
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import DIRECTIONS
 
-CHAMPION, UNTUNED, CALIBRATED, COLUMN, LEXICAL, LENGTH = (
+CHAMPION, UNTUNED, CALIBRATED, FUNCTION, COLUMN, LEXICAL, LENGTH = (
     "champion",
     "untuned",
     "lm-calibrated",
+    "function-calibrated",
     "column-baseline",
     "lexical-baseline",
     "length-baseline",
 )
 BASELINES = {
     CALIBRATED: "the LM calibrated",
+    FUNCTION: "the function calibrated",
     COLUMN: "the column calibrated",
     LEXICAL: "the lexical baseline (no LM)",
     UNTUNED: "the untuned judge",
@@ -42,7 +44,7 @@ BASELINES = {
 }
 """What a champion is compared with, and how it is called. The last is no judge: a champion that is not ahead of it may
 have learned length."""
-CHEAPER = (CALIBRATED, COLUMN, LEXICAL, UNTUNED)
+CHEAPER = (CALIBRATED, FUNCTION, COLUMN, LEXICAL, UNTUNED)
 """Those of them that are judges."""
 Verdict = Literal["better", "inconclusive", "worse"]
 

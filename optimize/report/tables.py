@@ -17,6 +17,7 @@ from faith_dspy.optimize.results import (
     CALIBRATED,
     CHAMPION,
     COLUMN,
+    FUNCTION,
     LENGTH,
     LEXICAL,
     UNTUNED,
@@ -53,6 +54,12 @@ if TYPE_CHECKING:
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
 """What is said of an answer, by its label or by a judge."""
+_CALIBRATED = {
+    CALIBRATED: "LM calibrated",
+    FUNCTION: "function calibrated",
+    COLUMN: "column calibrated",
+}
+"""How a narrow column calls what is calibrated; the best of its kind."""
 _LABEL = {True: ", label: supported", False: ", label: not supported", None: ""}
 _WORST = 5
 """Mistakes that are listed."""
@@ -182,13 +189,13 @@ def agreement_table(result: StudyResult, measured: Measured) -> Table:
     }
     champion = measured.champion
     meanings = [f"champion: {result.champion}"]
-    if measured.judge(CALIBRATED) or measured.judge(COLUMN):
-        meanings.append(
-            "LM calibrated, column: the best with a threshold fitted to these labels"
-        )
+    calibrated = [name for name in _CALIBRATED if measured.judge(name)]
+    if calibrated:
+        names = ", ".join(_CALIBRATED[name] for name in calibrated)
+        meanings.append(f"{names}: the best with a threshold fitted to these labels")
     fitted = "All"
     if measured.judge(UNTUNED):
-        meanings.append("untuned: the LM asked as it is")
+        meanings.append("untuned: asked as it is")
         fitted = "All but the untuned judge"
     meanings.append("lexical, length: words and length alone, no LM")
     whose = whose_labels(result.labelled_by)
@@ -331,10 +338,8 @@ def spent(result: StudyResult) -> Table:
 
 
 def _judge_name(judge: JudgeResult) -> str:
-    """For a narrow column: ``lexical`` for the lexical baseline, ``LM calibrated`` for the best of them."""
-    if judge.name == CALIBRATED:
-        return "LM calibrated"
-    name = judge.name.removesuffix("-baseline")
+    """For a narrow column: ``lexical`` for the lexical baseline."""
+    name = _CALIBRATED.get(judge.name) or judge.name.removesuffix("-baseline")
     return MARK * (judge.name == CHAMPION) + name
 
 

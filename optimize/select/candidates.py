@@ -44,12 +44,12 @@ none, or without an LM of a column; ``features``: with the lexical features, or 
 ``default``: the classifier we ship, with a slope, offset and threshold of its own."""
 SHARE = 0.5
 """Share of the answers that a cascade escalates: those that the lexical judge is least sure of."""
-_TEXTS: dict[Method, tuple[str, str]] = {
-    "lm": ("LM calibrated", "slope, offset and threshold of its log-odds"),
-    "features": ("", "with lexical features"),
-    "default": ("default", "the shipped default, recalibrated"),
+_ABOUT: dict[Method, str] = {
+    "lm": "slope, offset and threshold of its log-odds",
+    "features": "with lexical features",
+    "default": "the shipped default, recalibrated",
 }
-"""What name and description of a candidate say of its method."""
+"""What the description of a candidate says of its method."""
 
 _Judge = TypeVar("_Judge", bound=Judge)
 
@@ -143,17 +143,21 @@ def _fit(
     config = replies.judge.config.model_copy(update={"scores": columns})
     judge = replies.judge.copy(config=config)
     answers = [a for a in replies.answers if a.source in fold_of]
+    parts = [replies.name if judge.asks_lm else "lexical"]
+    if method == "default":
+        parts.append("default")
+    elif method == "lm":
+        parts.append(f"{'LM' if judge.function is None else 'function'} calibrated")
     beside = [f"with {column}" for column in judge.columns]
-    called, how = _TEXTS[method]
-    of = replies.name if judge.asks_lm else "lexical"
-    name = ", ".join(filter(None, (of, called, *beside)))
-    if columns and method == "lm":
+    name = ", ".join((*parts, *beside))
+    about = ", ".join((f"{replies.description}; {_ABOUT[method]}", *beside))
+    if method == "lm" and columns:
         name = f"column {judge.columns[0]}"
-    about = ", ".join((f"{replies.description}; {how}", *beside))
+        about = f"{replies.description}; {name}, calibrated"
+    elif name == "lexical":
+        name = LEXICAL
     fitted = fit_judge(judge, answers, method, fold_of, point)
-    return Candidate(
-        LEXICAL if name == "lexical" else name, about, replies, method, *fitted
-    )
+    return Candidate(name, about, replies, method, *fitted)
 
 
 def _has_default(judge: Judge) -> bool:

@@ -22,6 +22,7 @@ from faith_dspy.optimize.results import (
     CALIBRATED,
     CHAMPION,
     COLUMN,
+    FUNCTION,
     LENGTH,
     LEXICAL,
     UNTUNED,
@@ -44,20 +45,20 @@ from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.statistics import Floats
 
 Rivals = Mapping[str, Candidate]
-"""By name: the champion, the lexical baseline, and the best LM and the best column calibrated and the untuned judge,
+"""By name: the champion, the lexical baseline, and the best LM, function and column calibrated and the untuned judge,
 where there are any. The length baseline is no judge."""
 
 
 def rivals_of(
     champion: Candidate, tried: Sequence[Candidate], untuned: Replies | None
 ) -> Rivals:
-    """Return a champion and what it is compared with; of the LMs and columns calibrated, the best on all of the
-    champion's answers."""
+    """Return a champion and what it is compared with; of each kind that is calibrated the best on all of the champion's
+    answers."""
     own = {a.id for a in champion.answers}
     lexical = next(c for c in tried if c.name == LEXICAL)
     rivals = {CHAMPION: champion, LEXICAL: lexical}
-    for name, asks_lm in ((CALIBRATED, True), (COLUMN, False)):
-        calibrated = [c for c in tried if c.method == "lm" and c.asks_lm is asks_lm]
+    for name in (CALIBRATED, FUNCTION, COLUMN):
+        calibrated = [c for c in tried if c.method == "lm" and _asked_by(c) == name]
         shared = [[a for a in c.answers if a.id in own] for c in calibrated]
         # One that learned from some of these answers itself would leave fewer to read figures of.
         merits = [(len(answers), score(answers) or 0.0) for answers in shared]
@@ -69,6 +70,13 @@ def rivals_of(
             UNTUNED, untuned.description, untuned, UNTUNED, judge, answers
         )
     return rivals
+
+
+def _asked_by(calibrated: Candidate) -> str:
+    """Return which baseline a judge is that is calibrated, by what it asks."""
+    if calibrated.judge.function is not None:
+        return FUNCTION
+    return CALIBRATED if calibrated.asks_lm else COLUMN
 
 
 def cross_validate(

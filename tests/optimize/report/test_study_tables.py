@@ -60,7 +60,7 @@ def test_the_test_table_has_all_judges(study):
     assert names == "★ champion, LM calibrated, lexical, untuned, length, annotators"
     assert table.rows[0][1] == "100%"
     assert table.rows[2][-2:] == ("–", "–")  # a baseline costs nothing
-    assert "untuned: the LM asked as it is; lexical" in table.caption
+    assert "untuned: asked as it is; lexical" in table.caption
     lexical = study.cv.judge("lexical-baseline")
     without = study.cv.model_copy(update={"judges": (lexical,)})
     caption = agreement_table(study, without).caption

@@ -6,6 +6,7 @@ from faith_dspy.io.labels import parse_example
 from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import BALANCED
 from faith_dspy.optimize.data.pool import assign_folds
+from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.results import Prompts, Row
 from faith_dspy.optimize.select.ask import usable, verify, without_lm
 from faith_dspy.optimize.select.candidates import (
@@ -16,11 +17,13 @@ from faith_dspy.optimize.select.candidates import (
     cost_of,
     fit_judge,
 )
+from faith_dspy.optimize.study import run
 from faith_dspy.schema import Unscored, Usage
 from faith_dspy.scoring.gate import count_tuned_on
 from tests.support.classifiers import CLEAR, OPEN, WORDS, by_weakest, linear
 from tests.support.judges import blue
 from tests.support.replies import examples, replies
+from tests.support.studies import Quiet, Record
 
 
 def made(pool, asked, point=BALANCED):
@@ -65,6 +68,21 @@ def test_a_function_and_an_lm_make_cascades_of_one_and_the_other():
     assert costs[0].lm_share == 1
     assert 20 <= 40 * costs[1].lm_share <= 28
     assert all(60 <= cost.usage.calls <= 68 for cost in costs)
+
+
+def test_what_is_calibrated_is_called_what_it_is(tmp_path):
+    """A function where a function is asked: nothing of a study without an LM speaks of one."""
+    options = Options(
+        lm="python:tests.support.judges:blue", variants="answer", out=tmp_path / "judge"
+    )
+    result = run(examples(24), options, Quiet(), tracker=Record)
+    assert "answer, function calibrated" in {c.name for c in result.candidates}
+    measured = [judge.name for judge in result.measured.judges]
+    assert measured[1] == "function-calibrated"
+    card = (tmp_path / "judge/CARD.md").read_text(encoding="utf-8")
+    assert "| function calibrated |" in card
+    assert "over the function calibrated" in card
+    assert "LM calibrated" not in card + result.model_dump_json()
 
 
 @pytest.mark.parametrize(("seed", "offered"), [({}, True), ({"verify": {}}, False)])
