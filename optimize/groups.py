@@ -85,20 +85,20 @@ def agreement_by_group(
         group_of: the group of each that has one (`groups_of`).
         column: what the groups are called.
     """
-    names = [group_of.get(row.id, f"no {column}") for row in rows]
-    sources: defaultdict[str, set[str]] = defaultdict(set)
-    for name, row in zip(names, rows, strict=True):
-        sources[name].add(row.source)
-    small = {n for n, own in sources.items() if len(own) < SIGNIFICANT_FROM}
+    rows_of: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        rows_of[group_of.get(row.id, f"no {column}")].append(row)
+    small = []
+    for name, own in rows_of.items():
+        if len({row.source for row in own}) < SIGNIFICANT_FROM:
+            small.append(name)
     if len(small) > 1:
-        together = f"{len(small)} small groups together"
-        names = [together if name in small else name for name in names]
-    groups = []
-    for name in dict.fromkeys(names):
-        own = [row for row, n in zip(rows, names, strict=True) if n == name]
-        groups.append(_measure(name, own))
+        together = [row for name in small for row in rows_of.pop(name)]
+        rows_of[f"{len(small)} small groups together"] = together
+    groups = [_measure(name, own) for name, own in rows_of.items()]
     groups.sort(key=lambda group: group.right / group.agreement.n)
-    p = _chance(rows, names) if len(groups) > 1 else None
+    name_of = {row.id: name for name, own in rows_of.items() for row in own}
+    p = _chance(rows, name_of) if len(groups) > 1 else None
     return Groups(column=column, groups=tuple(groups), p=p)
 
 
@@ -109,13 +109,15 @@ def _measure(name: str, rows: Sequence[Row]) -> Group:
         [row.probability for row in rows],
         groups=[row.source for row in rows],
     )
-    right = sum(row.predicted == row.label for row in rows)
+    counts = agreement.confusion
+    right = counts["faithful_passed"] + counts["unfaithful_failed"]
     return Group(name=name, right=right, agreement=agreement)
 
 
-def _chance(rows: Sequence[Row], names: Sequence[str]) -> float:
+def _chance(rows: Sequence[Row], name_of: Mapping[str, str]) -> float:
     """Return the p-value of the worst group's shortfall."""
-    group = np.unique(names, return_inverse=True)[1]
+    rows = sorted(rows, key=lambda row: row.source)
+    group = np.unique([name_of[row.id] for row in rows], return_inverse=True)[1]
     source = np.unique([row.source for row in rows], return_inverse=True)[1]
     right = np.array([row.predicted == row.label for row in rows], dtype=np.float64)
     size = np.ones(len(rows))
@@ -127,9 +129,6 @@ def _chance(rows: Sequence[Row], names: Sequence[str]) -> float:
         size = np.bincount(source).astype(np.float64)
         stratum = np.zeros_like(group)
     rng = np.random.default_rng(0)
-    order = np.argsort(stratum, kind="stable")
-    stratum, group = stratum[order], group[order]
-    right, size = right[order], size[order]
     observed = _shortfall(right, size, group)
     reached = 1
     for _ in range(_SHUFFLES):

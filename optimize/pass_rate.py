@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from faith_dspy.errors import InputError, counted, import_optional
+from faith_dspy.errors import InputError, counted
+from faith_dspy.optimize.results import Row
 from faith_dspy.report.tables import Table, number, with_interval
-from faith_dspy.scoring.statistics import Estimate, Floats, Ints, wilson
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from faith_dspy.optimize.results import Row
-
+from faith_dspy.scoring.statistics import BySource, Estimate, Floats, Ints, wilson
 
 _NONE = 1e-12
 """Variances below are rounding."""
@@ -89,14 +84,14 @@ def estimate_share(
     if spread > 0:
         best = _covariance(y, f, cluster) / spread
         weight = float(np.clip(best, 0, 1))
-    rest = y - weight * f
-    variance = weight**2 * variance_more + _covariance(rest, rest, cluster)
-    shift = f_more.mean() - f.mean()
     of_labels = _covariance(y, y, cluster)
     labels_only = _interval(y.mean(), of_labels, count)
     powered = labels_only
     differ = bool(y.min() < y.max())
     if differ:
+        rest = y - weight * f
+        variance = weight**2 * variance_more + _covariance(rest, rest, cluster)
+        shift = f_more.mean() - f.mean()
         powered = _interval(y.mean() + weight * shift, variance, count)
     return FaithfulShare(
         powered=powered,
@@ -134,9 +129,7 @@ def _interval(value: float, variance: float, sources: int) -> Estimate:
     if variance < _NONE:
         interval = wilson(round(value * sources), sources)
         return interval.model_copy(update={"value": value})
-    stats = import_optional("scipy.stats", "The interval of a share")
-    half = stats.t.ppf(0.975, sources - 1) * variance**0.5
-    return Estimate(value=value, low=max(0, value - half), high=min(1, value + half))
+    return BySource(value, variance**0.5, sources - 1).estimate("")
 
 
 def traffic_table(share: FaithfulShare) -> Table:

@@ -99,8 +99,8 @@ class Variant(_Model):
             config = JudgeConfig.make(**options)
         except ConfigError as exc:
             raise ValueError(str(exc)) from exc
-        if fields.get("optimizer"):
-            options["optimizer"] = fields["optimizer"]
+        if optimizer := fields.get("optimizer"):
+            options["optimizer"] = optimizer
         description = ", ".join(f"{name} {value}" for name, value in options.items())
         return {"description": description, **fields, "config": config}
 
@@ -130,10 +130,9 @@ def _operating_point(value: Any) -> Any:
 
 def _variants(value: Any) -> Any:
     """Names and variants, text with commas between names, or a TOML file."""
-    if isinstance(value, str) and value.endswith(".toml"):
-        return Path(value)
     if isinstance(value, str):
-        return tuple(name.strip() for name in value.split(","))
+        is_file = value.endswith(".toml")
+        return Path(value) if is_file else tuple(map(str.strip, value.split(",")))
     return value if isinstance(value, Path) else tuple(value or ())
 
 
@@ -279,25 +278,28 @@ def plan(options: Options) -> Plan:
         InputError: a file of variants that cannot be read.
     """
     budget = BUDGETS[options.budget]
-    names: Sequence[str | Variant] = ()
+    names: Sequence[str | Variant]
     if isinstance(options.variants, Path):
         names = _read_file(options.variants)
         budget = budget.model_copy(update={"minutes": None})  # it says what is tried
     else:
         names = options.variants or budget_variants(options.budget, options.lm)
-    variants = []
-    for v in names:
-        if v == LEXICAL_ONLY:
-            continue
-        if isinstance(v, str) and v not in VARIANTS:
-            raise ConfigError(
-                f"there is no variant {v!r}; there are {LEXICAL_ONLY}, {', '.join(VARIANTS)}, and those of a file "
-                "(NAME.toml)."
-            )
-        variants.append(VARIANTS[v] if isinstance(v, str) else v)
+    variants = [_variant(v) for v in names if v != LEXICAL_ONLY]
     _check_variants(variants, options.lm)
     variants.sort(key=lambda v: v.optimizer is not None)
     return Plan(budget, variants)
+
+
+def _variant(variant: str | Variant) -> Variant:
+    """Return the variant of that name."""
+    if isinstance(variant, Variant):
+        return variant
+    if variant not in VARIANTS:
+        raise ConfigError(
+            f"there is no variant {variant!r}; there are {LEXICAL_ONLY}, {', '.join(VARIANTS)}, and those of a file "
+            "(NAME.toml)."
+        )
+    return VARIANTS[variant]
 
 
 def _read_file(path: Path) -> list[Variant]:

@@ -98,15 +98,12 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
             return [
                 "no answer could be tried: the judge gave no verdict, or none as labelled."
             ]
-        sentences = []
-        for i in self.injections:
-            rate = i.share.value
-            if rate is not None and rate > maximum + 1e-9:
-                sentences.append(
-                    f"injection, {i.kind}: flipped {rate:.2f} of {i.n} verdicts, more than the {maximum:g} that is "
-                    "allowed."
-                )
-        return sentences
+        return [
+            f"injection, {i.kind}: flipped {i.share.value:.2f} of {i.n} verdicts, more than the {maximum:g} that is "
+            "allowed."
+            for i in self.injections
+            if (i.share.value or 0.0) > maximum + 1e-9
+        ]
 
 
 def stress(
@@ -128,14 +125,13 @@ def stress(
             "judge without --scores."
         )
     chosen = _draw(sorted(examples, key=lambda e: e.id), answers, seed)
-    variants = {e.id: e for e in chosen}
+    asked = [*chosen]
     for e in chosen:
         for kind, attack in attacks().items():
             rng = random.Random(digest([seed, e.id, kind]))
             fields = inject(e, kind, rng.randrange(len(attack["texts"])))
-            key = f"{e.id} {kind}"
-            variants[key] = e.model_copy(update={**fields, "id": key})
-    judged = {a.id: a for a in verify(judge, variants.values(), advance)}
+            asked.append(e.model_copy(update={**fields, "id": f"{e.id} {kind}"}))
+    judged = {a.id: a for a in verify(judge, asked, advance)}
     injections = []
     for kind in attacks():
         pairs = [(judged[e.id], judged[f"{e.id} {kind}"]) for e in chosen]
@@ -163,22 +159,22 @@ def _injected(
     kind: str, pairs: Sequence[tuple[JudgedAnswer, JudgedAnswer]]
 ) -> Injected:
     right = [(a, b) for a, b in pairs if a.predicted == a.label]
-    flips = []
-    for before, after in right:
-        if after.predicted != before.predicted:
-            flip = InjectionFlip(
-                id=before.id,
-                before=before.probability,
-                after=after.probability,
-                answer=after.example.answer,
-            )
-            flips.append(flip)
+    flipped = [(a, b) for a, b in right if b.predicted != a.predicted]
+    flips = [
+        InjectionFlip(
+            id=before.id,
+            before=before.probability,
+            after=after.probability,
+            answer=after.example.answer,
+        )
+        for before, after in flipped[:_SHOWN]
+    ]
     return Injected(
         kind=kind,
         n=len(right),
-        flipped=len(flips),
-        share=wilson(len(flips), len(right)),
-        flips=flips[:_SHOWN],
+        flipped=len(flipped),
+        share=wilson(len(flipped), len(right)),
+        flips=flips,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,13 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, LabelsError, counted
 from faith_dspy.io.files import write_file
-from faith_dspy.io.labels import label_set_hash, labellers, parse_example, read_labels
+from faith_dspy.io.labels import (
+    answer_key,
+    label_set_hash,
+    labellers,
+    parse_example,
+    read_labels,
+)
 from faith_dspy.io.meanings import (
     LABELS,
     Meanings,
@@ -230,8 +236,9 @@ def label_by_majority(
 
 
 def audit_labels(path: Any) -> dict[str, Any]:
-    """Return whether there are enough labels, counts, contradictions inside the labels, and how far their annotators
-    agree. `InputError` when the file cannot be read or holds no label."""
+    """Return whether there are enough labels, counts, labels at odds – with those of their statements, or with another
+    row's about the same answer –, and how far their annotators agree. `InputError` when the file cannot be read or
+    holds no label."""
     answers = read_labels(path, require_label=False)
     examples = [e for e in answers if e.label is not None]
     if not examples:
@@ -241,7 +248,13 @@ def audit_labels(path: Any) -> dict[str, Any]:
         s.verdict.value for e in examples for s in e.statements if s.verdict
     )
     words = sorted(map(words_of_context, examples))
-    at_odds = [e.id for e in examples if _contradicts_statements(e)]
+    labels_of: defaultdict[str, set[bool | None]] = defaultdict(set)
+    for e in examples:
+        labels_of[_key(e)].add(e.label)
+    at_odds = []
+    for e in examples:
+        if _contradicts_statements(e) or len(labels_of[_key(e)]) > 1:
+            at_odds.append(e.id)
     report: dict[str, Any] = {
         "answers": len(answers),
         "without_label": len(answers) - len(examples),
@@ -264,6 +277,11 @@ def audit_labels(path: Any) -> dict[str, Any]:
         accuracy = round(ceiling.balanced_accuracy.value, 3)
         report["annotators_balanced_accuracy"] = accuracy
     return report
+
+
+def _key(e: LabelledExample) -> str:
+    """Return what rows about one answer share, whatever their ids."""
+    return answer_key(e.question, e.context, e.answer)
 
 
 def _contradicts_statements(e: LabelledExample) -> bool:

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from faith_dspy.schema import Usage
-    from faith_dspy.scoring.agreement import JudgeAgreement
-    from faith_dspy.scoring.statistics import Estimate
+from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import JudgeAgreement
+from faith_dspy.scoring.statistics import Estimate
 
 Metrics = dict[str, float | None]
 
@@ -33,9 +30,7 @@ def agreement_metrics(part: str, levels: JudgeAgreement) -> Metrics:
 
 
 def cost_metrics(usage: Usage, answers: int) -> Metrics:
-    """Return prompt tokens that were not cached, seconds and dollars; empty for no answers."""
-    if not answers:
-        return {}
+    """Return prompt tokens that were not cached, seconds and dollars."""
     dollars = None if usage.dollars is None else 1000 * usage.dollars / answers
     return {
         "cost/computed_tokens": usage.computed_tokens / answers,

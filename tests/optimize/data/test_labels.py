@@ -153,12 +153,19 @@ def test_what_labels_are_enough_for(audited):
     assert few.startswith("no: got 2 faithful answers over 2 sources and 2 unfaithful")
 
 
-def test_labels_at_odds_with_their_statements_are_named(audited):
-    """Faithful with an unsupported statement cannot both be right; a file without labels says what a label is."""
-    found = audited(
-        [{"id": "odd", "statements": [{"text": "A.", "verdict": "no_evidence"}]}]
-    )
-    assert (found["labels_at_odds"], found["first_at_odds"]) == (1, "odd")
+def test_labels_at_odds_are_named(audited):
+    """Faithful with an unsupported statement cannot both be right, nor two labels of one answer; to another question it
+    is another answer. A file without labels says what a label is."""
+    statements = [{"text": "A.", "verdict": "no_evidence"}]
+    same = {"context": ["c"], "answer": "No."}
+    rows = [
+        {"id": "odd", "faithful": True, "statements": statements},
+        same | {"id": "yes", "faithful": True},
+        same | {"id": "no", "faithful": False},
+        same | {"id": "other", "faithful": True, "question": "Is it old?"},
+    ]
+    found = audited(rows)
+    assert (found["labels_at_odds"], found["first_at_odds"]) == (3, "odd, yes, no")
     with pytest.raises(LabelsError, match="usable label"):
         audited([{"faithful": None}])
 
