@@ -18,7 +18,7 @@ from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.optimize.data.pool import Partition
 from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan
 from faith_dspy.optimize.report.headline import of_study
-from faith_dspy.optimize.results import BASELINES, CALIBRATED, COLUMN, UNTUNED
+from faith_dspy.optimize.results import BASELINES, CALIBRATED, COLUMN, FUNCTION, UNTUNED
 from faith_dspy.optimize.select.ask import in_minutes
 from faith_dspy.optimize.stress import StressReport, stress
 from faith_dspy.optimize.study import run, study_id
@@ -40,7 +40,8 @@ from tests.support.teachable import TeachableLM, annotated
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     """It knows the labels it was tuned on, so that `agree` on them is told apart from agreement with people."""
     result, _, server, folder = recorded
-    everyone = ["champion", *(name for name in BASELINES if name != COLUMN)]
+    everyone = ["champion", *BASELINES]
+    everyone = [name for name in everyone if name not in (FUNCTION, COLUMN)]
     for measured, n in ((result.cv, 24), (result.test, 12)):
         assert [judge.name for judge in measured.judges] == everyone
         assert {judge.agreement.n for judge in measured.judges} == {n}
