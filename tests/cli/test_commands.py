@@ -121,42 +121,26 @@ def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
         assert (code, words in err) == (ended, True)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["in.jsonl", "--json"], "--json goes with --answer"),
-        (["-", "--batch"], "give a file, not -"),
-        (["--answer", "It is blue.", "--turns", "all"], "--turns with it"),
-    ],
-)
-def test_an_option_without_effect_is_refused(cli, options, said):
-    code, _, err = cli("judge", *options, "--judge", "none")
-    assert (code, said in err) == (2, True)
-
-
 def test_judge_writes_csv(cli, tmp_path, caplog):
     """The input's columns come back, ours after them, in one file; a text that begins as a formula does is none."""
-    context = json.dumps(["The kettle is blue.", "It is old."])
-    row = {"ticket": "7", "note": "=b", "change": "-5", "answer": "The kettle is blue."}
-    other = row | {"change": "x", "answer": "It weighs 3 kg."}
-    frame = pd.DataFrame([row, other]).assign(context=context, faithful="yes")
+    row = {"ticket": "7", "note": "=b", "change": "-5", "answer": CONTEXT[0]}
+    row |= {"context": json.dumps(CONTEXT), "faithful": "yes"}
+    frame = pd.DataFrame([row, row | {"change": "x", "answer": "It weighs 3 kg."}])
     frame.to_csv("tickets.csv", index=False)
     before = {*tmp_path.iterdir()}
     more = ("--judge", "none", "--out", "judged.csv", "--html", "p.html")
-    code, *_ = cli("judge", "tickets.csv", *more)
-    assert code == 0
+    assert cli("judge", "tickets.csv", *more)[0] == 0
     assert caplog.messages[0].endswith("'change'")  # the page shows the label
     made = {path.name for path in {*tmp_path.iterdir()} - before}
     assert made == {"judged.csv", "p.html"}
     rows = pd.read_csv("judged.csv", dtype=str, keep_default_na=False)
     ours = ("score", "faithful", "probability", "unscored", "reason", "details")
     assert [*rows.columns] == [*frame.columns, *(f"judge_{name}" for name in ours)]
-    first = rows.to_dict("records")[0]
-    kept = {**row, "note": "'=b", "context": context, "faithful": "yes"}
-    assert {name: first[name] for name in kept} == kept
-    assert [*rows["judge_faithful"]] == ["True", "False"]
+    first, second = rows.to_dict("records")
+    assert first | row | {"note": "'=b"} == first
+    assert (first["judge_faithful"], second["judge_faithful"]) == ("True", "False")
     missing = "It weighs 3 kg. – not in the context: weighs, 3, kg"
-    assert [*rows["judge_reason"]] == ["", missing]
+    assert (first["judge_reason"], second["judge_reason"]) == ("", missing)
     (statement,) = json.loads(first["judge_details"])["statements"]
     assert statement["verdict"] == "fully_supported"
 
@@ -172,8 +156,8 @@ def test_nothing_of_the_users_is_overwritten(cli, tmp_path):
         ["agree", table, "--html", table, "is the input itself"],
         ["judge", "in.jsonl", "--out", table, "row 1 has other columns"],
     ):
-        code, _, err = cli(*options, "--judge", "none")
-        assert (code, said in err, table.read_text()) == (2, True, kept)
+        refused(cli(*options, "--judge", "none"), said)
+        assert table.read_text() == kept
 
 
 def test_judge_one_answer(cli, at, tmp_path):
@@ -194,10 +178,6 @@ def test_judge_one_answer(cli, at, tmp_path):
     assert why == [True, False, False, True]  # where somebody reads it
     code, _, err = cli("judge", "--answer", "It is blue.", *at)
     assert (code, "the answer could not be scored" in err) == (1, True)
-    for nothing in (["judge", *at], ["judge", "in.jsonl", *blue[1:]]):
-        assert cli(*nothing)[0] == 2
-    assert cli(*blue, "--html", "no/page.html")[0] == 2
-    assert not (tmp_path / "no").exists()
     assert cli(*blue, "--html", "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Judge: untuned judge · openai/tiny" in page
@@ -227,14 +207,13 @@ def test_agree(cli, at, tmp_path):
     code, out, err = cli("agree", "labels.jsonl", *at, "--json")
     assert code == 0, err
     found = json.loads(out)
-    for name, value in (
-        ("balanced_accuracy", 0.75),
-        ("cohen_kappa", 0.5),
-        ("auroc", 1.0),
-    ):
-        assert found[name]["value"] == pytest.approx(value)
-    for name in ("balanced_accuracy", "cohen_kappa", "auroc", "mcc", "f1_unfaithful"):
+    for name, value in {
+        "balanced_accuracy": 0.75,
+        "cohen_kappa": 0.5,
+        "auroc": 1,
+    }.items():
         assert {"value", "low", "high"} <= found[name].keys()
+        assert found[name]["value"] == pytest.approx(value)
     assert (found["n"], found["scored"], found["coverage"]) == (4, 4, 1.0)
     assert (found["usage"]["calls"], found["replayed"]["calls"]) == (4, 0)
     (disagreement,) = found["disagreements"]
@@ -242,15 +221,13 @@ def test_agree(cli, at, tmp_path):
     assert disagreement["probability"] == pytest.approx(0.4)
     assert len(found["in_three_lines"]) == 3
 
-    code, out, _ = cli("agree", "labels.jsonl", *at, "--html", "wrong.html")
-    assert code == 0
+    out = cli("agree", "labels.jsonl", *at, "--html", "wrong.html")[1]
     rejected = "of 2 answers labelled unfaithful it catches 2"
     assert out.startswith(f"In three lines\n• Agreement with people: {rejected}")
     assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)
     text = (tmp_path / "wrong.html").read_text(encoding="utf-8")
     assert "1 disagreement with labels.jsonl, worst first" in text
-    assert '"people":true' in text
-    assert "It is red." not in text.partition('id="data"')[2].partition("</script>")[0]
+    assert text.count('"people":true') == text.count('"people"') == 1
 
     details = cli("agree", "labels.jsonl", *at, "--details")[1]
     assert ("Cohen" in out, "Cohen" in details) == (False, True)
@@ -261,9 +238,7 @@ def test_agree_names_what_it_could_not_score_and_what_the_study_knew(
 ):
     """Reasons with their counts, and how many of the answers were in the study, whatever else the file holds."""
     judge, _ = judge_at(server)
-    keys = [
-        answer_key(None, as_chunks(row["context"]), row["answer"]) for row in LABELS[:2]
-    ]
+    keys = [answer_key(None, as_chunks(CONTEXT), row["answer"]) for row in LABELS[:2]]
     judge.copy(manifest={"answer_keys": keys}).save("judge")
     bare = {"context": ["---"], "answer": "It is blue.", "faithful": True}
     source = write_lines("more.jsonl", [*LABELS, bare])
@@ -286,25 +261,20 @@ def test_labels_show(cli, monkeypatch):
     hostile |= {"answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new."}
     rows = [hostile | {"context": CONTEXT}, *LABELS]
     write_lines("hostile.jsonl", rows)
-    code, out, _ = cli("labels", "show", "hostile.jsonl", "-n", 2)
-    assert code == 0
-    assert [line.rstrip() for line in out.splitlines()] == [
+    out = cli("labels", "show", "hostile.jsonl", "-n", 2)[1]
+    first = [" ".join(line.split()) for line in out.partition("\n\n")[0].splitlines()]
+    assert first == [
         "1 of 5: [2Ja",
-        "question  Which?",
-        "[0]       The kettle is blue.",
-        "[1]       It holds 0.9 litres.",
-        "answer    It is ]0;t31mred.",
-        "          It is new.",
-        "label     not faithful",
-        "!         It is red.",
-        "          contradicted ← [0] [1]: It is blue.",
-        "",
-        "2 of 5: " + answer_key(None, as_chunks(CONTEXT), "It is blue."),
-        "[0]     The kettle is blue.",
-        "[1]     It holds 0.9 litres.",
-        "answer  It is blue.",
-        "label   faithful",
+        "question Which?",
+        "[0] The kettle is blue.",
+        "[1] It holds 0.9 litres.",
+        "answer It is ]0;t31mred.",
+        "It is new.",
+        "label not faithful",
+        "! It is red.",
+        "contradicted ← [0] [1]: It is blue.",
     ]
+    assert "2 of 5: " in out
     long = cli("labels", "show", "assistants", "-n", 20)[1]
     assert max(map(len, long.splitlines())) <= 80
 
@@ -335,7 +305,6 @@ def test_study_compare(cli, tmp_path):
     assert "study 1 against study 2: inconclusive" in out.casefold()
     found = json.loads(cli(*compare, "--json")[1])
     assert [s["study_id"] for s in found["studies"]] == ["s0", "s1"]
-    assert len(found["pairs"]) == 1
     refused(cli("study", "compare", "judge0"), "at least two studies")
     refused(cli("study", "compare", "nope", "judge0"), "nope: neither a folder")
 
@@ -382,88 +351,60 @@ def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
     (tmp_path / "mine").mkdir()
     before = {*tmp_path.iterdir()}
     for more in ((), ("--out", "a/b/c"), ("--out", "mine")):
-        code, _, err = cli("tune", "oops.jsonl", *more)
-        assert (code, "oops.jsonl, line 1: is not JSON" in err) == (2, True)
+        refused(cli("tune", "oops.jsonl", *more), "oops.jsonl, line 1: is not JSON")
     assert {*tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "study show 51d1",
-        "study list",
-        "labels pull",
-        "ui",
-        "ui --tracking-uri {}",
-    ],
-)
-def test_reading_makes_no_store(cli, tmp_path, command):
+def test_reading_makes_no_store(cli, tmp_path):
     before = {*tmp_path.iterdir()}
-    refused(
-        cli(*command.format("sqlite:///other.db").split()),
-        "there is no ",
-        "--tracking-uri",
-    )
-    assert {*tmp_path.iterdir()} == before
+    ui = "ui", "ui --tracking-uri sqlite:///other.db"
+    for command in ("study show 51d1", "study list", "labels pull", *ui):
+        refused(cli(*command.split()), "there is no ", "--tracking-uri")
+        assert {*tmp_path.iterdir()} == before
 
 
 # --- wrong input -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (
-            "--lm openai/tiny --api-base http://127.0.0.1:9/v1",
-            "at http://127.0.0.1:9/v1 does not answer: .* refused",
-        ),
-        (
-            "--lm openai/huge --api-base {base}",
-            "openai/huge at .* does not answer: .*model not found",
-        ),
-        ("--lm local:no.gguf", "There is no GGUF file at"),
-        (
-            "--judge nowhere",
-            "nowhere/judge.json: cannot be read .*A judge is a folder with judge.json",
-        ),
-        (
-            "{at} --judge judge --set cite=true",
-            "--set cite=true is for a judge that is not loaded",
-        ),
-        (
-            "{at} --set verdicts",
-            "'verdicts': expected option=value, e.g. verdicts=graded",
-        ),
-        (
-            "{at} --set verdict=graded",
-            "verdict: there is no such field.*abstention, citations_from, cite",
-        ),
-        (
-            "{at} --set granularity=word",
-            "'statement', 'sentence' or 'answer' .*got 'word'",
-        ),
-        ("{at} --set verdict_scores={{1", "is not valid JSON"),
-        ("{at} --out no/such/folder/out.jsonl", "no/such/folder"),
-        ("{at} --out .", "cannot be written"),
-        ("{at} --out out.parquet", "out.parquet: .parquet is not written. Name a .csv"),
-    ],
-)
-def test_options_that_cannot_be_met(cli, judge_at, at, server, options, told):
-    """A dead endpoint, a model it does not have, a file or folder that is none: said before any work."""
+NOT_JUDGED = {
+    "": "give either INPUT, a file of answers, or --answer",
+    "in.jsonl --answer red {at}": "give either INPUT, a file of answers, or --answer",
+    "in.jsonl --json {at}": "--json goes with --answer",
+    "--answer red --turns all {at}": "--turns with it",
+    "- --batch {at}": "give a file, not -",
+    "in.jsonl --lm openai/tiny --api-base http://127.0.0.1:9/v1": "at http://127.0.0.1:9/v1 does not .* refused",
+    "in.jsonl --lm openai/huge --api-base {base}": "openai/huge at .* does not answer: .*model not found",
+    "in.jsonl --lm local:no.gguf": "There is no GGUF file at",
+    "in.jsonl --judge nowhere": "nowhere/judge.json: cannot be read .*A judge is a folder with judge.json",
+    "in.jsonl {at} --judge judge --set cite=true": "--set cite=true is for a judge that is not loaded",
+    "in.jsonl {at} --set verdicts": "'verdicts': expected option=value, e.g. verdicts=graded",
+    "in.jsonl {at} --set verdict=graded": "verdict: there is no such field.*abstention, citations_from, cite",
+    "in.jsonl {at} --set granularity=word": "'statement', 'sentence' or 'answer' .*got 'word'",
+    "in.jsonl {at} --set verdict_scores={{1": "is not valid JSON",
+    "in.jsonl {at} --out no/such/folder/out.jsonl": "no/such/folder",
+    "in.jsonl {at} --html no/page.html": "no/page.html",
+    "in.jsonl {at} --out .": "cannot be written",
+    "in.jsonl {at} --out out.parquet": "out.parquet: .parquet is not written. Name a .csv",
+}
+
+
+@pytest.mark.parametrize("words", NOT_JUDGED)
+def test_what_is_refused_before_any_work(cli, judge_at, at, server, words):
+    """An option without effect, a dead endpoint, a model it does not have, a file or folder that is none."""
     judge_at(server)[0].save("judge")
-    code, out, err = cli(
-        "judge", "in.jsonl", *options.format(base=server.base, at=" ".join(at)).split()
-    )
+    before = {*Path().rglob("*")}
+    options = words.format(base=server.base, at=" ".join(at)).split()
+    code, out, err = cli("judge", *options)
     assert (code, out) == (2, "")
-    assert re.search(told, " ".join(err.split())), err
-    assert server.requests == []
+    assert re.search(NOT_JUDGED[words], " ".join(err.split())), err
+    assert (server.requests, {*Path().rglob("*")}) == ([], before)
 
 
 def test_a_crash_is_no_verdict(cli, monkeypatch, capsys):
     """A package that is missing is exit 2 with what to install; a fault of the program is 70, with its place."""
 
     faults = [
-        ModuleNotFoundError("No module named 'scipy.optimize'", name="scipy.optimize"),
+        ModuleNotFoundError(name="scipy.optimize"),
         ZeroDivisionError("on purpose"),
     ]
 
@@ -471,8 +412,7 @@ def test_a_crash_is_no_verdict(cli, monkeypatch, capsys):
         raise faults.pop(0)
 
     monkeypatch.setattr("faith_dspy.optimize.tune", fail)
-    code, _, err = cli("tune", "labels.jsonl")
-    assert (code, "needs the package 'scipy'" in err) == (2, True)
+    refused(cli("tune", "labels.jsonl"), "needs the package 'scipy'")
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 70
