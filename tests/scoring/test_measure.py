@@ -13,18 +13,6 @@ CHUNKS = as_chunks(["The kettle is blue.", "The lid is red."])
 ANSWER = "The kettle is blue [1]. The green lid is red [1][7]."
 
 
-def test_what_is_measured():
-    """By hand: nearest chunk, words that no chunk has, cited chunks, and words by the cited ones where they differ."""
-    raw = raw_judgment_without_lm(split_answer(ANSWER))
-    features = measure_features(raw, CHUNKS, None)
-    kettle, lid = features.statements
-    assert (kettle.by_context.closest, kettle.by_context.missing) == ((0,), ())
-    assert (kettle.cited_chunk_ids, kettle.by_cited) == ((0,), None)
-    assert (lid.by_context.closest, lid.by_context.missing) == ((1,), ("green",))
-    assert lid.by_cited.missing == ("green", "lid", "red")
-    assert features.unknown_citations == ("7",)
-
-
 def test_any_judge_scores_what_was_measured():
     """Without the context: two classifiers, and each says what its judge says of the answer itself."""
     raw = raw_judgment_without_lm(split_answer(ANSWER))

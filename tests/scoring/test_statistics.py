@@ -5,32 +5,28 @@ import pytest
 
 from faith_dspy.scoring.statistics import (
     by_source,
+    metric_values,
     ratios,
-    weighted_auroc,
     weighted_kappa,
 )
 
 
-def test_weighted_kappa_by_hand():
-    """One step apart costs half of two; in resamples it is the κ of the items written out as often as drawn."""
-    # Labels 2 2 1 0, verdicts 2 1 1 0: observed distance 1/4. By chance, label shares (1/4, 1/4, 1/2) against verdict
-    # shares (1/4, 1/2, 1/4): (0·1/16 + 1·1/8 + 2·1/16) + (1/16 + 0 + 1/16) + (2·1/8 + 1/4 + 0) = 1/4 + 1/8 + 1/2.
-    a, b = np.array([2, 2, 1, 0]), np.array([2, 1, 1, 0])
-    assert weighted_kappa(np.ones((1, 4)), a, b, 3)[0] == pytest.approx(
-        1 - 0.25 / 0.875
-    )
-    drawn = [2, 0, 1, 3]
-    again = weighted_kappa(np.ones((1, 6)), np.repeat(a, drawn), np.repeat(b, drawn), 3)
-    assert weighted_kappa(np.array([drawn]), a, b, 3)[0] == pytest.approx(again[0])
-
-
-def test_weighted_auroc_is_that_of_repeated_answers():
-    """A resample's AUROC is the AUROC of the answers written out as often as they were drawn."""
+def test_a_weight_is_so_many_answers():
+    """Weighted metrics are those of the answers written out as often; ECE alone keeps the bins of the original ones."""
     y = np.array([True, True, True, False, False, False])
+    p = np.array([True, False, True, True, False, False])
     s = np.array([0.9, 0.7, 0.3, 0.7, 0.4, 0.1])
-    drawn = [2, 0, 3, 1, 1, 2]
+    a, b = np.array([2, 2, 1, 0, 1, 0]), np.array([2, 1, 1, 0, 0, 2])
+    drawn = np.array([2, 0, 3, 1, 1, 2])
+    once = np.ones((1, 9))
+    weighted = metric_values(drawn[None], y, p, s)
+    repeated = metric_values(once, *(np.repeat(each, drawn) for each in (y, p, s)))
+    for name in weighted.keys() - {"ece"}:
+        assert weighted[name] == pytest.approx(repeated[name]), name
     # Two at .9 win all four; three at .3 win against the two at .1 alone: (8 + 6) / 20.
-    assert weighted_auroc(np.array([drawn]), y, s)[0] == pytest.approx(14 / 20)
+    assert weighted["auroc"][0] == pytest.approx(14 / 20)
+    kappa = weighted_kappa(once, np.repeat(a, drawn), np.repeat(b, drawn), 3)
+    assert weighted_kappa(drawn[None], a, b, 3) == pytest.approx(kappa)
 
 
 def test_the_rarer_label_has_the_degrees_of_freedom():
