@@ -243,7 +243,7 @@ def main() -> None:
 
     step(f"{args.rows:,} rows on Spark, an LM that takes 50 ms")
     big = table(args.rows, folder / "big.parquet")
-    with process("tests.benchmarks.endpoint", "0.05", cwd=ROOT) as endpoint:
+    with process("tests.support.chat_server", "0.05", cwd=ROOT) as endpoint:
         assert endpoint.stdout is not None
         at = f"http://127.0.0.1:{int(endpoint.stdout.readline())}/v1"
         judged(big, args.rows, lm="openai/tiny", api_base=at)

@@ -1,75 +1,82 @@
 """Tuning LMs of known strength: a strong one is never tuned down, a weak one is lifted, labels alone are enough."""
 
-from contextlib import closing
-from statistics import mean
+from statistics import fmean
+from typing import NamedTuple
 
 import pytest
 
-from faith_dspy.optimize.data.pool import with_sources
-from tests.benchmarks.known_lm import BADLY_PLACED
-from tests.benchmarks.known_lms import (
-    Strength,
-    draw,
-    one,
-    replies_of,
-    synthetic,
-)
-from tests.benchmarks.studied import unasked_answers
+from faith_dspy.optimize.classifier.fitting import BALANCED
+from faith_dspy.optimize.data.pool import assign_folds
+from faith_dspy.optimize.results import LEXICAL
+from faith_dspy.optimize.select.ask import without_lm
+from faith_dspy.optimize.select.candidates import as_asked, candidates
+from faith_dspy.optimize.select.champion import choose
+from tests.support.replies import examples, replies
 
-STRONG, WEAK = (
-    Strength(f"{auroc}", "openai/gpt-4o-mini", auroc, 0.0, True)
-    for auroc in (0.97, 0.65)
-)
+STRONG, WEAK = 2.66, 0.545
+"""Standard deviations between faithful answers and others: AUROCs of .97 and .65, as Φ(d / √2)."""
 
 
-@pytest.fixture(scope="module")
-def towns():
-    """Answers that words tell apart in half of the cases, over 60 sources."""
-    return with_sources(synthetic(sources=60))
+class Reached(NamedTuple):
+    """Percent of balanced accuracy on answers of other sources, in the mean over draws."""
+
+    champion: float
+    lexical: float
+    calibrated: float
+    """The LM with an offset alone."""
 
 
-@pytest.fixture(scope="module")
-def unasked(towns):
-    return unasked_answers(towns)
+def half_told(n, seed):
+    """Answers of which words tell every second unfaithful one, and no faithful one wrongly."""
+    made = examples(2 * n, known_words=0.5, seed=seed)
+    return [e for e in made if not e.label or e.answer == e.context[0].text][:n]
 
 
-def studies(lm, towns, unasked, labels):
-    """Rows of the bench: what champion, LM and words reach on the answers of other sources, with so many labels.
+def balanced_accuracy(judge, asked):
+    """Percent, of a judge that gets these replies."""
+    unasked = {a.id: a for a in without_lm(a.example for a in asked).answers}
+    judged = [as_asked(judge, a, unasked[a.id]) for a in asked]
+    right = [
+        fmean(a.predicted is label for a in judged if a.label is label)
+        for label in (True, False)
+    ]
+    return 100 * fmean(right)
+
+
+def studied(labels, **lm):
+    """What studies of so many labels export, and what is free, on 200 other answers.
 
     Another LM each draw. Of a draw the difference varies by 3 points: ten draws tell -1 from +1.
     """
-    rows = []
+    draws = []
     for seed in range(10):
-        with closing(lm.serve(towns, seed)) as server:
-            replies = replies_of(server, lm.model, towns, unasked)
-        asked = [shape for shape in replies if shape.name in ("answer", "sentence")]
-        rows.append(one(asked, unasked.lexical, *draw(towns, labels, seed)))
-    return rows
-
-
-def gain(rows, other):
-    """Points of balanced accuracy by which the champion is ahead, in the mean over draws."""
-    return 100 * mean(
-        row["champion"]["balanced_accuracy"] - row[other]["balanced_accuracy"]
-        for row in rows
-    )
+        asked = replies(half_told(labels + 200, seed), seed=100 + seed, **lm)
+        pool, test = asked.answers[:labels], asked.answers[labels:]
+        labelled = [a.example for a in pool]
+        fold_of = assign_folds(labelled, 0)
+        learned = asked._replace(answers=pool)
+        tried = candidates(without_lm(labelled), [learned], fold_of, BALANCED)
+        judges = {candidate.name: candidate.judge for candidate in tried}
+        names = (choose(tried).champion.name, LEXICAL, "sentence, LM calibrated")
+        draws.append([balanced_accuracy(judges[name], test) for name in names])
+    return Reached(*map(fmean, zip(*draws, strict=True)))
 
 
 @pytest.mark.parametrize(
     "told",
     [
         {"probabilities": False},
-        pytest.param({"offset": BADLY_PLACED}, marks=pytest.mark.all),
+        pytest.param({"offset": 2.5}, marks=pytest.mark.all),
     ],
 )
-def test_a_strong_lm_is_never_tuned_down(told, towns, unasked):
-    """By 24 labels: neither where it is badly placed at .5, nor where it tells labels only."""
-    rows = studies(STRONG._replace(**told), towns, unasked, 24)
-    assert gain(rows, "LM calibrated") > -1
-    assert gain(rows, "lexical") > 15
+def test_a_strong_lm_is_never_tuned_down(told):
+    """By 24 labels: neither where it tells labels only, nor where most of its answers pass at .5."""
+    reached = studied(24, separation=STRONG, **told)
+    assert reached.champion - reached.calibrated > -1
+    assert reached.champion - reached.lexical > 15
 
 
-def test_a_weak_lm_is_lifted_to_what_is_free(towns, unasked):
-    rows = studies(WEAK, towns, unasked, 60)
-    assert gain(rows, "LM calibrated") > 5
-    assert gain(rows, "lexical") > -1
+def test_a_weak_lm_is_lifted_to_what_is_free():
+    reached = studied(60, separation=WEAK)
+    assert reached.champion - reached.calibrated > 5
+    assert reached.champion - reached.lexical > -1

@@ -1,9 +1,10 @@
-"""An endpoint for tests, and for benchmarks."""
+"""An endpoint for tests; as a command, one whose replies take so many seconds, for `notebooks/production.py`."""
 
 import contextlib
 import json
 import math
 import re
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -196,3 +197,9 @@ def _top(probabilities):
 
 def _error(message, code=None):
     return {"error": {"message": message, "type": "e", "code": code}}
+
+
+if __name__ == "__main__":
+    server = ChatServer({"text": "Yes", "delay": float(sys.argv[1])})
+    print(server.http.server_port, flush=True)
+    threading.Event().wait()

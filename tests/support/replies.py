@@ -6,6 +6,7 @@ from faith_dspy import Judge
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.results import JudgedAnswer, Prompts
 from faith_dspy.optimize.select.ask import Replies
+from faith_dspy.program.reply import LABEL_LOGIT
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, Usage, Verdict
 
 KNOWN, NOTHING = Judge("openai/known", classifier=None), Usage()
@@ -36,24 +37,30 @@ def replies(
     name="sentence",
     *,
     separation,
+    offset=0.0,
+    probabilities=True,
     seed=1,
     judge=KNOWN,
     usage=NOTHING,
 ):
-    """What an LM says that tells faithful answers from others by so many standard deviations of its log-odds."""
+    """What an LM says that tells faithful answers from others by so many standard deviations of its log-odds.
+
+    ``offset`` is added to these; without ``probabilities`` only the verdict is known.
+    """
     rng = np.random.default_rng(seed)
     answers = []
     for e in labelled:
-        logit = float(
-            np.clip(1.5 * (separation * (e.label - 0.5) + rng.normal()), -6, 6)
-        )
+        logit = 1.5 * (separation * (e.label - 0.5) + rng.normal()) + offset
+        logit = float(np.clip(logit, -6, 6))
         verdict = Verdict.FULLY_SUPPORTED if logit >= 0 else Verdict.NOT_SUPPORTED
+        if not probabilities:
+            logit = LABEL_LOGIT if logit >= 0 else -LABEL_LOGIT
         said = RawVerdict(
             text=e.answer,
             sentence_index=0,
             verdict=verdict,
             logit=logit,
-            probability=1 / (1 + np.exp(-logit)),
+            probability=1 / (1 + np.exp(-logit)) if probabilities else None,
         )
         raw = RawJudgment(raw_verdicts=(said,), usage=usage)
         judgment = Judgment(score=1.0, faithful=logit >= 0)
