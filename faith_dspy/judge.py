@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
+from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -34,9 +34,9 @@ from faith_dspy.lm.make import is_local
 from faith_dspy.schema import (
     Chunk,
     Judgment,
-    LabelledExample,
     RawJudgment,
     Statement,
+    StatementVerdict,
     Unscored,
     digest,
 )
@@ -50,7 +50,7 @@ from faith_dspy.scoring.score import (
     unscored,
 )
 from faith_dspy.text.features import DIRECTIONS
-from faith_dspy.text.sentences import split_answer
+from faith_dspy.text.sentences import SplitAnswer, split_answer
 
 if TYPE_CHECKING:  # they load DSPy or numpy
     from faith_dspy.batch import Batch
@@ -169,7 +169,7 @@ class Judge:
 
     def _check_options(self) -> None:
         """Refuse options that mean nothing without an LM."""
-        if self.asks_lm and self.function is None:
+        if self._has_prompts:
             return
         usual = JudgeConfig().program_options
         does = "judges by lexical features and the default classifier"
@@ -177,10 +177,10 @@ class Judge:
             does = "is a function, which takes no prompt"
             if self.config.granularity is Granularity.ANSWER:
                 usual["granularity"] = Granularity.ANSWER
-        options = self.config.program_options.items()
-        unused = [
-            f"{name}={value!r}" for name, value in options if value != usual[name]
-        ]
+        unused = []
+        for name, value in self.config.program_options.items():
+            if value != usual[name]:
+                unused.append(f"{name}={value!r}")
         if not self.asks_lm:
             fitted, threshold = self._classifier, self.config.threshold
             if self._uses_default and threshold is not None:
@@ -199,11 +199,8 @@ class Judge:
         is_here = not isinstance(second, str) or is_local(second) or is_function(second)
         if is_here or not any(address.values()):
             return {}
-        if (
-            self.asks_lm
-            and self.function is None
-            and provider_of(second) != provider_of(self.lm_name)
-        ):
+        own = provider_of(self.lm_name)
+        if self._has_prompts and provider_of(second) != own:
             raise ConfigError(
                 f"escalate_to={second!r} is another provider's than {self.lm_name}, whose address and key are not its "
                 "own: give a Judge with its own, escalate_to=Judge(…, api_base=…, api_key=…)."
@@ -216,7 +213,11 @@ class Judge:
 
         A judge whose prompts were compiled or changed reports what the LM says until it is fitted again.
         """
-        if self._classifier is None or not self.has_changed_prompts:
+        if self._classifier is None or "program" not in vars(self):
+            return self._classifier
+        if self.fitted_prompts is None:
+            self.fitted_prompts = type(self.program)(self.config).prompts_hash
+        if self.program.prompts_hash == self.fitted_prompts:
             return self._classifier
         log_once(
             "the prompts have changed since the classifier was fitted: neither it nor its thresholds and agreement "
@@ -230,15 +231,6 @@ class Judge:
         self.fitted_prompts = None
         if "program" in vars(self):
             self.fitted_prompts = self.program.prompts_hash
-
-    @property
-    def has_changed_prompts(self) -> bool:
-        """Whether the prompts are others than those that the classifier was fitted with."""
-        if "program" not in vars(self):
-            return False
-        if self.fitted_prompts is None:
-            self.fitted_prompts = type(self.program)(self.config).prompts_hash
-        return self.program.prompts_hash != self.fitted_prompts
 
     @cached_property
     def program(self) -> FaithfulnessProgram:
@@ -287,6 +279,11 @@ class Judge:
         return self._lm if isinstance(self._lm, FunctionLM) else None
 
     @property
+    def _has_prompts(self) -> bool:
+        """Whether it asks an LM, and no function, which takes none."""
+        return self.asks_lm and self.function is None
+
+    @property
     def cascade(self) -> tuple[Judge, ...]:
         """This judge and the one it escalates to."""
         return (self,) if self.escalate_to is None else (self, self.escalate_to)
@@ -323,9 +320,12 @@ class Judge:
     def prepare(self) -> list[MeteredLM | FunctionLM]:
         """Build the programs and LMs of the cascade before threads start, and return the LMs, each once. The embedded
         model is fetched where its file is missing."""
-        asking = [judge for judge in self.cascade if judge.asks_lm and judge.program]
-        lms = [judge.lm for judge in asking]
-        return list({(lm.model, lm.endpoint): lm for lm in lms}.values())
+        lms = {}
+        for judge in self.cascade:
+            if judge.asks_lm:
+                _ = judge.program
+                lms[judge.lm.model, judge.lm.endpoint] = judge.lm
+        return [*lms.values()]
 
     def preflight(self) -> None:
         """Raise `LMUnavailableError` unless every LM of the cascade answers."""
@@ -341,6 +341,8 @@ class Judge:
         context: Any = None,
         answer: str | None = None,
         conversation: Any = None,
+        *,
+        scores: Mapping[str, Any] | None = None,
     ) -> Judgment: ...
 
     @overload
@@ -355,6 +357,7 @@ class Judge:
         answer: str | None = None,
         conversation: Any = None,
         turns: Literal["last", "all"] = "last",
+        scores: Mapping[str, Any] | None = None,
     ) -> Any:
         """Judge one answer, or each of a conversation.
 
@@ -369,6 +372,7 @@ class Judge:
             conversation: Messages with ``role`` and ``content``, in place of context and answer: the last assistant
                 message is judged against all before it.
             turns: ``all`` judges each answer of the conversation against what was retrieved for it.
+            scores: What other judges said of the answer, by column, for a judge that reads `columns`.
 
         Returns:
             The judgment; of all turns a list, each with the number of its message, ``turn``. A fault of the LM gives
@@ -379,14 +383,14 @@ class Judge:
             LMUnavailableError: The LM never answered, because its address, its key or its name is wrong.
         """
         input = AnswerInput.make(question, context, answer, conversation)
-        if turns == "last":
-            _, judgment = self.judge_input(input)
-            return _of_input(judgment, input)
-        if turns != "all" or conversation is None:
+        if turns == "all" and conversation is not None:
+            return self.batch({"conversation": conversation}, turns="all")
+        if turns != "last":
             raise InputError(
                 f"got turns={turns!r}, expected 'last', or 'all' with a conversation."
             )
-        return self.batch(AnswerInput.turns_of({"conversation": conversation}))
+        _, judgment = self.judge_input(replace(input, row=scores))
+        return _of_input(judgment, input)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time. Once cancelled, it
@@ -396,7 +400,12 @@ class Judge:
         return await run_async(partial(self, *args, **kwargs))
 
     def batch(
-        self, records: Any, num_threads: int | None = None, *, progress: bool = False
+        self,
+        records: Any,
+        num_threads: int | None = None,
+        *,
+        turns: Literal["last", "all"] = "last",
+        progress: bool = False,
     ) -> Any:
         """Judge records, answers over the same context one after the other, for the LM's prefix cache.
 
@@ -407,21 +416,26 @@ class Judge:
         Args:
             records: What `stream` takes.
             num_threads: Answers that are judged at the same time; None: as the LM can take it.
+            turns: ``all`` judges each answer of a conversation, as a call does.
             progress: Whether to show a bar.
 
         Returns:
-            One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with
-            columns ``judge_score`` …. If the endpoint dies, those not judged by then are unscored.
+            One judgment per record or turn, in their order; of a pandas frame or a Hugging Face `Dataset`, the same
+            with columns ``judge_score`` …. If the endpoint dies, those not judged by then are unscored.
 
         Raises:
             InputError: No records, or a file that cannot be read.
             LMUnavailableError: The endpoint never answered.
         """
-        inputs = read_inputs(records, self.columns)
-        over: dict[tuple[Chunk, ...], list[int]] = {}
-        for i, one in enumerate(inputs):
-            over.setdefault(one.chunks, []).append(i)
-        order = [*chain.from_iterable(over.values())]
+        if turns != "last" and (turns != "all" or is_table(records)):
+            raise InputError(
+                f"got turns={turns!r}, expected 'last', or 'all' with a list or a file: a table has a row a record."
+            )
+        inputs = read_inputs(records, self.columns, turns)
+        first: dict[tuple[Chunk, ...], int] = {}  # over each context
+        order = sorted(
+            range(len(inputs)), key=lambda i: first.setdefault(inputs[i].chunks, i)
+        )
         judgments: Iterable[Judgment] = self.stream(
             (inputs[i] for i in order), num_threads
         )
@@ -441,17 +455,15 @@ class Judge:
                 raise  # it never answered: a key, a name or an address is wrong
             dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
             for i in order:
-                judged.setdefault(i, dead.model_copy(update={"id": inputs[i].id}))
+                judged.setdefault(i, _of_input(dead, inputs[i]))
         ordered = [judged[i] for i in range(len(inputs))]
         return with_judgments(records, ordered) if is_table(records) else ordered
 
-    async def abatch(
-        self, records: Any, num_threads: int | None = None
-    ) -> list[Judgment]:
+    async def abatch(self, *args: Any, **kwargs: Any) -> Any:
         """Judge as `batch` does, awaited as `acall` is."""
         from faith_dspy.lm.metered import run_async
 
-        return await run_async(partial(self.batch, records, num_threads))
+        return await run_async(partial(self.batch, *args, **kwargs))
 
     def stream(
         self, records: Any, num_threads: int | None = None
@@ -473,10 +485,8 @@ class Judge:
             InputError: No records, or a file that cannot be read.
             LMUnavailableError: To 20 calls in a row the endpoint had no answer.
         """
-        with open_records(records) as opened:
-            inputs = map(AnswerInput.of, opened)
-            for _, judgment in self._judge_all(inputs, num_threads):
-                yield judgment
+        for _, judgment in self.stream_raw(records, num_threads):
+            yield judgment
 
     def agreement(
         self, labelled: Any, num_threads: int | None = None
@@ -532,10 +542,52 @@ class Judge:
         return fit_on_labels(self, examples, method, operating_point, num_threads)
 
     def stream_raw(
-        self, examples: Iterable[LabelledExample], num_threads: int | None = None
+        self, records: Any, num_threads: int | None = None
     ) -> Iterator[tuple[RawJudgment, Judgment]]:
-        """Yield what the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
-        return self._judge_all(map(AnswerInput.of, examples), num_threads)
+        """Yield what the LMs say about each answer, as `stream` does, and the judgment on it: what a study keeps."""
+        from faith_dspy.lm.metered import MAX_FAILURES, Meter
+
+        if num_threads is not None and (
+            type(num_threads) is not int or num_threads < 1
+        ):
+            raise ConfigError(
+                f"num_threads is {num_threads!r}, expected a whole number from 1, or None."
+            )
+        threads = num_threads or self.default_threads
+        meter = Meter(max_failures=MAX_FAILURES)
+        waiting: deque[Future[tuple[RawJudgment, Judgment]]] = deque()
+        with open_records(records) as opened, ThreadPoolExecutor(threads) as pool:
+            self.prepare()  # a refused option is no fault of a record
+            try:
+                for input in map(AnswerInput.of, opened):
+                    run = copy_context().run
+                    waiting.append(pool.submit(run, self._judge_one, input, meter))
+                    while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                meter.stop()  # judgments in flight begin no further call
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _judge_one(
+        self, input: AnswerInput, meter: Meter
+    ) -> tuple[RawJudgment, Judgment]:
+        """Return the same as `judge_input`, and unscored what the LM or the record fails on."""
+        from faith_dspy.lm.metered import metered
+
+        raw = RawJudgment()
+        try:
+            # DSPy's history of 10,000 prompts would be gigabytes
+            with metered(meter=meter, disable_history=True):
+                raw, judgment = self.judge_input(input)
+        except PendingReplyError:
+            judgment = unscored(Unscored.LM_FAILED, "it is in a batch", raw)
+        except FaithDspyError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
+            judgment = unscored(Unscored.LM_FAILED, short_message(exc), raw)
+        return raw, _of_input(judgment, input)
 
     def score_answer(self, raw: RawJudgment, features: AnswerFeatures) -> Judgment:
         """Return the judgment on what the LMs said, by the last judge that was asked.
@@ -571,28 +623,16 @@ class Judge:
         answer = split_answer(input.answer)
         classifier = self.classifier
         scores = read_scores(input.row, self.config.scores)
-        nothing = RawJudgment(sentences=answer.sentences, scores=scores)
+        raw = RawJudgment(sentences=answer.sentences, scores=scores)
         early = early_judgment(input.chunks, answer, self.config)
-        early = early or lacking_scores(nothing, classifier)
+        early = early or lacking_scores(raw, classifier)
         if early is not None:
-            return nothing, early
-        if not self.asks_lm:
-            raw = raw_judgment_without_lm(answer)
-        else:
-            with self._metered() as meter:
-                program = self.program
-                extracted = program.extract_statements(answer, input.question)
-                verified = program.verify_statements(
-                    extracted.statements, input.chunks, input.question
-                )
-            raw = RawJudgment(
-                sentences=answer.sentences,
-                raw_verdicts=tuple(verified.verdicts),
-                joint_fallbacks=verified.fallbacks,
-                extraction_fallbacks=extracted.fallbacks,
-                usage=meter.usage,
-                cached_usage=meter.replayed,
-            )
+            return raw, early
+        raw = (
+            self._ask(answer, input)
+            if self.asks_lm
+            else raw_judgment_without_lm(answer)
+        )
         raw = raw.model_copy(update={"scores": scores})
         features = measure_features(
             raw,
@@ -611,15 +651,31 @@ class Judge:
             judgment = judgment_of(raw, features, self.config, classifier)
         return raw, judgment
 
+    @property
+    def _wants_reasons(self) -> bool:
+        return self.config.reasons == "unsupported" and self.function is None
+
     def _metered(self) -> AbstractContextManager[Meter]:
         """Make its LM DSPy's, and count its calls."""
         from faith_dspy.lm.metered import metered
 
         return metered(lm=self.lm, trace=None)  # a trace would keep 10,000 contexts
 
-    @property
-    def _wants_reasons(self) -> bool:
-        return self.config.reasons == "unsupported" and self.function is None
+    def _ask(self, answer: SplitAnswer, input: AnswerInput) -> RawJudgment:
+        """Ask for the answer's statements, and for a verdict on each."""
+        with self._metered() as meter:
+            extracted = self.program.extract_statements(answer, input.question)
+            verified = self.program.verify_statements(
+                extracted.statements, input.chunks, input.question
+            )
+        return RawJudgment(
+            sentences=answer.sentences,
+            raw_verdicts=tuple(verified.verdicts),
+            joint_fallbacks=verified.fallbacks,
+            extraction_fallbacks=extracted.fallbacks,
+            usage=meter.usage,
+            cached_usage=meter.replayed,
+        )
 
     def _ask_further(
         self,
@@ -631,73 +687,31 @@ class Judge:
         """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone, and
         about each that the LM calls unsupported, why."""
         verdicts = list(raw.raw_verdicts)
-        measured = zip(judgment.statements, features.statements, strict=False)
         with self._metered() as meter:
-            for i, (statement, of_statement) in enumerate(measured):
+            for i, statement in enumerate(judgment.statements):
                 verdict = verdicts[i]
                 update: dict[str, Any] = {}
-                fails = statement.is_supported is False
-                fails = fails and statement.verdict is verdict.verdict  # the LM's own
-                if statement.is_supported and of_statement.by_cited is not None:
-                    ids = statement.cited_chunk_ids
-                    cited = [chunk for chunk in input.chunks if chunk.id in ids]
-                    alone, _ = self.program.verify_statements(
-                        [Statement(text=statement.text)], cited, input.question
-                    )
-                    if alone[0].verdict is not None:
-                        update = {"cited_support": alone[0].verdict.is_supported}
+                is_own = statement.verdict is verdict.verdict  # not the classifier's
+                fails = statement.is_supported is False and is_own
+                if statement.is_supported and features.statements[i].by_cited:
+                    update["cited_support"] = self._ask_by_cited(statement, input)
                 elif self._wants_reasons and fails and verdict.reason is None:
                     nearest = verdict.chunk_ids or statement.closest_chunk_ids
-                    reason = self.program.explain(
+                    update["reason"] = self.program.explain(
                         verdict, input.chunks, input.question, nearest
                     )
-                    update = {"reason": reason}
                 verdicts[i] = verdict.model_copy(update=update)
-        usage = RawJudgment(usage=meter.usage, cached_usage=meter.replayed)
-        return _with_usage(raw, usage, raw_verdicts=tuple(verdicts))
+        cost = RawJudgment(usage=meter.usage, cached_usage=meter.replayed)
+        return _with_usage(raw, cost, raw_verdicts=tuple(verdicts))
 
-    def _judge_all(
-        self, inputs: Iterable[AnswerInput], num_threads: int | None
-    ) -> Iterator[tuple[RawJudgment, Judgment]]:
-        from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
-
-        if num_threads is not None and (
-            type(num_threads) is not int or num_threads < 1
-        ):
-            raise ConfigError(
-                f"num_threads is {num_threads!r}, expected a whole number from 1, or None."
-            )
-        self.prepare()  # so that a refused option is not reported as a fault of the record
-        meter = Meter(max_failures=MAX_FAILURES)
-
-        def judge_one(input: AnswerInput) -> tuple[RawJudgment, Judgment]:
-            raw = RawJudgment()
-            try:
-                # DSPy's history of 10,000 prompts would be gigabytes
-                with metered(meter=meter, disable_history=True):
-                    raw, judgment = self.judge_input(input)
-            except PendingReplyError:
-                judgment = unscored(Unscored.LM_FAILED, "it is in a batch", raw)
-            except FaithDspyError:
-                raise
-            except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
-                judgment = unscored(Unscored.LM_FAILED, short_message(exc), raw)
-            judgment = judgment.model_copy(update={"id": input.id, "turn": input.turn})
-            return raw, _of_input(judgment, input)
-
-        threads = num_threads or self.default_threads
-        waiting: deque[Future[tuple[RawJudgment, Judgment]]] = deque()
-        with ThreadPoolExecutor(threads) as pool:
-            try:
-                for one in inputs:
-                    waiting.append(pool.submit(copy_context().run, judge_one, one))
-                    while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                meter.stop()  # judgments in flight begin no further call
-                pool.shutdown(wait=False, cancel_futures=True)
+    def _ask_by_cited(
+        self, statement: StatementVerdict, input: AnswerInput
+    ) -> bool | None:
+        """Return whether the LM says that the chunks that a statement cites support it; None where it says nothing."""
+        cited = [c for c in input.chunks if c.id in statement.cited_chunk_ids]
+        alone = Statement(text=statement.text)
+        (reply,), _ = self.program.verify_statements([alone], cited, input.question)
+        return None if reply.verdict is None else reply.verdict.is_supported
 
     def submit(self, records: Any, path: str | Path) -> Batch:
         """Submit records to the provider's batch interface: half the price, judgments within a day.
@@ -756,6 +770,8 @@ class Judge:
 
 
 def _of_input(judgment: Judgment, input: AnswerInput) -> Judgment:
+    """Return the judgment with what it is about."""
+    judgment = judgment.model_copy(update={"id": input.id, "turn": input.turn})
     vars(judgment)["input"] = input  # of a cached property, as functools sets it
     return judgment
 

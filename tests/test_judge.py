@@ -1,5 +1,6 @@
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
@@ -7,6 +8,7 @@ from faith_dspy import Judge, JudgeConfig, Unscored
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.lm.metered import metered
 from tests.support.chat_server import yes_or_no
+from tests.support.classifiers import by_weakest, linear
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 
@@ -111,6 +113,41 @@ def test_input_of_a_wrong_type(judge_at, given, message):
     with pytest.raises(InputError, match=message):
         judge(**given)
     assert server.requests == []
+
+
+def test_turns_that_there_are_not():
+    """A table has a row a record; one answer has no turns."""
+    import pandas
+
+    judge = Judge("none")
+    table = pandas.DataFrame([record(0)])
+    asked = partial(judge, **record(0), turns="all"), partial(judge.batch, [], turns=2)
+    for ask in (*asked, partial(judge.batch, table, turns="all")):
+        with pytest.raises(InputError, match="expected 'last', or 'all' with a"):
+            ask()
+
+
+def test_a_users_only_sentence_is_a_question():
+    """Whatever it says: the answer is unscored rather than judged by a request. Of two sentences the first tells."""
+    messages = [
+        {"role": "user", "content": "My lamp is blue."},
+        {"role": "assistant", "content": "Your lamp is blue."},
+    ]
+    assert Judge("none")(conversation=messages).unscored is Unscored.NO_CONTEXT
+    messages[0]["content"] += " Which colour has it?"
+    assert Judge("none")(conversation=messages).faithful
+
+
+def test_a_judge_of_a_column_is_called_with_it():
+    """By its name; without it the judgment says how."""
+    classifier = by_weakest(linear({"column other_score": 6.0}, means=0.5))
+    judge = Judge("none", classifier=classifier, scores=("other_score",))
+    for said, faithful in ((0.9, True), ("10 %", False)):
+        judgment = judge(**record(0), scores={"other_score": said})
+        assert judgment.faithful is faithful
+    detail = judge(**record(0)).detail
+    assert "number or verdict in 'other_score'" in detail
+    assert "a call takes scores={'other_score': …}" in detail
 
 
 BOTH = {"config": JudgeConfig(), "threshold": 0.5}

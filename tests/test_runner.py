@@ -77,8 +77,11 @@ def test_each_turn_of_a_conversation_has_a_row(tmp_path):
     whole = out.read_bytes()
     turns = [(row.get("turn"), row["faithful"]) for row in rows(out)]
     assert turns == [(2, True), (5, False), (None, True)]
-    judgments = judge(conversation=messages, turns="all")
-    assert [(one.turn, one.faithful) for one in judgments] == turns[:2]
+    in_python = judge.batch(source, turns="all")
+    assert [(one.turn, one.faithful) for one in in_python] == turns
+    assert [one.id for one in in_python] == ["a", "a", None]
+    called = judge(conversation=messages, turns="all")
+    assert [one.turn for one in called] == [2, 5]
     out.write_bytes(whole[: whole.index(b"\n") + 1])
     tally = run(judge, source, out, all_turns=True, show=True)
     assert (tally.resumed, out.read_bytes()) == (1, whole)

@@ -143,12 +143,21 @@ def name_of(source: Any, otherwise: str = "labels") -> str:
     return otherwise
 
 
-def read_inputs(records: Any, further: Iterable[str] = ()) -> list[AnswerInput]:
-    """Read the inputs in a file, a table in memory, or an iterable of records. A mapping is one record. ``further``:
-    columns that are read, too."""
+def read_inputs(
+    records: Any, further: Iterable[str] = (), turns: str = "last"
+) -> list[AnswerInput]:
+    """Read the inputs in a file, a table in memory, or an iterable of records. A mapping is one record.
+
+    Args:
+        records: the records.
+        further: columns that are read, too.
+        turns: ``all`` reads each answer of a conversation.
+    """
     if isinstance(records, str | PathLike) or is_table(records):
         check_records(records, further)
     with open_records(records) as opened:
+        if turns == "all":
+            return [turn for record in opened for turn in AnswerInput.turns_of(record)]
         return [AnswerInput.of(record) for record in opened]
 
 

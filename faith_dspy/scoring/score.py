@@ -204,8 +204,11 @@ def lacking_scores(raw: RawJudgment, classifier: Classifier | None) -> Judgment 
     lacking = set(classifier.columns if classifier else ()) - raw.scores.keys()
     if not lacking:
         return None
-    names = ", ".join(repr(name.removeprefix("!")) for name in sorted(lacking))
-    why = f"the record has no number or verdict in {names}, which this judge reads"
+    names = [repr(name.removeprefix("!")) for name in sorted(lacking)]
+    why = (
+        f"the record has no number or verdict in {', '.join(names)}, which this judge reads; a call takes "
+        f"scores={{{names[0]}: …}}"
+    )
     return unscored(Unscored.PARSE_FAILED, why, raw)
 
 
