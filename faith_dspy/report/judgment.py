@@ -523,3 +523,5 @@ Judgment.to_html = to_html
 Judgment._repr_html_ = render_html  # type: ignore[attr-defined]
 Judgment.__repr__ = summary  # type: ignore[assignment]
 Judgment.__str__ = summary  # type: ignore[assignment]
+# A process that reads a pickled judgment imports it from here, with these methods.
+Judgment.__module__ = "faith_dspy"
