@@ -42,11 +42,11 @@ def lm():
 @pytest.mark.parametrize(
     ("optimizer", "granularity", "reasons"),
     [
-        ("mistakes", "sentence", 0.0),
-        ("guidelines", "sentence", 1.0),
-        ("guidelines", "sentence", 0.0),
-        ("gepa", "sentence", 0.0),
-        ("gepa", "statement", 1.0),
+        ("mistakes", "sentence", False),
+        ("guidelines", "sentence", True),
+        ("guidelines", "sentence", False),
+        ("gepa", "sentence", False),
+        ("gepa", "statement", True),
     ],
 )
 def test_prompts_are_compiled_until_it_judges_as_people_do(
@@ -67,6 +67,6 @@ def test_a_reflector_of_nonsense_costs_nothing(optimizer):
         judge = judge_of(lm)
         with suppress(ConfigError):
             judge = compile_judge(judge, optimizer, labelled(), Effort(), 0).judge
-        assert share_right(judge, TEST) >= 0.49
+        assert share_right(judge, TEST) >= 0.5
         if OPTIMIZERS[optimizer].proposes:
             assert lm.reflections
