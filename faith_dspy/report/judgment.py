@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import io
 import json
 import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +33,7 @@ from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.meanings import label_meaning
 from faith_dspy.io.terminal import PLAIN_SIGNS
 from faith_dspy.report.tables import Table as ShownTable
-from faith_dspy.report.tables import html_tables, report_footer, shown
+from faith_dspy.report.tables import report_footer, shown
 from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
 from faith_dspy.scoring.classifier import describe_fit
 from faith_dspy.text.words import visible
@@ -335,7 +334,6 @@ def render_html(judgment: Judgment) -> str:
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _STEERING = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """C1 controls, and what shows the letters after it in another order."""
-_SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def write_html(
@@ -371,22 +369,52 @@ def write_html(
         "verdicts": Counter(s["display"] for row in rows for s in row["statements"]),
     }
     data = {"items": rows, "summary": summary, "verdicts": verdicts}
-    here = files("faith_dspy.report")
-    page = (here / "page.html").read_text(encoding="utf-8")
-    style = (here / "page.css").read_text(encoding="utf-8")
-    script = (here / "page.js").read_text(encoding="utf-8")
-    slots = {
-        "title": html.escape(visible(title)),
-        "tables": html_tables(tables),
-        "style": style,
-        "style_hash": csp_hash(style),
-        "script": script,
-        "script_hash": csp_hash(script),
-        "data": script_json(data),
-        "signed": html.escape(visible(report_footer(judge))),
-    }
-    filled = _SLOT.sub(lambda slot: slots[slot[1]], page)
-    write_file(Path(path), filled)
+    script = _read("page.js")
+    page = fill_page(
+        "page.html",
+        ["page.css"],
+        title=title,
+        tables=tables,
+        script=script,
+        script_hash=csp_hash(script),
+        data=script_json(data),
+        signed=report_footer(judge),
+    )
+    write_file(Path(path), page)
+
+
+def fill_page(
+    template: str,
+    styles: Sequence[str],
+    filters: Mapping[str, Callable[[Any], str]] | None = None,
+    **values: Any,
+) -> str:
+    """Return a page made from files of this folder. Every value is escaped that the template does not call safe; its
+    policy names `style_hash`."""
+    import jinja2
+
+    style = "".join(map(_read, styles))
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"line": _line, **(filters or {})}
+    page = environment.from_string(_read(template)).render(
+        style=style, style_hash=csp_hash(style), **values
+    )
+    # Lone surrogates cannot be written.
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def _read(name: str) -> str:
+    return (files("faith_dspy.report") / name).read_text(encoding="utf-8")
+
+
+def _line(text: str) -> str:
+    """Return a text in one line, without what cannot be seen."""
+    return visible(" ".join(text.split()))
 
 
 def script_json(value: Any) -> str:
@@ -455,28 +483,35 @@ def _parts(
     Statements without a sentence are about the whole answer: they count for each sentence. Where all are, the answer is
     one piece.
     """
-    statements = judgment.statements
-    indices = {s.index for s in judgment.sentences}
-    whole = [i for i, s in enumerate(statements) if s.sentence_index not in indices]
+    places = {s.index: (s.start, s.end) for s in judgment.sentences}
+    everywhere = [*places.values()]
+    indices = [s.sentence_index for s in judgment.statements]
+    if everywhere and places.keys().isdisjoint(indices):
+        everywhere = [(everywhere[0][0], everywhere[-1][1])]
     spans = []
-    for sentence in judgment.sentences:
-        about = [
-            i for i, s in enumerate(statements) if s.sentence_index == sentence.index
-        ]
-        spans.append((sentence.start, sentence.end, sorted(whole + about)))
-    if spans and len(whole) == len(statements):
-        spans = [(spans[0][0], spans[-1][1], whole)]
+    for i, index in enumerate(indices):
+        where = [places[index]] if index in places else everywhere
+        spans += [(start, end, i) for start, end in where]
     parts: list[list[Any]] = []
-    position = 0
-    for start, end, about in spans:
-        piece: list[Any] = [answer[start:end]]
+    for piece, about in _pieces(answer, spans):
         if about:
-            worst = min([verdicts[i] for i in about], key=list(WORDING).index)
-            piece += [worst, about]
-        parts += [[answer[position:start]], piece]
-        position = end
-    parts.append([answer[position:]])
-    return [piece for piece in parts if piece[0]]
+            worst = min((verdicts[i] for i in about), key=list(WORDING).index)
+            parts.append([piece, worst, about])
+        else:
+            parts.append([piece])
+    return parts
+
+
+def _pieces(
+    text: str, spans: Sequence[tuple[int, int, int]]
+) -> Iterator[tuple[str, list[int]]]:
+    """Yield a text piece by piece, each with the statements whose spans, from start to end, hold it."""
+    cuts = {0, len(text)}
+    for start, end, _ in spans:
+        cuts |= {start, end}
+    for begin, stop in pairwise(sorted(cuts)):
+        about = {i for start, end, i in spans if start <= begin and stop <= end}
+        yield text[begin:stop], sorted(about)
 
 
 def _quoted(
@@ -485,22 +520,14 @@ def _quoted(
 ) -> list[list[Any]]:
     """Return the chunk in pieces, ``[text]`` or ``[text, statements that quote it]``; joined they are the chunk."""
     spans = []
-    cuts = {0, len(chunk.text)}
     for i, statement in enumerate(statements):
         for span, quote in zip(statement.quote_spans, statement.quotes, strict=False):
             text = chunk.text[span.start : span.end]
             # Another text: the record is not the one that was judged.
             if span.chunk_id == chunk.id and text == quote:
                 spans.append((span.start, span.end, i))
-                cuts |= {span.start, span.end}
-    parts: list[list[Any]] = []
-    for begin, end in pairwise(sorted(cuts)):
-        piece: list[Any] = [chunk.text[begin:end]]
-        quoting = {i for a, b, i in spans if a <= begin and end <= b}
-        if quoting:
-            piece.append(sorted(quoting))
-        parts.append(piece)
-    return parts
+    pieces = _pieces(chunk.text, spans)
+    return [[piece, quoting] if quoting else [piece] for piece, quoting in pieces]
 
 
 def to_html(judgment: Judgment, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""A table of plain strings, and how it looks in the terminal, in Markdown and as CSV.
+"""A table of plain strings, and how it looks in the terminal, in Markdown and as CSV (in HTML: `page.html`).
 
 Whoever has something to show makes tables; nobody formats a number twice.
 """
@@ -6,7 +6,6 @@ Whoever has something to show makes tables; nobody formats a number twice.
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import re
@@ -152,28 +151,6 @@ def markdown(tables: Iterable[Table], level: int = 2) -> str:
 def _row(cells: Iterable[str]) -> str:
     texts = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
     return f"| {' | '.join(texts)} |"
-
-
-def html_tables(tables: Iterable[Table]) -> str:
-    """Return sections of an HTML page."""
-    sections = []
-    for table in tables:
-        parts = [_element("h2", table.title)]
-        if table.columns:
-            head = "".join(_element("th", cell) for cell in table.columns)
-            rows = ["".join(_element("td", c) for c in row) for row in table.rows]
-            body = "".join(f"<tr>{row}</tr>" for row in (head, *rows))
-            parts.append(f'<div class="scroll"><table>{body}</table></div>')
-        if table.caption:
-            parts.append(_element("p", table.caption, ' class="soft"'))
-        parts += [_element("p", note) for note in table.notes]
-        sections.append(f"<section>{''.join(parts)}</section>")
-    return "".join(sections)
-
-
-def _element(tag: str, text: str, attributes: str = "") -> str:
-    shown_text = html.escape(visible(" ".join(text.split())))
-    return f'<{tag} dir="auto"{attributes}>{shown_text}</{tag}>'
 
 
 def csv_text(table: Table) -> str:

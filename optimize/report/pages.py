@@ -9,13 +9,12 @@ import base64
 import io
 import json
 import re
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import agreement_by_cost, calibration, roc
 from faith_dspy.optimize.results import SkippedVariant
-from faith_dspy.report.judgment import csp_hash
+from faith_dspy.report.judgment import fill_page
 from faith_dspy.report.tables import Table, markdown, number
 
 if TYPE_CHECKING:
@@ -133,24 +132,11 @@ def _as_words(name: object) -> str:
 
 def write_report(result: StudyResult) -> str:
     """Render ``report.html``, of a result as a study returns it: with the texts that study.json leaves out."""
-    import jinja2  # comes with MLflow
-
-    folder = files("faith_dspy.report")
-    template, *styles = (
-        folder.joinpath(name).read_text(encoding="utf-8")
-        for name in ("study.html", "page.css", "study.css")
-    )
-    style = "".join(styles)
-    environment = jinja2.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    filters: dict[str, Any] = {"number": number, "words": _as_words}
-    environment.filters |= {**filters, "prompt": prompt_markdown}
     answers = tables.worst_first(result.measured.champion.answers)
-    page = environment.from_string(template).render(
+    return fill_page(
+        "study.html",
+        ["page.css", "study.css"],
+        {"number": number, "words": _as_words, "prompt": prompt_markdown},
         result=result,
         champion=result.chosen,
         three=headline.of_study(result).notes,
@@ -159,11 +145,7 @@ def write_report(result: StudyResult) -> str:
         most=_MOST,
         chunk=_CHUNK,
         chunks=_CHUNKS,
-        style=style,
-        style_hash=csp_hash(style),
     )
-    # Lone surrogates cannot be written.
-    return page.encode("utf-8", "replace").decode("utf-8")
 
 
 def _pictures(result: StudyResult) -> list[tuple[str, str]]:
