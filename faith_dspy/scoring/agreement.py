@@ -259,57 +259,48 @@ def measure(
     )
 
 
-_SUPPORT = {Verdict.FULLY_SUPPORTED: 2, Verdict.PARTIALLY_SUPPORTED: 1}
+_SUPPORT = dict.fromkeys(Verdict, 0) | {
+    Verdict.FULLY_SUPPORTED: 2,
+    Verdict.PARTIALLY_SUPPORTED: 1,
+}
 """Levels of weighted κ; 0 for the verdicts without support, which labels do not always tell apart."""
-
-
-def _support(verdict: Verdict) -> int:
-    return _SUPPORT.get(verdict, 0)
 
 
 def _measure_statements(
     pairs: Sequence[tuple[LabelledExample, Judgment]],
 ) -> StatementAgreement | None:
-    labels: list[Verdict] = []
-    statements: list[StatementVerdict] = []
-    groups: list[str] = []
+    rows: list[tuple[Verdict, StatementVerdict, str]] = []
     missed = StatementVerdict(text="")  # stands for what the judge has no statement of
     for example, judgment in pairs:
+        group = example.group_key
         matched, unmatched = match_verdicts(judgment.statements, example)
         for verdicts, statement in zip(matched, judgment.statements, strict=True):
             if verdicts:
-                labels.append(min(verdicts, key=_support))
-                statements.append(statement)
-        labels += unmatched
-        statements += [missed] * len(unmatched)
-        groups += [example.group_key] * (len(labels) - len(groups))
-    if not labels:
+                label = min(verdicts, key=_SUPPORT.__getitem__)
+                rows.append((label, statement, group))
+        rows += [(label, missed, group) for label in unmatched]
+    if not rows:
         return None
     agreement = measure(
-        [label.is_supported for label in labels],
-        [statement.is_supported for statement in statements],
-        [statement.confidence for statement in statements],
-        groups=groups,
+        [label.is_supported for label, _, _ in rows],
+        [statement.is_supported for _, statement, _ in rows],
+        [statement.confidence for _, statement, _ in rows],
+        groups=[group for *_, group in rows],
         item="statement",
     )
-    graded = _graded(labels, statements, groups)
-    return StatementAgreement(**dict(agreement), **graded)
+    return StatementAgreement(**dict(agreement), **_graded(rows))
 
 
-def _graded(
-    labels: Sequence[Verdict],
-    statements: Sequence[StatementVerdict],
-    groups: Sequence[str],
-) -> dict[str, Any]:
+def _graded(rows: Sequence[tuple[Verdict, StatementVerdict, str]]) -> dict[str, Any]:
     """Return weighted κ and the recall of each verdict; nothing where labels only tell supported from not supported."""
     import numpy as np
 
-    kinds = set(labels)
+    kinds = {label for label, _, _ in rows}
     if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
         return {}
     scored = []
     sources = []
-    for label, statement, group in zip(labels, statements, groups, strict=True):
+    for label, statement, group in rows:
         if statement.verdict is not None:
             scored.append((label, statement.verdict))
             sources.append(group)
@@ -323,8 +314,8 @@ def _graded(
             why[kind.value] = f"no statement labelled {kind.value} was scored"
     if Verdict.PARTIALLY_SUPPORTED in kinds:
         why["kappa"] = "all labels and verdicts are on one level"
-    people = np.array([_support(label) for label, _ in scored], dtype=np.int_)
-    judge = np.array([_support(verdict) for _, verdict in scored], dtype=np.int_)
+    people = np.array([_SUPPORT[label] for label, _ in scored], dtype=np.int_)
+    judge = np.array([_SUPPORT[verdict] for _, verdict in scored], dtype=np.int_)
 
     def metrics(w: Floats) -> dict[str, Floats]:
         return {"kappa": weighted_kappa(w, people, judge, 3), **ratios(recalls)(w)}
@@ -340,7 +331,7 @@ def _same(label: Verdict, verdict: Verdict) -> bool:
     """Return whether two verdicts say the same, as far as both say it."""
     if label is verdict:
         return True
-    is_unsupported = _support(label) == _support(verdict) == 0
+    is_unsupported = _SUPPORT[label] == _SUPPORT[verdict] == 0
     return is_unsupported and Verdict.NOT_SUPPORTED in (label, verdict)
 
 
@@ -353,16 +344,15 @@ def evidence_counts(
         return []
     texts = [s.text for s in labelled]
     matches = match_statements(texts, judgment.statements, example.answer)
-    gold_by_match: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
+    gold_by_match: defaultdict[Any, set[int]] = defaultdict(set)
     for i, (statement, match) in enumerate(zip(labelled, matches, strict=True)):
-        place = match or (-1 - i,)  # one that matches nothing stands alone
-        gold_by_match[place].update(statement.supporting_chunk_ids or ())
+        alone = None if match else i  # one that matches nothing
+        gold_by_match[match, alone].update(statement.supporting_chunk_ids or ())
     counts = []
-    for place, gold in gold_by_match.items():
+    for (match, _), gold in gold_by_match.items():
         named: set[int] = set()
-        for i in place:
-            if i >= 0:
-                named.update(judgment.statements[i].supporting_chunk_ids)
+        for i in match:
+            named.update(judgment.statements[i].supporting_chunk_ids)
         counts.append((len(named & gold), len(named), len(gold)))
     return counts
 

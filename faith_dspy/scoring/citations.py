@@ -9,7 +9,8 @@ chunk that does not exist supports nothing, and is named apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import PurePath
 
@@ -73,57 +74,33 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
     return dict(sorted(markers.items()))
 
 
-class CitationIndex:
-    """What the citations of one answer stand for."""
+def _resolve(
+    marker: str,
+    by_number: Mapping[int, int],
+    by_source: Mapping[str, Sequence[int]],
+) -> tuple[list[int], list[str]]:
+    """Return the ids of the chunks that a citation stands for, and what of it stands for none."""
+    ids = _ids_of_sources(marker, by_source)
+    if ids:
+        return ids, []
+    numbers = _numbers_in(marker)
+    if not numbers:
+        return [], [_label(marker)]
+    ids = [by_number[number] for number in numbers if number in by_number]
+    return ids, [str(number) for number in numbers if number not in by_number]
 
-    def __init__(
-        self, context: Sequence[Chunk], markers: Sequence[str], start: int | None = None
-    ) -> None:
-        """Index the chunks of a context.
 
-        Args:
-            context: the chunks.
-            markers: all citations of the answer, as written; they tell whether its numbers begin at 0 or 1.
-            start: number of the first chunk, where the user says it.
-        """
-        self.ids = {chunk.id for chunk in context}
-        self.sources: dict[str, list[int]] = {}
-        for chunk in context:
-            for name in _names_of(chunk.source):
-                self.sources.setdefault(name, []).append(chunk.id)
-        if start is None:
-            start = 1
-            if any(0 in _numbers_in(marker) for marker in markers):
-                start = 0
-        self.start = start
-
-    def resolve(self, marker: str) -> tuple[list[int], list[str]]:
-        """Return the ids of the chunks that a citation stands for, and what of it stands for none."""
-        ids = self._by_source(marker)
-        if ids:
-            return ids, []
-        numbers = _numbers_in(marker)
-        if not numbers:
-            return [], [_label(marker)]
-        unknown = []
-        for number in numbers:
-            if number - self.start in self.ids:
-                ids.append(number - self.start)
-            else:
-                unknown.append(str(number))
-        return ids, unknown
-
-    def _by_source(self, marker: str) -> list[int]:
-        ids: dict[int, None] = {}
-        for part in re.split(r"[,;|†]|\]\(", marker):
-            label = _label(part)
-            without_kind = _KIND.sub("", label, count=1)
-            file_name = PurePath(label).name
-            for form in (label, without_kind, file_name):
-                if form in self.sources:
-                    ids.update(dict.fromkeys(self.sources[form]))
-                    break
-        return list(ids)
+def _ids_of_sources(marker: str, by_source: Mapping[str, Sequence[int]]) -> list[int]:
+    ids: dict[int, None] = {}
+    for part in re.split(r"[,;|†]|\]\(", marker):
+        label = _label(part)
+        without_kind = _KIND.sub("", label, count=1)
+        file_name = PurePath(label).name
+        for form in (label, without_kind, file_name):
+            if form in by_source:
+                ids.update(dict.fromkeys(by_source[form]))
+                break
+    return list(ids)
 
 
 def _names_of(source: str | None) -> set[str]:
@@ -160,28 +137,30 @@ def resolve_citations(
 ) -> tuple[list[tuple[int, ...]], tuple[str, ...] | None]:
     """Return the ids of the chunks that each statement cites, and the citations of chunks that do not exist.
 
-    A statement about the whole answer has all citations of it. None where the answer cites nothing.
+    A statement about the whole answer has all citations of it. None where the answer cites nothing. ``start``: number
+    of the first chunk; without it 0 where the answer cites that, else 1.
     """
     by_sentence = citations_by_sentence(sentences)
     if not by_sentence:
         return [() for _ in statements], None
-    markers = list(chain.from_iterable(by_sentence.values()))
-    index = CitationIndex(context, markers, start)
-    whole_answer: set[int] = set()
-    ids_by_sentence: dict[int | None, set[int]] = {None: whole_answer}
+    if start is None:
+        markers = chain.from_iterable(by_sentence.values())
+        start = 0 if any(0 in _numbers_in(marker) for marker in markers) else 1
+    by_number = {start + chunk.id: chunk.id for chunk in context}
+    by_source: defaultdict[str, list[int]] = defaultdict(list)
+    for chunk in context:
+        for name in _names_of(chunk.source):
+            by_source[name].append(chunk.id)
+    cited: defaultdict[int | None, set[int]] = defaultdict(set)
     unknown: list[str] = []
-    for sentence, cited in by_sentence.items():
-        ids_by_sentence[sentence] = set()
-        for marker in cited:
-            chunk_ids, names = index.resolve(marker)
-            ids_by_sentence[sentence].update(chunk_ids)
-            whole_answer.update(chunk_ids)
+    for sentence, markers_of_sentence in by_sentence.items():
+        for marker in markers_of_sentence:
+            ids, names = _resolve(marker, by_number, by_source)
+            cited[sentence].update(ids)
+            cited[None].update(ids)
             unknown += names
-    ids = []
-    for statement in statements:
-        of_statement = ids_by_sentence.get(statement.sentence_index, ())
-        ids.append(tuple(sorted(of_statement)))
-    return ids, tuple(unknown)
+    of_statements = [tuple(sorted(cited[s.sentence_index])) for s in statements]
+    return of_statements, tuple(unknown)
 
 
 def measure_citations(

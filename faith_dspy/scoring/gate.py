@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from statistics import mean
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import answer_key
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, digest
-from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, label_sources
+from faith_dspy.scoring.agreement import measure
+from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
 from faith_dspy.text.words import comparable, plain_words
 
 MIN_COVERAGE = 0.9
@@ -87,10 +87,15 @@ def gate_checks(
     checks = {"an answer is scored": none}
     if minimum is not None:
         labels = [bool(example.label) for example, _ in pairs]
+        verdicts = []
+        for label, (_, judgment) in zip(labels, pairs, strict=True):
+            is_scored = judgment.faithful is not None
+            verdicts.append(judgment.faithful if is_scored else not label)
         sources = [example.group_key for example, _ in pairs]
-        least = min(label_sources(labels, sources).values())
-        verdicts = [judgment.faithful for _, judgment in pairs]
-        below = _below(labels, verdicts, minimum)
+        agreement = measure(labels, verdicts, [None for _ in pairs], groups=sources)
+        accuracy = agreement.balanced_accuracy.value
+        below = _below(accuracy, len(pairs) - scored, minimum)
+        least = agreement.least_sources or 0
         few = None
         if least < SIGNIFICANT_FROM:
             few = f"--min needs {SIGNIFICANT_FROM} sources with each label; the rarer label has {least}."
@@ -107,21 +112,12 @@ def gate_checks(
     return checks
 
 
-def _below(
-    labels: Sequence[bool], verdicts: Sequence[bool | None], minimum: float
-) -> str | None:
+def _below(accuracy: float | None, unscored: int, minimum: float) -> str | None:
     """Say that balanced accuracy, unscored answers counted as wrong, is below a minimum; None where it is not."""
-    if len(set(labels)) < 2:
+    if accuracy is None:
         return f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."
-    pairs = list(zip(labels, verdicts, strict=True))
-    recalls = [
-        mean(verdict is wanted for label, verdict in pairs if label is wanted)
-        for wanted in (True, False)
-    ]
-    accuracy = mean(recalls)
     if accuracy >= minimum:
         return None
-    unscored = verdicts.count(None)
     note = ""
     if unscored:
         note = f" ({counted(unscored, 'unscored answer')} counted as wrong)"

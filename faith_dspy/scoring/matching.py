@@ -21,9 +21,9 @@ A statement is located thus:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import NamedTuple
 
 from faith_dspy.schema import LabelledExample, Statement, Verdict
@@ -188,13 +188,12 @@ def _literally(
     places: list[tuple[Place, int]] = []
     for match in re.finditer(pattern, within.text, re.IGNORECASE):
         start, end = match.span()
-        inside: dict[int, list[int]] = {}
-        for index, words in within.words.items():
-            inside[index] = [offset for offset in words if start <= offset < end]
-        offsets = frozenset(chain.from_iterable(inside.values()))
-        if offsets:
-            sentence = max(inside, key=lambda index: len(inside[index]))
-            places.append((Place(sentence, offsets), start))
+        inside: dict[int, int] = {}
+        for sentence, words in within.words.items():
+            inside |= {at: sentence for at in words if start <= at < end}
+        if inside:
+            sentence = Counter(inside.values()).most_common(1)[0][0]
+            places.append((Place(sentence, frozenset(inside)), start))
 
     def order(occurrence: tuple[Place, int]) -> tuple[bool, bool, int]:
         place, start = occurrence

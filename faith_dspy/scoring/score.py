@@ -145,9 +145,8 @@ def judgment_of(
     ]
     citations = None
     if features.unknown_citations is not None:
-        alone = []
-        for one in features.statements:
-            alone.append(one.by_cited.closest if one.by_cited else ())
+        by_cited = [one.by_cited for one in features.statements]
+        alone = [words.closest if words else () for words in by_cited]
         citations = measure_citations(statements, alone, features.unknown_citations)
 
     def outcome(unjudged: Verdict) -> tuple[float, float | None, float | None, bool]:

@@ -102,7 +102,7 @@ def estimates(
     give where one is undefined, and ``item`` what was not scored where there are none."""
     if not sources:
         return dict.fromkeys(undefined, Estimate(why=f"no {item} was scored"))
-    measured = by_source(metrics, len(sources), sources, labels)
+    measured = by_source(metrics, sources, labels)
     result = {}
     for name, why in undefined.items():
         lowest = 0.0
@@ -122,11 +122,10 @@ def label_sources(labels: Sequence[bool], sources: Sequence[Any]) -> dict[bool, 
 
 def by_source(
     metrics: Metrics,
-    n: int,
     sources: Sequence[Any],
     labels: Sequence[bool] | None = None,
 ) -> dict[str, BySource]:
-    """Return each metric of ``n`` items with its standard error over their ``sources``.
+    """Return each metric of items with its standard error over their ``sources``.
 
     The error is the jackknife's, each source left out once (Efron & Tibshirani 1993, ch. 11): ``√((G-1)/G Σ (m₋g - mean
     m₋)²)``. It goes with t of (sources of the rarer of the ``labels`` - 1) degrees of freedom, of (G - 1) without
@@ -136,6 +135,7 @@ def by_source(
     """
     import numpy as np
 
+    n = len(sources)
     names = np.asarray(sources, dtype=str)
     source_of_item = np.unique(names, return_inverse=True)[1]
     count = int(source_of_item.max()) + 1
@@ -287,15 +287,12 @@ def metric_values(
     unfaithful = fp + tn
     passed = tp + fp
     failed = fn + tn
-    n = faithful + unfaithful
     has_one_label = (faithful == 0) | (unfaithful == 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         recall_faithful = tp / faithful
         recall_unfaithful = tn / unfaithful
         balanced_accuracy = (recall_faithful + recall_unfaithful) / 2
-        observed = (tp + tn) / n
-        by_chance = (faithful * passed + unfaithful * failed) / n**2
-        kappa = (observed - by_chance) / (1 - by_chance)
+        kappa = weighted_kappa(w, y.astype(int), p.astype(int), 2)
         kappa[has_one_label] = np.nan
         root = np.sqrt(faithful * passed * unfaithful * failed)
         mcc = (tp * tn - fn * fp) / root

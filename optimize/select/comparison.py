@@ -116,7 +116,7 @@ def paired(a: Metrics, b: Metrics, rows: Sequence[Row]) -> list[Difference]:
 
     sources = [r.source for r in rows]
     labels = [r.label for r in rows]
-    by_metric = by_source(gains, len(rows), sources, labels)
+    by_metric = by_source(gains, sources, labels)
     return [_difference(d) for d in by_metric.values()]
 
 

@@ -39,10 +39,10 @@ def test_the_rarer_label_has_the_degrees_of_freedom():
 
     labels = [True, True, True, False, False, False]
     sources = [str(i) for i in range(6)]
-    by_label = by_source(share, 6, sources, labels)["share"]
+    by_label = by_source(share, sources, labels)["share"]
     assert (by_label.value, by_label.df) == (0.5, 2)
     assert by_label.half == pytest.approx(4.3027 * math.sqrt(0.05), rel=1e-4)
-    assert by_source(share, 6, sources)["share"].half == pytest.approx(
+    assert by_source(share, sources)["share"].half == pytest.approx(
         2.5706 * math.sqrt(0.05), rel=1e-4
     )
 
@@ -50,5 +50,5 @@ def test_the_rarer_label_has_the_degrees_of_freedom():
 def test_many_sources_are_left_out_in_groups():
     """Of 5,000 draws the error of the mean is their standard deviation by √5,000, a few percent off by the groups."""
     values = np.random.default_rng(0).normal(size=5_000)
-    mean = by_source(ratios({"mean": (values, np.ones(5_000))}), 5_000, range(5_000))
+    mean = by_source(ratios({"mean": (values, np.ones(5_000))}), range(5_000))
     assert mean["mean"].error == pytest.approx(values.std() / 5_000**0.5, rel=0.1)
