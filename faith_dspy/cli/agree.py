@@ -90,7 +90,6 @@ def agree(
     """
     import_optional("numpy", "Measuring agreement")  # before anything is asked
     from faith_dspy.io.columns import column_names
-    from faith_dspy.io.files import check_page, check_writable
     from faith_dspy.io.labels import label_set_hash, read_labels
     from faith_dspy.io.readers import check_records
     from faith_dspy.optimize.agree import ask_judge, read_judges
@@ -116,10 +115,7 @@ def agree(
     )
     from faith_dspy.scoring.gate import gate_checks, refuse_tuned_on
 
-    for path in filter(None, (html, junit)):
-        check_writable(path, Path(labels))
-    if html is not None:
-        check_page(html)
+    cli.check_outputs(labels, html, junit)
     columns = column_names(",".join(scores) if scores else ())
     asked = chosen.each
     if not asked and (chosen.lm or not columns):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,10 +11,12 @@ import typer
 from faith_dspy.cli.options import (
     ChosenJudge,
     InBatch,
+    check_outputs,
     drop_stdout,
     fail,
     option,
     print_json,
+    print_tables,
     say,
     with_options,
 )
@@ -106,13 +107,8 @@ def judge(
 
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
     """
-    from faith_dspy.io.files import check_page, check_writable
-
     file = None if out in (None, "-") else Path(out or "")
-    for path in filter(None, (file, html)):
-        check_writable(path, Path(records) if records else None)
-    if html is not None:
-        check_page(html)
+    check_outputs(records, html, file)
     if (answer is None) == (records is None):
         raise typer.BadParameter(
             "give either INPUT, a file of answers, or --answer with --context"
@@ -238,22 +234,20 @@ def demo(
     ] = Path("demo.html"),
 ) -> None:
     """See a judge at work on three clear answers, with recorded replies of its LM: no model, no key, no network."""
-    from faith_dspy.io.files import check_page, check_writable, write_file
+    from faith_dspy.io.files import write_file
     from faith_dspy.io.inputs import as_chunks
     from faith_dspy.load import load_judge
     from faith_dspy.report.judgment import judge_summary, print_judgment, write_html
+    from faith_dspy.report.tables import Table
     from faith_dspy.schema import RawJudgment
     from faith_dspy.scoring.measure import measure_features
 
     answers = html.with_suffix(".jsonl")
-    for path in (html, answers):
-        check_writable(path)
-    check_page(html)
+    check_outputs(None, html, answers)
     judge, items = load_judge(RECORDED), []
-    records = [
-        {name: r[name] for name in ("question", "context", "answer")}
-        for r in judge.manifest["reference"]
-    ]
+    texts = ("question", "context", "answer")
+    reference = judge.manifest["reference"]
+    records = [{name: stored[name] for name in texts} for stored in reference]
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     text = "".join(lines)
     if answers.is_file() and answers.read_bytes() != text.encode():
@@ -263,30 +257,19 @@ def demo(
     typer.echo(
         "Three answers, chosen for being clear, and judged now from a recording."
     )
-    for kind, shown, r, record in zip(
-        KINDS,
-        judge.manifest["demo"],
-        judge.manifest["reference"],
-        records,
-        strict=True,
-    ):
-        raw = RawJudgment.model_validate(r["raw_judgment"])
-        features = measure_features(raw, as_chunks(r["context"]), r["question"])
+    shown = judge.manifest["demo"]
+    for kind, ids, stored, record in zip(KINDS, shown, reference, records, strict=True):
+        raw = RawJudgment.model_validate(stored["raw_judgment"])
+        question, context = record["question"], record["context"]
+        features = measure_features(raw, as_chunks(context), question)
         judgment = judge.score_answer(raw, features)
         items.append((record, judgment))
-        typer.echo("\n" + textwrap.fill(f"{kind}. {record['question']}", 80))
-        for i in shown:
-            chunk = f"[{i}] {record['context'][i]}"
-            typer.echo(
-                textwrap.fill(
-                    chunk, 80, initial_indent="  ", subsequent_indent="      "
-                )
-            )
+        chunks = tuple((f"[{i}]", context[i]) for i in ids)
+        print_tables([Table(f"\n{kind}. {question}", ("", ""), chunks)])
         print_judgment(judgment)
     write_file(answers, text)
     write_html(items, html, title="faith-dspy demo", judge=judge_summary(judge))
-    fetched = " (1.1 GB, fetched once)" if any(j.asks_lm for j in judge.cascade) else ""
     typer.echo(
-        f"\nThe same as a page: {html}\nThe same without the recording{fetched}:"
+        f"\nThe same as a page: {html}\nThe same without the recording (1.1 GB, fetched once):"
     )
     typer.echo(f"  faith-dspy judge {answers} --judge {RECORDED}")

@@ -250,6 +250,19 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def check_outputs(
+    source: str | Path | None, html: Path | None, *others: Path | None
+) -> None:
+    """Refuse files that cannot be written, the input itself, and a page that is none of ours, before anything is
+    asked."""
+    from faith_dspy.io.files import check_page, check_writable
+
+    for path in filter(None, (html, *others)):
+        check_writable(path, Path(source) if source else None)
+    if html is not None:
+        check_page(html)
+
+
 def drop_stdout() -> None:
     """Discard what is still to be written to standard output: Python would try again, and fail, when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
