@@ -3,7 +3,7 @@ import pytest
 from faith_dspy.io.labels import parse_example
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored
 from faith_dspy.scoring.agreement import Agreement, measure, measure_agreement
-from faith_dspy.scoring.statistics import Estimate
+from faith_dspy.scoring.statistics import CONFUSION, Estimate
 
 METRICS = [
     name
@@ -19,13 +19,7 @@ SCORES = [0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1]
 def test_every_metric_worked_by_hand():
     """Each metric has the value of its textbook formula."""
     a = measure(LABELS, PREDICTIONS, SCORES)
-    cells = (
-        "faithful_passed",
-        "faithful_failed",
-        "unfaithful_passed",
-        "unfaithful_failed",
-    )
-    assert a.confusion == dict(zip(cells, (5, 1, 1, 3), strict=True))
+    assert [*a.confusion.items()] == [*zip(CONFUSION, (5, 1, 1, 3), strict=True)]
     assert (a.n, a.scored, a.coverage) == (10, 10, 1.0)
     assert {name: getattr(a, name).value for name in METRICS} == pytest.approx({
         "recall_faithful": 5 / 6,
@@ -112,10 +106,12 @@ def test_a_perfect_recall_has_an_interval():
 # --- a judge: answers, statements, evidence -------------------------------------------------------------------------
 
 
+NAMES = ("text", "verdict", "supporting_chunk_ids")
+
+
 def labelled(*statements):
     """A labelled answer made of statements (text, verdict, chunk ids), over a context of its own."""
-    names = ("text", "verdict", "supporting_chunk_ids")
-    rows = [dict(zip(names, statement, strict=True)) for statement in statements]
+    rows = [dict(zip(NAMES, statement, strict=True)) for statement in statements]
     answer = " ".join(text for text, *_ in statements)
     context = [f"{answer} {i}" for i in range(3)]
     return parse_example({"context": context, "answer": answer, "statements": rows})
@@ -123,13 +119,11 @@ def labelled(*statements):
 
 def judged(*statements, **more):
     """A judgment with statements (text, verdict, chunk ids); it passes when all are supported."""
-    verdicts = tuple(
-        StatementVerdict(text=t, verdict=v, supporting_chunk_ids=ids)
-        for t, v, ids in statements
-    )
+    rows = (dict(zip(NAMES, statement, strict=True)) for statement in statements)
+    verdicts = tuple(StatementVerdict(**row) for row in rows)
     passes = all(s.is_supported for s in verdicts)
-    scored = {} if more else {"score": float(passes), "faithful": passes}
-    return Judgment(statements=verdicts, **scored, **more)
+    scored = more or {"score": float(passes), "faithful": passes}
+    return Judgment(statements=verdicts, **scored)
 
 
 SPLIT = labelled(
@@ -169,12 +163,10 @@ def test_a_merged_statement_by_hand():
 def test_a_reworded_statement_by_hand():
     """It matches the statement that shares its words; one that shares none counts as missed."""
     text = "The museum owns clocks in number one hundred forty."
-    judgments = [
-        judged(("The museum has 140 clocks.", "fully_supported", (1,))),
-        judged(("It is free.", "fully_supported", (0,))),
-    ]
+    reworded = judged(("The museum has 140 clocks.", "fully_supported", (1,)))
+    other = judged(("It is free.", "fully_supported", (0,)))
     people = labelled((text, "fully_supported", [1]))
-    found = measure_agreement([people] * 2, judgments)
+    found = measure_agreement([people] * 2, [reworded, other])
     statements, evidence = found.statements, found.evidence
     assert (statements.n, statements.scored) == (2, 1)
     assert statements.recall_faithful.value == 1.0
@@ -187,8 +179,8 @@ def test_graded_labels_have_a_weighted_kappa():
     texts = ("The tram is late.", "The bus is red.", "My ship sails.")
     labels = ("fully_supported", "partially_supported", "contradictory")
     verdicts = ("fully_supported", "no_evidence", "not_supported")
-    people = labelled(*((t, v, None) for t, v in zip(texts, labels, strict=True)))
-    judgment = judged(*((t, v, ()) for t, v in zip(texts, verdicts, strict=True)))
+    people = labelled(*zip(texts, labels, [None] * 3, strict=True))
+    judgment = judged(*zip(texts, verdicts, [()] * 3, strict=True))
     found = measure_agreement([people], [judgment])
     # By chance, verdicts being none 2/3 and full 1/3: a label none is 2/3 away, partial 1, full 4/3: their mean is 1.
     assert found.statements.weighted_kappa.value == pytest.approx(1 - 1 / 3)

@@ -8,32 +8,17 @@ from faith_dspy.scoring.classifier import default_classifiers, sign_constraint
 
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 
-CONTEXT = ["The kettle is red. It holds two litres and boils within three minutes."]
+UNFITTED = ["granularity=answer", "granularity=statement", "verdicts=graded", "verification=joint", "reasoning=after",
+            "criteria=Is it polite?", "cite=true", "quote=true", "confidence=samples", "threshold=0.5"]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"granularity": "answer"},
-        {"granularity": "statement"},
-        {"verdicts": "graded"},
-        {"verification": "joint"},
-        {"reasoning": "after"},
-        {"criteria": "Is it polite?"},
-        {"cite": True},
-        {"quote": True},
-        {"confidence": "samples"},
-        {"threshold": 0.5},
-    ],
-    ids=str,
-)
-def test_options_it_was_not_fitted_to(options):
+@pytest.mark.parametrize("option", UNFITTED)
+def test_options_it_was_not_fitted_to(option):
     """A judge that asks otherwise than the default classifier was fitted, by however little, is untuned and says so; so
-    is one with a threshold on the score, and one that is told so."""
-    judge = Judge("local", **options)
+    is one with a threshold on the score."""
+    judge = Judge("local", config=JudgeConfig.make(**JudgeConfig.parse([option])))
     assert judge.classifier is None
     assert "untuned" in repr(judge)
-    assert Judge("local", classifier=None).classifier is None
 
 
 def test_the_prompts_it_was_fitted_to():
@@ -52,17 +37,11 @@ def test_another_lm_has_none():
     like the first."""
     default = default_classifiers()["local"]
     assert Judge("openai/tiny").classifier is None
-    assert (
-        Judge("local").classifier
-        == Judge("none", escalate_to="local").escalate_to.classifier
-        == default
-    )
-    assert (
-        Judge(
-            "openai/tiny", classifier=None, escalate_to="local"
-        ).escalate_to.classifier
-        is None
-    )
+    assert Judge("local", classifier=None).classifier is None
+    _, second = Judge("none", escalate_to="local").cascade
+    assert Judge("local").classifier == second.classifier == default
+    untuned = Judge("openai/tiny", classifier=None, escalate_to="local")
+    assert untuned.escalate_to.classifier is None
 
 
 @pytest.mark.parametrize("lm", default_classifiers())
@@ -93,18 +72,17 @@ TRUE = [
 
 def test_a_plain_contradiction_does_not_pass():
     """Of one sentence, and behind twelve true ones."""
-    judge = Judge("none")
-    true, false = (
-        judge(context=TRUE, answer=answer)
-        for answer in (TRUE[0], "Lamps cannot be returned within 30 days.")
-    )
-    assert (true.faithful, false.faithful) == (True, False)
-    assert false.probability < 0.15
+    wrong = "Lamps cannot be returned within 30 days."
     padded = " ".join(TRUE * 2)
-    assert judge(context=TRUE, answer=padded).faithful
-    assert not judge(
-        context=TRUE, answer=f"{padded} Lamps cannot be returned within 30 days."
-    ).faithful
+    for answer, faithful in (
+        (TRUE[0], True),
+        (wrong, False),
+        (padded, True),
+        (f"{padded} {wrong}", False),
+    ):
+        judgment = Judge("none")(context=TRUE, answer=answer)
+        assert judgment.faithful is faithful
+        assert (judgment.probability < 0.15) is not faithful
 
 
 @pytest.mark.parametrize(

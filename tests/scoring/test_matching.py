@@ -7,18 +7,10 @@ from faith_dspy.scoring.matching import locate, match_statements, statement_labe
 
 def labelled(answer, *statements, **more):
     """A labelled answer with (text, supported) statements."""
-    rows = [
-        {"text": t, "verdict": "fully_supported" if ok else "no_evidence"}
-        for t, ok in statements
-    ]
-    return parse_example(
-        {
-            "context": ["c"],
-            "answer": answer,
-            **({"statements": rows} if rows else {}),
-            **more,
-        }
-    )
+    verdicts = {True: "fully_supported", False: "no_evidence"}
+    rows = [{"text": text, "verdict": verdicts[ok]} for text, ok in statements]
+    row = {"context": ["c"], "answer": answer, "statements": rows or None}
+    return parse_example(row | more)
 
 
 def judged(*texts, named=()):
@@ -60,17 +52,14 @@ def test_statements_follow_the_order_of_the_answer():
 def test_without_statement_labels_only_the_certain_is_told():
     """That an answer is faithful labels no sentence: all such labels would be of one kind. A lone one is the answer,
     and so is a statement of all of it."""
-    assert statement_labels(
-        judged("A b.", "C d."), labelled("A b. C d.", faithful=True)
-    ) == [None, None]
-    assert statement_labels(
-        judged("A b.", "C d."), labelled("A b. C d.", faithful=False)
-    ) == [None, None]
+    two = judged("A b.", "C d.")
+    for faithful in (True, False):
+        e = labelled("A b. C d.", faithful=faithful)
+        assert statement_labels(two, e) == [None, None]
     assert statement_labels(judged("A b."), labelled("A b.", faithful=False)) == [False]
     e = labelled("It rains. It pours.", ("It rains.", True), ("It pours.", False))
-    assert [
-        statement_labels(judged(*said), e) for said in (["It rains. It pours."], [])
-    ] == [[False], []]
+    assert statement_labels(judged("It rains. It pours."), e) == [False]
+    assert statement_labels([], e) == []
 
 
 TRAM = "The tram from Lyon is late. It rains. The tram from Nice, which is red, is late and full."

@@ -65,9 +65,9 @@ def test_score_by_hand(verdicts, plain, harsh):
 def test_five_level_is_scored_by_its_level():
     """The level is the score, and from .5 on the answer passes; a classifier's probability and mark take precedence."""
     options = {"granularity": "answer", "verdicts": "five_level"}
-    assert judged(raw_verdict(PART, level=0.6), **options).score == 0.6
-    assert judged(raw_verdict(PART, level=0.5), **options).faithful is True
-    assert judged(raw_verdict(NONE, level=0.49), **options).faithful is False
+    for value, faithful in ((0.6, True), (0.5, True), (0.49, False)):
+        judgment = judged(raw_verdict(PART, level=value), **options)
+        assert (judgment.score, judgment.faithful) == (value, faithful)
     assert judged(GARBLED, **options).unscored is Unscored.PARSE_FAILED
     headed = judged(raw_verdict(PART, level=0.9, logit=0.0), classifier=HEAD, **options)
     assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
@@ -90,12 +90,11 @@ EVIDENCE = [
 def test_evidence():
     """Quotes that no chunk has and ids that do not exist are dropped and counted; where the LM names no chunk words
     find one; what speaks for a statement without evidence is not shown."""
-    found = judged(*(said for said, *_ in EVIDENCE))
-    shown = [
-        (s.quotes, dict(zip(s.supporting_chunk_ids, s.found_by, strict=True)))
-        for s in found.statements
-    ]
-    assert shown == [(quotes, chunks) for _, quotes, chunks in EVIDENCE]
+    verdicts, quotes, chunks = zip(*EVIDENCE, strict=True)
+    found = judged(*verdicts)
+    assert tuple(s.quotes for s in found.statements) == quotes
+    for s, found_by in zip(found.statements, chunks, strict=True):
+        assert dict(zip(s.supporting_chunk_ids, s.found_by, strict=True)) == found_by
     assert (found.dropped_quotes, found.dropped_chunk_ids) == (1, 3)
     counts = {FULL: 3, PART: 1, NONE: 2, CONTRA: 2, NOT: 0, "unjudged": 0}
     assert found.verdict_counts == counts
@@ -113,9 +112,8 @@ def test_a_head_may_overturn_a_verdict():
 
 def test_weights_may_be_partial_and_in_any_case():
     """The others keep their defaults; a name that is no verdict is refused."""
-    config = JudgeConfig.make(
-        verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5}
-    )
+    weights = {"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5}
+    config = JudgeConfig.make(verdict_scores=weights)
     assert config.verdict_scores == dict(WEIGHTS) | {PART: 0.75, NONE: -0.5}
     with pytest.raises(ConfigError, match=r"verdict_scores.*'no_support'"):
         JudgeConfig.make(verdict_scores={"no_support": 1})
@@ -127,25 +125,16 @@ def test_weights_may_be_partial_and_in_any_case():
 )
 def test_weights_are_finite_and_in_order(weights):
     """A weight that is no number would make a score out of nothing, less support that weighs more a wrong one."""
-    with pytest.raises(
-        ConfigError,
-        match="verdict_scores must be finite, with fully_supported",
-    ):
+    with pytest.raises(ConfigError, match="must be finite, with fully_supported"):
         JudgeConfig.make(verdict_scores=weights)
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "threshold", "faithful"),
-    [
-        ([FULL, FULL], None, True),
-        ([FULL, PART], None, False),
-        ([FULL, PART], 0.75, True),
-        ([FULL, PART], 0.76, False),
-    ],
-)
-def test_pass_mark(verdicts, threshold, faithful):
-    """Without a threshold every statement has to be fully supported; with one the score has to reach it."""
-    assert judged(*map(raw_verdict, verdicts), threshold=threshold).faithful is faithful
+def test_pass_mark():
+    """Without a threshold every statement has to be fully supported; with one the score, here .75, has to reach it."""
+    full, part = raw_verdict(FULL), raw_verdict(PART)
+    assert judged(full, full).faithful
+    passes = [judged(full, part, threshold=t).faithful for t in (None, 0.75, 0.76)]
+    assert passes == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -174,9 +163,8 @@ def test_head_decides_verdicts_and_pass_mark():
     # (.6225 - .6) / .4 · 2 = .11
     assert (found.faithful, found.level) == (True, "Neutral/Mixed")
     even = HEAD.model_copy(update={"threshold": 0.5})
-    assert judged(
-        raw_verdict(FULL, logit=0.0), classifier=even
-    ).faithful  # .5 reaches .5
+    half = raw_verdict(FULL, logit=0.0)
+    assert judged(half, classifier=even).faithful  # .5 reaches .5
 
 
 @pytest.mark.parametrize(
@@ -194,32 +182,27 @@ def test_level_never_contradicts_the_pass(threshold, levels):
     value rises."""
     top = 1.0 if threshold is None else threshold
 
-    def place(value):
-        return LEVELS.index(level(value, threshold, value >= top))
-
-    assert {value: place(value) for value in levels} == levels
-    values = [i / 100 for i in range(101)]
-    places = [place(value) for value in values]
-    assert places == sorted(places)
-    assert [p >= 2 for p in places] == [value >= top for value in values]
+    places = {}
+    for value in (i / 100 for i in range(101)):
+        places[value] = LEVELS.index(level(value, threshold, value >= top))
+    assert places | levels == places
+    assert [*places.values()] == sorted(places.values())
+    assert all((place >= 2) == (value >= top) for value, place in places.items())
 
 
 def test_too_close_to_call_goes_to_a_person():
-    """Within [.55, .65) an answer goes to a person, .8808 does not; without a review_range nobody can say."""
+    """Within [.55, .65) an answer goes to a person; without a review_range, or a verdict, nobody can say."""
     classifier = HEAD.model_copy(update={"review_range": (0.55, 0.65)})
     needs = [classifier.needs_review(p) for p in (0.54, 0.55, 0.64, 0.65)]
     assert needs == [False, True, True, False]
-    close, clear = raw_verdict(FULL, logit=0.5), raw_verdict(FULL, logit=2.0)
-    for said, head, needs in [
-        (close, classifier, True), (clear, classifier, False), (close, HEAD, None), (close, None, None),
-        (GARBLED, classifier, None),
-    ]:  # fmt: skip
-        assert judged(said, classifier=head).needs_review is needs
+    close = raw_verdict(FULL, logit=0.5)
+    assert judged(close, classifier=classifier).needs_review
+    for said, head in ((close, HEAD), (close, None), (GARBLED, classifier)):
+        assert judged(said, classifier=head).needs_review is None
 
 
-MEAN = HEAD.model_copy(
-    update={"answer": HEAD.answer.model_copy(update={"names": ("mean",)})}
-)
+BY_MEAN = HEAD.answer.model_copy(update={"names": ("mean",)})
+MEAN = HEAD.model_copy(update={"answer": BY_MEAN})
 FAILED = raw_verdict(None, error="500", lm_failed=True)
 GARBLED = raw_verdict(None, error="no label")
 
@@ -283,11 +266,8 @@ def test_a_context_that_says_nothing_is_none(text):
 
 
 def test_too_many_sentences():
-    for answer, reason in (
-        ("It is blue. It is new.", None),
-        ("It is blue. It is new. It is old.", Unscored.TOO_LONG),
-    ):
-        found = early_judgment(
-            CONTEXT, split_answer(answer), JudgeConfig(max_sentences=2)
-        )
-        assert (found and found.unscored) is reason
+    config = JudgeConfig(max_sentences=2)
+    two = "It is blue. It is new."
+    assert early_judgment(CONTEXT, split_answer(two), config) is None
+    three = split_answer(f"{two} It is old.")
+    assert early_judgment(CONTEXT, three, config).unscored is Unscored.TOO_LONG
