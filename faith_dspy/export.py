@@ -58,22 +58,13 @@ class Reference(BaseModel):
     probability: float | None = None
     faithful: bool | None = None
 
-    @classmethod
-    def of(
-        cls, judge: Any, question: Any, context: Any, answer: str, raw_judgment: Any
-    ) -> Self:
+    def anew(self, judge: Any) -> Self:
         """Return the judgment of this judge, now, on what the LM said then."""
-        chunks = as_chunks(context)
-        raw = RawJudgment.model_validate(raw_judgment).without_usage()
-        features = measure_features(raw, chunks, question)
-        judgment = judge.score_answer(raw, features)
-        return cls(
-            question=question,
-            context=[chunk.text for chunk in chunks],
-            answer=answer,
-            raw_judgment=raw,
-            **judgment.model_dump(include=set(REPRODUCED)),
-        )
+        chunks = as_chunks(self.context)
+        features = measure_features(self.raw_judgment, chunks, self.question)
+        judgment = judge.score_answer(self.raw_judgment, features)
+        numbers = judgment.model_dump(include=set(REPRODUCED))
+        return self.model_copy(update=numbers)
 
 
 class Manifest(BaseModel, extra="allow"):
@@ -171,11 +162,13 @@ def _contents(
     if stored.get("prompts") not in (None, prompts):
         # What was measured with other prompts goes.
         stored = {k: v for k, v in stored.items() if k == "answer_keys"}
-    # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
-    answers = reference or [
-        (one["question"], one["context"], one["answer"], one["raw_judgment"])
-        for one in stored.get("reference", [])
-    ]
+    # Scored again: a copy of a loaded judge may have another config or classifier.
+    before = [] if reference else stored.get("reference", [])
+    answers = [Reference.model_validate(one) for one in before]
+    for question, context, answer, raw in reference:
+        texts = [chunk.text for chunk in as_chunks(context)]
+        about = {"question": question, "context": texts, "answer": answer}
+        answers.append(Reference(**about, raw_judgment=raw.without_usage()))
     anew = Manifest.model_fields.keys() - {"card", "answer_keys"}
     manifest = Manifest(
         config=judge.config,
@@ -183,7 +176,7 @@ def _contents(
         lm=_identity(judge),
         prompts=prompts,
         versions={name: metadata.version(name) for name in _VERSIONED},
-        reference=[Reference.of(judge, *answer) for answer in answers],
+        reference=[answer.anew(judge) for answer in answers],
         **{name: value for name, value in stored.items() if name not in anew},
     )
     document = manifest.model_dump(mode="json")

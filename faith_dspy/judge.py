@@ -60,7 +60,6 @@ if TYPE_CHECKING:  # they load DSPy or numpy
 
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
-_LIMITS = ("timeout", "context_window", "thinking_tokens")
 _ESCALATED = (Unscored.PARSE_FAILED, Unscored.LM_FAILED, Unscored.LANGUAGE)
 """Why an answer that has no score goes to the next judge."""
 
@@ -141,13 +140,13 @@ class Judge:
         """Hash of the prompts that the classifier was fitted with; None: the seed's."""
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was neither loaded nor fitted."""
-        self._endpoint: dict[str, Any] = {
-            "api_base": api_base,
-            "api_key": api_key,
+        self._address: dict[str, Any] = {"api_base": api_base, "api_key": api_key}
+        self.limits: dict[str, Any] = {
             "timeout": timeout,
             "context_window": context_window,
             "thinking_tokens": thinking_tokens,
         }
+        """As they were given, or None."""
         self._check_options()
         if escalate_to is not None and not isinstance(escalate_to, Judge):
             escalate_to = Judge(
@@ -194,8 +193,8 @@ class Judge:
 
     def _shared_address(self, second: Any) -> dict[str, Any]:
         """Return address and key for the second LM of a cascade: the first one's, where one provider serves both."""
-        settings = getattr(self._lm, "kwargs", self._endpoint)
-        address = {name: settings.get(name) for name in ("api_base", "api_key")}
+        settings = getattr(self._lm, "kwargs", self._address)
+        address = {name: settings.get(name) for name in self._address}
         is_here = not isinstance(second, str) or is_local(second) or is_function(second)
         if is_here or not any(address.values()):
             return {}
@@ -254,19 +253,14 @@ class Judge:
 
         if isinstance(self._lm, str):
             stored = self.manifest.get("lm") or {}
-            require_endpoint(stored, self.lm_name, self._endpoint["api_base"])
-            return make_lm(self._lm, **self._endpoint)
+            require_endpoint(stored, self.lm_name, self._address["api_base"])
+            return make_lm(self._lm, **self._address, **self.limits)
         return to_metered_lm(self._lm, **self.limits)
 
     @property
     def lm_name(self) -> str:
         """The model string it was made with, as `make_lm` takes it."""
         return self._lm if isinstance(self._lm, str) else str(self._lm.model)
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The ``timeout``, ``context_window`` and ``thinking_tokens`` that it was given, or None."""
-        return {name: self._endpoint[name] for name in _LIMITS}
 
     @property
     def asks_lm(self) -> bool:
@@ -752,12 +746,14 @@ class Judge:
         seed's.
         """
         settings: dict[str, Any] = {
+            **self._address,
+            **self.limits,
             "config": self.config,
             "manifest": self.manifest,
             "escalate_to": self.escalate_to,
             "classifier": "default" if self._uses_default else self._classifier,
         }
-        new = type(self)(self._lm, **self._endpoint, **(settings | changes))
+        new = type(self)(self._lm, **settings | changes)
         if "lm" in vars(self):
             new.lm = self.lm
         is_same = new.config.program_options == self.config.program_options

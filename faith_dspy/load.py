@@ -34,7 +34,7 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import LOCAL_SHA256
 from faith_dspy.lm.addresses import is_provider
 from faith_dspy.lm.function import FunctionLM, is_function
-from faith_dspy.lm.make import without_path
+from faith_dspy.lm.make import LMIdentity, without_path
 
 log = logging.getLogger(__name__)
 
@@ -164,15 +164,15 @@ def load_judge(
         ArtifactError: Files are missing or altered, or stored judgments are not reproduced.
         ConfigError: ``lm="none"`` in place of an LM, or an LM for a judge that asks none.
     """
+    address = {"api_base": api_base, "api_key": api_key}
     if isinstance(source, str) and names_lm(source):
         return open_judge(
             source,
             lm=lm,
-            api_base=api_base,
-            api_key=api_key,
             timeout=timeout,
             context_window=context_window,
             thinking_tokens=thinking_tokens,
+            **address,
         )
     if not isinstance(source, str | Path):
         raise ConfigError(
@@ -184,13 +184,15 @@ def load_judge(
     first = _read(folder.expanduser())
     second = first.following
     exports = [first] if second is None else [second, first]
-    asking = [one.manifest.lm for one in exports if one.manifest.lm.model != NO_LM]
-    of_lms = [stored for stored in asking if not is_function(stored.model)]
-    if function is not None and asking == of_lms:
+    stored_lms = [one.manifest.lm for one in exports]
+    if function is not None and not any(is_function(one.model) for one in stored_lms):
         raise ConfigError(
             f"{folder}: asks no function, got function={function!r}. Leave it out."
         )
-    tuned = of_lms[-1] if of_lms else None
+    tuned = None  # the first that asks an LM
+    for stored in stored_lms:
+        if stored.model != NO_LM and not is_function(stored.model):
+            tuned = stored
     if lm is not None and (lm == NO_LM) != (tuned is None):
         made_for = "asks no LM"
         if tuned:
@@ -215,7 +217,7 @@ def load_judge(
         if export is second and escalate_to is not None:
             settings = {"lm": escalate_to}
         elif is_tuned or (tuned and base and base == tuned.api_base_hash):
-            settings |= {"api_base": api_base, "api_key": api_key}
+            settings |= address
             if is_tuned and lm is not None:
                 settings["lm"] = lm
         judge = _build(export, escalate_to=judge, timeout=timeout, **settings)
@@ -241,21 +243,28 @@ def _build(export: _Export, **settings: Any) -> Judge:
         _reproduce(judge, manifest.reference)
     except _FAULTS as exc:
         raise _altered(export.folder, exc) from exc
-    stored, model = manifest.lm, without_path(judge.lm_name)
-    sha256 = LOCAL_SHA256.get(judge.lm_name, stored.sha256)
+    _warn_of_another_lm(judge, manifest.lm, export.folder)
+    return judge
+
+
+def _warn_of_another_lm(judge: Judge, tuned: LMIdentity, folder: Path) -> None:
+    """Warn where a classifier was fitted to probabilities of another LM than the one that is asked."""
+    sha256 = LOCAL_SHA256.get(judge.lm_name, tuned.sha256)
     if judge.function is not None:
         sha256 = judge.function.sha256
-    is_same = model == stored.model and stored.sha256 in (None, sha256)
-    fitted = judge.classifier and judge.classifier.statement
-    if fitted and "lm" in fitted.names and not is_same:
+    asked = without_path(judge.lm_name)
+    if asked == tuned.model:
+        if tuned.sha256 in (None, sha256):
+            return
+        asked = "another version of it"
+    if judge.classifier and "lm" in judge.classifier.statement.names:
         log.warning(
             "%s: was fitted to probabilities of %s, and %s is asked. Unless they are the same, measure it anew: "
             "faith-dspy agree.",
-            export.folder,
-            stored.model,
-            "another version of it" if model == stored.model else model,
+            folder,
+            tuned.model,
+            asked,
         )
-    return judge
 
 
 def _read(folder: Path) -> _Export:
@@ -265,10 +274,10 @@ def _read(folder: Path) -> _Export:
             f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads "
             f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
         )
-    following = None
+    following = next_sha256 = None
     if (folder / NEXT / "judge.json").is_file():
         following = _read(folder / NEXT)
-    next_sha256 = following and following.manifest.sha256
+        next_sha256 = following.manifest.sha256
     try:
         if document.get("sha256") != content_hash(document, program, next_sha256):
             raise ValueError("its content does not have the SHA-256 in judge.json")
@@ -327,14 +336,11 @@ def _load_prompts(judge: Judge, program: dict[str, Any]) -> None:
 def _reproduce(judge: Judge, stored: Sequence[Reference]) -> None:
     """Score the stored `RawJudgment`s again; the same numbers must come out."""
     for i, before in enumerate(stored):
-        about = (before.question, before.context, before.answer, before.raw_judgment)
-        now = Reference.of(judge, *about)
+        now = before.anew(judge)
         for name in REPRODUCED:
             old, new = getattr(before, name), getattr(now, name)
-            is_same = old == new
-            if None not in (old, new):
-                is_same = math.isclose(old, new, abs_tol=1e-6)
-            if not is_same:
+            is_close = None not in (old, new) and math.isclose(old, new, abs_tol=1e-6)
+            if old != new and not is_close:
                 raise ValueError(
                     f"reference {i} had {name} {old!r} when it was exported and has {new!r} now"
                 )

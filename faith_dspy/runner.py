@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, islice, tee
 from os.path import samestat
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import IO, Any
 from faith_dspy.errors import InputError, counted, describe_invalid
 from faith_dspy.io.files import cannot_write, check_writable, owned, sync
 from faith_dspy.io.inputs import AnswerInput, Record
-from faith_dspy.io.readers import FIRST, open_records, read_json
+from faith_dspy.io.readers import FIRST, each_turn, open_records, read_json
 from faith_dspy.judge import Judge
 from faith_dspy.report.rows import Rows
 from faith_dspy.schema import Judgment, Unscored, Usage
@@ -63,31 +63,29 @@ class RunSummary:
         return self.scored + self.unscored.total()
 
     def __str__(self) -> str:
-        reasons = ", ".join(
-            f"{n:,} {reason}" for reason, n in self.unscored.most_common()
-        )
-        u = self.usage
-        parts = [
+        line = (
             f"{self.rows:,} judged: {self.faithful:,} faithful, {self.unfaithful:,} not faithful, "
             f"{self.unscored.total():,} unscored"
-            + (f" ({reasons})" if reasons else ""),
-            *([f"{self.resumed:,} of them by an earlier run"] if self.resumed else []),
-            f"{counted(u.calls, 'call')}, {counted(u.prompt_tokens, 'prompt token')} ({u.cached_tokens:,} cached), "
-            f"{counted(u.output_tokens, 'completion token')}",
-            *(
-                [f"{counted(self.replayed.calls, 'reply')} from the cache"]
-                if self.replayed.calls
-                else []
-            ),
-            f"{self.seconds:.1f} s",
-        ]
-        return " · ".join(parts)
+        )
+        if self.unscored:
+            reasons = [f"{n:,} {reason}" for reason, n in self.unscored.most_common()]
+            line += f" ({', '.join(reasons)})"
+        if self.resumed:
+            line += f" · {self.resumed:,} of them by an earlier run"
+        usage = self.usage
+        line += (
+            f" · {counted(usage.calls, 'call')}, {counted(usage.prompt_tokens, 'prompt token')} "
+            f"({usage.cached_tokens:,} cached), {counted(usage.output_tokens, 'completion token')}"
+        )
+        if self.replayed.calls:
+            line += f" · {counted(self.replayed.calls, 'reply')} from the cache"
+        return f"{line} · {self.seconds:.1f} s"
 
     def count(self, record: Record, judgment: Judgment, show: bool) -> None:
         """Count one more row, and keep it for the page if it is among the first."""
         if judgment.unscored is None:
-            self.faithful += judgment.faithful is True
-            self.unfaithful += judgment.faithful is False
+            self.faithful += bool(judgment.faithful)
+            self.unfaithful += not judgment.faithful
         else:
             self.unscored[judgment.unscored.value] += 1
             self.why = self.why or judgment.detail or ""
@@ -125,7 +123,7 @@ def run(
     with ExitStack() as stack:
         records = stack.enter_context(open_records(source))
         if all_turns:
-            records = _turns(records)
+            records = each_turn(records)
         head: list[Record] = []
         if out is not None:
             check_writable(out, source)
@@ -182,16 +180,6 @@ def judged_before(judge: Judge, source: Path, out: Path) -> int:
         return sum(1 for _ in held)
 
 
-def _turns(records: Iterator[Record]) -> Iterator[Record]:
-    """Yield a record for each answer of a conversation."""
-    for record in records:
-        for one in AnswerInput.turns_of(record):
-            if one.turn is None:
-                yield record
-            else:
-                yield replace(record, turn=one, key=f"{record.key}-{one.turn}")
-
-
 def finished(
     out: Path, records: Iterator[Record], fingerprint: str, rows: Rows
 ) -> Iterator[tuple[Record, Judgment, int]]:
@@ -207,11 +195,8 @@ def finished(
             for number, (row, end) in enumerate(rows.read(handle), 1):
                 record = next(records, None)
                 fields = read_json(row)
-                if (
-                    record is None
-                    or not isinstance(fields, dict)
-                    or fields.get("record") != record.key
-                ):
+                key = fields.get("record") if isinstance(fields, dict) else None
+                if record is None or key != record.key:
                     raise ValueError(
                         f"is not the judgment of record {number} of the input"
                     )

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
@@ -157,8 +158,19 @@ def read_inputs(
         check_records(records, further)
     with open_records(records) as opened:
         if turns == "all":
-            return [turn for record in opened for turn in AnswerInput.turns_of(record)]
+            opened = each_turn(opened)
         return [AnswerInput.of(record) for record in opened]
+
+
+def each_turn(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield a record for each answer of a conversation."""
+    for record in records:
+        for one in AnswerInput.turns_of(record):
+            if one.turn is None:
+                yield record
+            else:
+                key = record.key and f"{record.key}-{one.turn}"
+                yield replace(record, turn=one, key=key)
 
 
 def check_records(source: Any, read: Iterable[str] = ()) -> None:
