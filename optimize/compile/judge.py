@@ -24,6 +24,7 @@ from faith_dspy.optimize.compile.optimizers import (
     Task,
     compile_student,
     optimizer_of,
+    predictors_of,
 )
 from faith_dspy.program.windows import context_bytes
 from faith_dspy.schema import LabelledExample
@@ -37,15 +38,6 @@ class CompiledJudge(NamedTuple):
     metric_calls: int
     """Predictions that were compared with labels."""
     seconds: float
-
-
-class _Student(NamedTuple):
-    """What an optimizer is given: the program or a part of it, and examples of it."""
-
-    module: dspy.Module
-    train: list[dspy.Example]
-    prompts: Callable[[Any], dict[str, dspy.Predict]]
-    """The predictors of it, or of what it was compiled to, by their names in the program."""
 
 
 def compile_judge(
@@ -84,58 +76,56 @@ def compile_judge(
     metric_calls = 0
     metric = partial(agreement_metric, cite=judge.config.cite)
     with metered(lm=judge.lm, disable_history=True) as spent:
-        for student in _students(judge, optimizer, train, notes):
+        for part, rows in _stages(new, optimizer, train, notes):
             task = Task(
-                student.module,
-                student.train,
+                part,
+                rows,
                 effort,
                 seed,
                 metric,
                 proposer or judge.lm,
                 judge.default_threads,
             )
-            compiled = compile_student(optimizer, task, advance)
-            metric_calls += compiled.metric_calls
-            for name, predictor in student.prompts(compiled.student).items():
-                prompt = new.program.prompts[name]
+            compiled, calls = compile_student(optimizer, task, advance)
+            metric_calls += calls
+            predictors = predictors_of(compiled)
+            for name, prompt in predictors_of(part).items():
+                signature = predictors[name].signature
                 # An endpoint may repeat a key in what it writes.
-                instructions = redact_keys(predictor.signature.instructions)
-                prompt.signature = predictor.signature.with_instructions(instructions)
-                prompt.demos = [
-                    dspy.Example(**_in_prompt(prompt, demo)) for demo in predictor.demos
-                ]
+                instructions = redact_keys(signature.instructions)
+                prompt.signature = signature.with_instructions(instructions)
+                demos = [_in_prompt(prompt, demo) for demo in predictors[name].demos]
+                prompt.demos = [dspy.Example(**demo) for demo in demos]
     return CompiledJudge(new, notes, metric_calls, spent.seconds)
 
 
-def _students(
+def _stages(
     judge: Judge,
     optimizer: str,
     train: Sequence[LabelledExample],
     notes: list[str],
-) -> Iterator[_Student]:
-    """Return what is compiled, one after the other."""
+) -> Iterator[tuple[dspy.Module, list[dspy.Example]]]:
+    """Return what is compiled, one after the other: the program or a part of it, and examples of it."""
     program, config = judge.program, judge.config
     extraction = optimizer_of(optimizer).extraction
     own = ":" in optimizer
     is_whole = program.extract is not None or program.verify.joint is not None
     if extraction == "together" and (own or is_whole):
-        rows = answer_examples(train, config.verdicts)
-        yield _Student(program, _fitting(rows, judge), lambda p: p.prompts)
+        yield program, _fitting(answer_examples(train, config.verdicts), judge)
         return
     if program.verify.joint is not None:
         raise ConfigError(
             f"{optimizer} compiles one question a statement, and verification='joint' asks about all at once; leave "
             "it out, or take gepa."
         )
-    rows = _verification_rows(judge, optimizer, train, notes)
-    yield _Student(program.verify, rows, lambda p: {"verify.predict": p.predict})
+    yield program.verify, _verification_rows(judge, optimizer, train, notes)
     if program.extract is None or extraction is None:
         return
     divided = extraction_examples(train)
-    if not divided:
+    if divided:
+        yield program.extract, divided
+    else:
         notes.append("extraction: as it was, people wrote no statements")
-        return
-    yield _Student(program.extract, divided, lambda p: {"extract": p})
 
 
 def _verification_rows(

@@ -36,7 +36,7 @@ from faith_dspy.optimize.compile.examples import (
     short,
 )
 from faith_dspy.optimize.compile.metric import failed, fault, judged_statements
-from faith_dspy.optimize.compile.proposals import Guidelines, Proposer, with_rules
+from faith_dspy.optimize.compile.proposals import Proposer, with_rules, write_rules
 from faith_dspy.program.windows import context_bytes, utf8_size
 
 MAX_DEMOS = 8
@@ -141,11 +141,8 @@ def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
     sources = sorted({row.source for row in task.train})
     random.Random(task.seed).shuffle(sources)
     held = set(sources[: round(HELD_BACK * len(sources))])
-    learn: list[Any] = []
-    compare: list[Any] = []
-    for row in task.train:
-        part = compare if row.source in held else learn
-        part.append(row)
+    learn = [row for row in task.train if row.source not in held]
+    compare = [row for row in task.train if row.source in held]
     for part in (learn, compare):
         supported = sum(row.supported for row in part)
         if min(supported, len(part) - supported) < MIN_LABELS:
@@ -218,7 +215,7 @@ def guidelines(task: Task) -> dspy.Module:
             verdicts = {"judge": judged.pred.verdict, "people": judged.gold.verdict}
             disagreements.append(shown | verdicts)
     with dspy.context(lm=_proposing_lm(task)):
-        rules = Guidelines()(disagreements)
+        rules = write_rules(disagreements)
     student = task.student.deepcopy()
     for predictor in student.predictors():
         text = with_rules(predictor.signature.instructions, rules)
@@ -286,18 +283,12 @@ def optimizer_of(name: str) -> Optimizer:
     return Optimizer(compile_own, extraction="together")
 
 
-class Compiled(NamedTuple):
-    """A compiled student, and how compiling went."""
-
-    student: Any
-    metric_calls: int
-    """Predictions that were compared with labels."""
-
-
 def compile_student(
     name: str, task: Task, advance: Callable[[int], None] = lambda _: None
-) -> Compiled:
+) -> tuple[Any, int]:
     """Run the optimizer of that name on a copy of the task's student; ``advance`` is called for each prediction.
+
+    Returns the compiled student, and how many predictions were compared with labels.
 
     `ConfigError` where it cannot run on this task, raises, exits or returns something else, and before any verdict
     where the proposer does not answer. `LMUnavailableError` when the judge's LM fails in more than `MAX_FAILED` of its
@@ -354,7 +345,7 @@ def compile_student(
         raise ConfigError(f"{name} cannot run here: it ended with {why}{who}.") from exc
     check_lm()
     _check_student(name, compiled, student)
-    return Compiled(compiled, asked)
+    return compiled, asked
 
 
 def _check_student(name: str, compiled: Any, student: dspy.Module) -> None:
@@ -372,5 +363,9 @@ def _check_student(name: str, compiled: Any, student: dspy.Module) -> None:
 
 
 def _fields(module: dspy.Module) -> dict[str, list[str]]:
-    prompts = getattr(module, "prompts", None) or dict(module.named_predictors())
-    return {name: list(p.signature.fields) for name, p in prompts.items()}
+    return {name: list(p.signature.fields) for name, p in predictors_of(module).items()}
+
+
+def predictors_of(module: dspy.Module) -> dict[str, dspy.Predict]:
+    """Return the predictors of a program, or of a part of it, by name."""
+    return getattr(module, "prompts", None) or dict(module.named_predictors())

@@ -74,31 +74,24 @@ class WriteRules(dspy.Signature):
     rules: str = dspy.OutputField(desc="one a line")
 
 
-class Guidelines(dspy.Module):
-    """Writes rules from disagreements in one call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.write = dspy.Predict(WriteRules)
-
-    def forward(self, disagreements: list[dict[str, Any]]) -> list[str]:
-        """Return one to ten rules; `ConfigError` where the LM wrote none, or whole pages."""
-        explained_first = sorted(disagreements, key=lambda one: "reason" not in one)
-        shown = [
-            {**one, "context": [text[:MAX_CONTEXT] for text in one["context"]]}
-            for one in explained_first[:MAX_DISAGREEMENTS]
-        ]
-        written = self.write(disagreements=shown).rules or ""
-        lines = re.sub(r"(?m)^[\s\-*•\d.)]+", "", written).splitlines()
-        stripped = [line.strip() for line in lines]
-        rules = list(dict.fromkeys(filter(None, stripped)))[:MAX_RULES]
-        size = sum(map(len, rules))
-        if not 0 < size <= MAX_CHARACTERS:
-            raise ConfigError(
-                f"the reflection LM wrote {len(rules)} rules of {size} characters together; expected one to "
-                f"{MAX_RULES} of at most {MAX_CHARACTERS}. Give another one with --reflection-lm."
-            )
-        return rules
+def write_rules(disagreements: list[dict[str, Any]]) -> list[str]:
+    """Return one to ten rules, written in one call; `ConfigError` where the LM wrote none, or whole pages."""
+    explained_first = sorted(disagreements, key=lambda one: "reason" not in one)
+    shown = [
+        {**one, "context": [text[:MAX_CONTEXT] for text in one["context"]]}
+        for one in explained_first[:MAX_DISAGREEMENTS]
+    ]
+    written = dspy.Predict(WriteRules)(disagreements=shown).rules or ""
+    lines = re.sub(r"(?m)^[\s\-*•\d.)]+", "", written).splitlines()
+    stripped = [line.strip() for line in lines]
+    rules = list(dict.fromkeys(filter(None, stripped)))[:MAX_RULES]
+    size = sum(map(len, rules))
+    if not 0 < size <= MAX_CHARACTERS:
+        raise ConfigError(
+            f"the reflection LM wrote {len(rules)} rules of {size} characters together; expected one to "
+            f"{MAX_RULES} of at most {MAX_CHARACTERS}. Give another one with --reflection-lm."
+        )
+    return rules
 
 
 def with_rules(instructions: str, rules: list[str]) -> str:

@@ -239,11 +239,11 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
         failing = fault and re.search(r"Statement: [EF]", request)
         return fault if failing else verdicts()(asked)
 
-    compiled = compile_student("mistakes", task(chat_server(says=says)))
+    student, calls = compile_student("mistakes", task(chat_server(says=says)))
     first = "G has 26 bridges." if fault else "F has 25 bridges."
     shown = {first, f"{first[0]} won a medal."}
-    assert {d.statement for d in compiled.student.predict.demos} == shown
-    assert compiled.metric_calls == 20
+    assert {d.statement for d in student.predict.demos} == shown
+    assert calls == 20
 
 
 def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server):
