@@ -136,15 +136,14 @@ class Difference(Estimate):
     standard_error: float | None = Field(default=None, ge=0)
 
 
-class Comparison(_Result):
-    """Judge A against judge B on the same labels."""
+class Comparison(_Result, extra="ignore"):
+    """Judge A against judge B on the same labels. Earlier exports have further fields."""
 
     n: int
     sources: int | None = None
     """Over which these answers were given; None in exports that do not say."""
     balanced_accuracy: Difference
     """With an operating point that weighs mistakes, accuracy with these weights."""
-    auroc: Difference
     verdict: Verdict
     """By the interval of the difference in balanced accuracy; with few sources it is inconclusive."""
     sentence: str

@@ -134,12 +134,12 @@ class ClassifierData:
     def fit_statements(
         self,
         answers: NDArray[np.bool_],
-        prior: Regression | None = None,
+        prior: Floats | None = None,
         **options: Any,
     ) -> Regression:
         """Fit a statement classifier on these answers, not yet calibrated.
 
-        ``prior``: of `weights_of`; ``options`` are those of `fit_logistic`.
+        ``prior``: of `slopes_of`; ``options`` are those of `fit_logistic`.
         """
         rows = self.learned(answers)
         if len(self.names) == 1:  # no weight to choose: calibration finds the slope
@@ -148,7 +148,7 @@ class ClassifierData:
         lm = np.array([name == "lm" for name in self.names])
         signs = np.array([sign_constraint(name) for name in self.names])
         directions = signs * np.where(lm, LM_PRIOR, 1)
-        unknown = lm if prior is None else lm & np.isnan(prior.weights)
+        unknown = lm if prior is None else lm & np.isnan(prior)
         width = np.where(unknown, LM_WIDTH, WIDTH)
         fields = {"directions": directions, "width": width, "prior": prior, **options}
         if self.by_statement:
@@ -184,7 +184,7 @@ def fit_classifier(
             f"got {int(data.y.sum())} faithful and {int((1 - data.y).sum())} unfaithful scored answers; fitting needs "
             "both, over at least 2 sources each. Label more answers, over more contexts."
         )
-    start = weights_of(prior, data.names)
+    start = slopes_of(prior, data.names)
     everyone = np.ones(len(answers), dtype=bool)
     statement = data.fit_statements(everyone, start)
     without_fold = {}
@@ -331,21 +331,14 @@ def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]
     return max(0.0, threshold - reach), min(1.0, threshold + reach)
 
 
-def weights_of(
-    classifier: Classifier | None, names: Sequence[str]
-) -> Regression | None:
-    """Return the classifier's weights of statement features as a prior; NaN of those that it does not use."""
+def slopes_of(classifier: Classifier | None, names: Sequence[str]) -> Floats | None:
+    """Return a classifier's log-odds per unit of each statement feature; NaN of those that it does not use."""
     if classifier is None:
         return None
     model = classifier.statement
-    weights = dict(zip(model.names, model.weights, strict=True))
-    scales = dict(zip(model.names, model.scales, strict=True))
-    return Regression(
-        np.zeros(len(names)),
-        np.array([scales.get(name, 1.0) for name in names]),
-        np.array([weights.get(name, math.nan) for name in names]),
-        0.0,
-    )
+    slopes = np.array(model.weights) / model.scales
+    slope_of = dict(zip(model.names, slopes.tolist(), strict=True))
+    return np.array([slope_of.get(name, math.nan) for name in names])
 
 
 def numbers(model: Regression, names: Sequence[str]) -> dict[str, Any]:

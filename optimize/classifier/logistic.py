@@ -58,7 +58,7 @@ def fit_logistic(
     *,
     width: float | Floats = WIDTH,
     weights: Floats | None = None,
-    prior: Regression | None = None,
+    prior: Floats | None = None,
 ) -> Regression:
     """Fit by L-BFGS-B, with each weight keeping its direction.
 
@@ -71,14 +71,13 @@ def fit_logistic(
             minimum of its rows'.
         width: standard deviation of that prior, one or one per feature.
         weights: of each label, 1 on average; by default both classes weigh the same.
-        prior: what was fitted to other labels; its weights, where it has any (not NaN), are then the prior's means.
+        prior: what was fitted to other labels, log-odds per unit of each feature: where that is known (not NaN), it is
+            the prior's mean.
     """
     means, scales, z = standardized(x)
     expected = PRIOR_WEIGHT * np.array(directions, dtype=np.float64)
     if prior is not None:
-        expected = np.where(
-            np.isnan(prior.weights), expected, prior.weights * scales / prior.scales
-        )
+        expected = np.where(np.isnan(prior), expected, prior * scales)
     sample_weights = class_weights(y) if weights is None else weights
     target = 2 * y - 1
     bag = np.arange(len(y)) if bags is None else bags

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import import_optional
 from faith_dspy.io.meanings import by_annotator, label_meaning, rating
 from faith_dspy.report.tables import Table, number, table_of
 from faith_dspy.schema import LabelledExample
-from faith_dspy.scoring.statistics import Floats
 
 ENOUGH_COMMON = 10
 """Answers that a pair must have in common."""
@@ -56,58 +54,49 @@ def between_annotators(examples: Sequence[LabelledExample]) -> Annotators | None
     labels_of = [by_annotator(e.annotators) for e in examples]
     values = [rating(x) for labels in labels_of for x in labels.values()]
     is_ordinal = None not in values and len(set(values)) > 2
-    read = rating if is_ordinal else _binary
-    people = {
-        who: i for i, who in enumerate(dict.fromkeys(w for x in labels_of for w in x))
-    }
-    table = np.full((len(people), len(examples)), np.nan)
-    for j, labels in enumerate(labels_of):
-        for who, label in labels.items():
-            value = read(label)
-            table[people[who], j] = np.nan if value is None else value
-    table = table[:, (~np.isnan(table)).sum(axis=0) > 1]
-    if not table.size:
+    read = rating if is_ordinal else label_meaning
+    pandas = import_optional("pandas", "Agreement of annotators")
+    rows = [{who: read(x) for who, x in labels.items()} for labels in labels_of]
+    table = pandas.DataFrame(rows).astype(float)
+    table = table[table.count(axis=1) > 1]
+    if table.empty:
         return None
     has_names = any(isinstance(e.annotators, Mapping) for e in examples)
-    pairs = _pairs(table, list(people), is_ordinal) if has_names else []
     return Annotators(
         scale="ordinal" if is_ordinal else "binary",
-        answers=table.shape[1],
+        answers=len(table),
         krippendorff_alpha=_alpha(table, is_ordinal),
-        pairs=tuple(pairs),
+        pairs=tuple(_pairs(table, is_ordinal)) if has_names else (),
     )
 
 
-def _binary(label: Any) -> float | None:
-    meaning = label_meaning(label)
-    return None if meaning is None else float(meaning)
+def _levels(table: Any) -> list[float]:
+    return sorted(table.melt()["value"].dropna().unique())
 
 
-def _alpha(table: Floats, is_ordinal: bool) -> float | None:
+def _alpha(table: Any, is_ordinal: bool) -> float | None:
     krippendorff = import_optional("krippendorff", "Agreement of annotators")
-    if len(np.unique(table[~np.isnan(table)])) < 2:
+    if len(_levels(table)) < 2:
         return None
     level = "ordinal" if is_ordinal else "nominal"
-    return float(krippendorff.alpha(table, level_of_measurement=level))
+    return float(krippendorff.alpha(table.to_numpy().T, level_of_measurement=level))
 
 
-def _pairs(table: Floats, names: Sequence[str], is_ordinal: bool) -> list[Pair]:
+def _pairs(table: Any, is_ordinal: bool) -> list[Pair]:
+    """Return the pairs of a table of labels, a row an answer and a column an annotator."""
     metrics = import_optional("sklearn.metrics", "Agreement of annotators")
-    levels = np.unique(table[~np.isnan(table)])
+    levels = _levels(table)
     pairs = []
-    for i, j in combinations(range(len(names)), 2):
-        both = ~np.isnan(table[i]) & ~np.isnan(table[j])
-        if both.sum() < ENOUGH_COMMON:
+    for names in combinations(table.columns, 2):
+        both = table[[*names]].dropna()
+        if len(both) < ENOUGH_COMMON:
             continue
-        a, b = (np.searchsorted(levels, table[k, both]) for k in (i, j))
         kappa = None
-        if len({*a.tolist(), *b.tolist()}) > 1:
+        if len(_levels(both)) > 1:
+            a, b = (both[name].map(levels.index) for name in names)
             weights = "linear" if is_ordinal else None
             kappa = float(metrics.cohen_kappa_score(a, b, weights=weights))
-        names_of_pair = names[i], names[j]
-        pairs.append(
-            Pair(annotators=names_of_pair, answers=int(both.sum()), cohen_kappa=kappa)
-        )
+        pairs.append(Pair(annotators=names, answers=len(both), cohen_kappa=kappa))
     return sorted(
         pairs, key=lambda pair: -1 if pair.cohen_kappa is None else pair.cohen_kappa
     )

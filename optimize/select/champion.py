@@ -8,6 +8,7 @@ fold's zero can shift it; and of the criteria tried it chose best with few label
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
 from faith_dspy.optimize.results import Difference, JudgedAnswer, Row, costs
 from faith_dspy.optimize.select.candidates import Candidate, cost_of
 from faith_dspy.optimize.select.comparison import (
-    Metrics,
-    label_metrics,
+    Metric,
+    accuracy_of,
+    mean_by_label,
     paired,
     rarer_sources,
 )
@@ -114,7 +116,7 @@ def not_inferior(
     if not one or rarer_sources(one) < SIGNIFICANT_FROM:
         return False
     cost = point.cost
-    accuracy, _ = paired(label_metrics(one, cost), label_metrics(other, cost), one)
+    accuracy = paired(accuracy_of(one, cost), accuracy_of(other, cost), one)
     return accuracy.low is not None and accuracy.low > -MARGIN
 
 
@@ -128,15 +130,15 @@ def difference(
     if not one:
         return Difference(why="no answer was judged by both")
     first = _score_metric(one, evidence_weight, _base(rows))
-    return paired(first, _score_metric(other, evidence_weight, _base(others)), one)[0]
+    second = _score_metric(other, evidence_weight, _base(others))
+    return paired(first, second, one)
 
 
 def score(rows: Sequence[Row], evidence_weight: float = 0.0) -> float | None:
     """Return one minus the class-balanced Brier score, with the F1 of chunk ids; None where a label is missing."""
     metric = _score_metric(rows, evidence_weight, _base(rows))
-    everyone = np.ones((1, len(rows)))
-    value = float(metric(everyone)[0][0])
-    return None if np.isnan(value) else value
+    (value,) = metric(np.ones((1, len(rows)))).tolist()
+    return None if math.isnan(value) else value
 
 
 def on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
@@ -154,21 +156,18 @@ def _base(rows: Sequence[Row] | Sequence[JudgedAnswer]) -> float:
     return to_logit(sum(r.label for r in rows) / max(1, len(rows)))
 
 
-def _score_metric(rows: Sequence[Row], evidence_weight: float, base: float) -> Metrics:
+def _score_metric(rows: Sequence[Row], evidence_weight: float, base: float) -> Metric:
     """Probabilities are moved to even odds; an answer that is unscored is as wrong as one can be."""
     y = np.array([r.label for r in rows], dtype=bool)
     errors = np.array([_squared_error(r, base) for r in rows])
     counts = np.array([r.evidence or (0, 0, 0) for r in rows], dtype=np.float64)
     weight = evidence_weight if counts.any() else 0.0
 
-    def metric(w: Floats) -> Sequence[Floats]:
-        with np.errstate(invalid="ignore"):
-            faithful = w @ (errors * y) / (w @ y)
-            unfaithful = w @ (errors * ~y) / (w @ ~y)
-        verdicts = 1 - (faithful + unfaithful) / 2
+    def metric(w: Floats) -> Floats:
+        verdicts = 1 - mean_by_label(w, y, errors)
         both, judge, people = (w @ counts).T
         f1 = 2 * both / np.maximum(judge + people, 1)
-        return [(1 - weight) * verdicts + weight * f1]
+        return np.asarray((1 - weight) * verdicts + weight * f1)
 
     return metric
 

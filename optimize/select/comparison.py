@@ -18,15 +18,14 @@ from faith_dspy.optimize.results import (
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import (
     SIGNIFICANT_FROM,
-    BySource,
+    Bools,
     Floats,
     by_source,
     label_sources,
-    metric_values,
 )
 
-Metrics = Callable[[Floats], Sequence[Floats]]
-"""Metrics of shape (draws,), NaN where undefined, from weights of shape (draws, n)."""
+Metric = Callable[[Floats], Floats]
+"""Values of shape (draws,), NaN where undefined, from weights of answers, shape (draws, n)."""
 CHANCE = 0.5
 """Of balanced accuracy."""
 
@@ -42,28 +41,24 @@ def compare(
 
     A is better, or worse, where the 95 % interval of the difference in balanced accuracy, over sources (`by_source`),
     says so. With fewer than `SIGNIFICANT_FROM` sources of the rarer label nothing is significant. An answer a judge
-    left unscored counts as wrong *for that judge*: in balanced accuracy as the wrong verdict, in AUROC as a score on
-    the wrong side of all others, so that no judge gains by skipping hard answers. ``cost``: `OperatingPoint.cost`.
+    left unscored counts as wrong *for that judge*, so that no judge gains by skipping hard answers. ``cost``:
+    `OperatingPoint.cost`.
     """
     n = len(a)
     sources = len({r.source for r in a})
     least = rarer_sources(a)
-    accuracy, auroc = paired(label_metrics(a, cost), label_metrics(b, cost), a)
-    for name, rows in zip(names, (a, b), strict=True):
-        if all(r.probability is None for r in rows):
-            auroc = Difference(why=f"{name} gives no scores")
-    verdict: Verdict = "inconclusive"
-    if least >= SIGNIFICANT_FROM:
-        verdict = _decide(accuracy)
+    accuracy = paired(accuracy_of(a, cost), accuracy_of(b, cost), a)
     place = f"on {counted(n, 'answer')} over {counted(sources, 'source')}"
+    verdict: Verdict = "inconclusive"
     if least < SIGNIFICANT_FROM:
         place += f"; it takes {SIGNIFICANT_FROM} sources of either label to decide, the rarer one is in {least}"
+    else:
+        verdict = _decide(accuracy)
     metric = f"accuracy at cost={cost:g}" if cost else "balanced accuracy"
     return Comparison(
         n=n,
         sources=sources,
         balanced_accuracy=accuracy,
-        auroc=auroc,
         verdict=verdict,
         sentence=_sentence(accuracy, verdict, place, names, metric),
     )
@@ -107,49 +102,15 @@ def rarer_sources(rows: Sequence[Row]) -> int:
     return min(sources.values())
 
 
-def paired(a: Metrics, b: Metrics, rows: Sequence[Row]) -> list[Difference]:
-    """Return each metric of A minus the same of B on the answers of ``rows``, with its interval over their sources."""
+def paired(a: Metric, b: Metric, rows: Sequence[Row]) -> Difference:
+    """Return a metric of A minus that of B on the answers of ``rows``, with its interval over their sources."""
 
-    def gains(w: Floats) -> dict[str, Floats]:
-        pairs = zip(a(w), b(w), strict=True)
-        return {str(i): one - other for i, (one, other) in enumerate(pairs)}
+    def gain(w: Floats) -> dict[str, Floats]:
+        return {"gain": a(w) - b(w)}
 
     sources = [r.source for r in rows]
     labels = [r.label for r in rows]
-    by_metric = by_source(gains, sources, labels)
-    return [_difference(d) for d in by_metric.values()]
-
-
-def label_metrics(rows: Sequence[Row], cost: float = 0.0) -> Metrics:
-    """Return accuracy and AUROC of one judge over all answers, those it left unscored as wrong.
-
-    Accuracy is balanced; with a ``cost`` C, it is the share of what could be lost that is not: an unfaithful answer
-    that passes loses C, a faithful one that fails 1.
-    """
-    y = np.array([r.label for r in rows], dtype=bool)
-    unscored = np.array([r.predicted is None for r in rows])
-    passed = np.where(unscored, ~y, [bool(r.predicted) for r in rows])
-    ranks = np.array([_rank_value(r) for r in rows])
-    loss = np.where(y, 1.0, cost)
-
-    def metrics(w: Floats) -> Sequence[Floats]:
-        values = metric_values(w, y, passed, ranks)
-        accuracy = values["balanced_accuracy"]
-        if cost:
-            accuracy = w @ (loss * (passed == y)) / (w @ loss)
-        return accuracy, values["auroc"]
-
-    return metrics
-
-
-def _rank_value(row: Row) -> float:
-    """Return what an answer is ranked by: an unscored one lies on the wrong side of all others."""
-    if row.predicted is None or row.probability is None:
-        return -math.inf if row.label else math.inf
-    return row.probability
-
-
-def _difference(d: BySource) -> Difference:
+    d = by_source(gain, sources, labels)["gain"]
     if math.isnan(d.value):
         return Difference(why="all answers have the same label, or none was scored")
     if math.isnan(d.error):
@@ -165,12 +126,36 @@ def _difference(d: BySource) -> Difference:
     )
 
 
+def accuracy_of(rows: Sequence[Row], cost: float = 0.0) -> Metric:
+    """Return the accuracy of one judge over all answers, those it left unscored as wrong.
+
+    It is balanced; with a ``cost`` C, it is the share of what could be lost that is not: an unfaithful answer that
+    passes loses C, a faithful one that fails 1.
+    """
+    y = np.array([r.label for r in rows], dtype=bool)
+    right = np.array([r.predicted is r.label for r in rows])
+    loss = np.where(y, 1.0, cost)
+
+    def accuracy(w: Floats) -> Floats:
+        if cost:
+            return np.asarray(w @ (loss * right) / (w @ loss))
+        return mean_by_label(w, y, right)
+
+    return accuracy
+
+
+def mean_by_label(w: Floats, y: Bools, values: Bools | Floats) -> Floats:
+    """Return the mean of the values of each label, and of the two; NaN where a label is missing."""
+    with np.errstate(invalid="ignore"):
+        faithful = w @ (values * y) / (w @ y)
+        unfaithful = w @ (values * ~y) / (w @ ~y)
+    return np.asarray((faithful + unfaithful) / 2)
+
+
 def _decide(d: Difference) -> Verdict:
-    if d.low is None or d.high is None:
-        return "inconclusive"
-    if d.low > 0:
+    if (d.low or 0.0) > 0:
         return "better"
-    if d.high < 0:
+    if (d.high or 0.0) < 0:
         return "worse"
     return "inconclusive"
 

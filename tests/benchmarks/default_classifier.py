@@ -23,7 +23,7 @@ import numpy as np
 import typer
 
 from faith_dspy import Judge
-from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers, weights_of
+from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers, slopes_of
 from faith_dspy.optimize.classifier.logistic import (
     class_weights,
     fit_logistic,
@@ -182,10 +182,10 @@ class Default:
             weights[mine] = share * class_weights(data.y[mine]) / mine.sum()
         weights *= at.sum() / weights.sum()
         options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
-        prior = weights_of(lexical, data.names) if lexical else None
+        prior = slopes_of(lexical, data.names) if lexical else None
         if prior is not None:
-            prior.weights[data.names.index("lm")] = LM_WEIGHT
-            prior.weights[data.names.index("novel_number_count")] *= NUMBER_SHARE
+            prior[data.names.index("lm")] = LM_WEIGHT
+            prior[data.names.index("novel_number_count")] *= NUMBER_SHARE
         statement = data.fit_statements(
             at, directions=self.directions, prior=prior, **options
         )

@@ -34,7 +34,7 @@ def right(n, unfaithful=None):
 def compared(verdict, value=0.1):
     """A difference of so much, with an interval of ±.05."""
     d = Difference(value=value, low=value - 0.05, high=value + 0.05)
-    fields = {"n": 40, "sources": 40, "balanced_accuracy": d, "auroc": d}
+    fields = {"n": 40, "sources": 40, "balanced_accuracy": d}
     return Comparison(**fields, verdict=verdict, sentence="")
 
 
