@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from faith_dspy.config import Granularity
 from faith_dspy.errors import InputError, LimitReachedError, counted
@@ -15,10 +15,9 @@ from faith_dspy.optimize.compile.judge import CompiledJudge, compile_judge, prom
 from faith_dspy.optimize.compile.optimizers import optimizer_of
 from faith_dspy.optimize.data.pool import halves
 from faith_dspy.optimize.plan import Options, Study, Variant
-from faith_dspy.optimize.results import JudgedAnswer, Prompts, SkippedVariant
+from faith_dspy.optimize.results import JudgedAnswer, Learned, Prompts, SkippedVariant
 from faith_dspy.schema import LabelledExample, Unscored, Usage
-from faith_dspy.scoring.score import raw_judgment_without_lm, unjudged_reason
-from faith_dspy.text.sentences import split_answer
+from faith_dspy.scoring.score import unjudged_reason
 
 FIRST = 5
 """Answers after which a study estimates what it will take."""
@@ -121,26 +120,28 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
         return asked
     first_fault = None
     try:
-        study.view.say(_forecast(study))
+        study.view.say(_forecast(study, lexical.answers))
         for variant in variants:
             params = _params(variant, study.options, lm_name)
             late = minutes is not None and meter.seconds > 60 * minutes
-            try:
-                if not late or len(asked.replies) < 2:
-                    replies = _ask_variant(variant, params, study, meter, asked.replies)
-                    asked.replies.append(replies)
-                    continue
+            status: Literal["skipped", "failed"]
+            if late and len(asked.replies) > 1:
                 status = "skipped"
                 note = f"the {minutes:g} minutes for beginning variants were over"
-            except InputError as exc:
-                first_fault = first_fault or exc
-                status = "failed"
-                note = " ".join(str(exc).split()).rstrip(".")
+            else:
+                try:
+                    replies = _ask_variant(variant, params, study, meter, asked.replies)
+                except InputError as exc:
+                    first_fault = first_fault or exc
+                    status, note = "failed", " ".join(str(exc).split()).rstrip(".")
+                else:
+                    asked.replies.append(replies)
+                    continue
             left_out = SkippedVariant(
                 name=variant.name,
                 description=variant.description,
                 params=params,
-                status=status,  # type: ignore[arg-type]
+                status=status,
                 note=note,
             )
             asked.skipped.append(left_out)
@@ -202,60 +203,46 @@ def _judge_pool(
 
 
 def _compile(
-    variant: Variant,
-    optimizer: str,
-    judge: Judge,
-    study: Study,
+    variant: Variant, optimizer: str, judge: Judge, study: Study
 ) -> tuple[Judge, list[JudgedAnswer], Prompts]:
     """Return a variant compiled, what its prompts say of sources that they have not learned from, and what it took.
 
     An optimizer that costs next to nothing is run on each half of the sources, whose prompts judge the other half, and
     on all for the export. An expensive one is run on one half, judges the other, and is exported as it was judged.
     """
-    one, other = halves(study.labels.pool, study.options.seed)
-    took = {"metric_calls": 0, "seconds": 0.0}
+    name, pool, options = variant.name, study.labels.pool, study.options
+    runs: list[CompiledJudge] = []
 
-    def compiled_on(examples: Sequence[LabelledExample]) -> Judge:
-        compiled = _run_optimizer(variant, optimizer, judge, examples, study)
-        took["metric_calls"] += compiled.metric_calls
-        took["seconds"] += compiled.seconds
+    def compile_on(examples: Sequence[LabelledExample]) -> Judge:
+        with study.view.task(f"{name}: compiling", None) as advance:
+            compiled = compile_judge(
+                judge,
+                optimizer,
+                examples,
+                study.plan.budget.effort,
+                options.seed,
+                proposer=reflection_lm_of(options),
+                advance=advance,
+            )
+        for note in compiled.notes:
+            study.view.say(f"{name}: {note}")
+        runs.append(compiled)
         return compiled.judge
 
-    name = variant.name
-    first = compiled_on(one)
-    answers = _judge_pool(name, first, other, study)
-    learned, exported = "one half", first
+    one, other = halves(pool, options.seed)
+    exported = compile_on(one)
+    answers = _judge_pool(name, exported, other, study)
+    learned: Learned = "one half"
     if optimizer_of(optimizer).cheap:
-        second = compiled_on(other)
-        answers += _judge_pool(name, second, one, study)
-        learned, exported = "the other half", compiled_on(study.labels.pool)
-    prompts = Prompts.model_validate(
-        {"now": prompts_of(exported), "learned": learned, **took}
+        answers += _judge_pool(name, compile_on(other), one, study)
+        learned, exported = "the other half", compile_on(pool)
+    prompts = Prompts(
+        now=prompts_of(exported),
+        learned=learned,
+        metric_calls=sum(run.metric_calls for run in runs),
+        seconds=sum(run.seconds for run in runs),
     )
     return exported, answers, prompts
-
-
-def _run_optimizer(
-    variant: Variant,
-    optimizer: str,
-    judge: Judge,
-    examples: Sequence[LabelledExample],
-    study: Study,
-) -> CompiledJudge:
-    options, effort = study.options, study.plan.budget.effort
-    with study.view.task(f"{variant.name}: compiling", None) as advance:
-        compiled = compile_judge(
-            judge,
-            optimizer,
-            examples,
-            effort,
-            options.seed,
-            proposer=reflection_lm_of(options),
-            advance=advance,
-        )
-    for note in compiled.notes:
-        study.view.say(f"{variant.name}: {note}")
-    return compiled
 
 
 def _seed_answers(
@@ -309,17 +296,14 @@ def _params(variant: Variant, options: Options, lm_name: str) -> dict[str, str |
     }
 
 
-def _forecast(study: Study) -> str:
+def _forecast(study: Study, lexical: Sequence[JudgedAnswer]) -> str:
     """Return what the study will take, from what the first answers of the pool took the first variant."""
     pool, variants = study.labels.pool, study.plan.variants
     judge = judge_of(variants[0], study.options)
     by_context = sorted(pool, key=lambda e: e.context_key)  # as they will be asked
     first = verify(judge, by_context[:FIRST])
     usage = sum((a.raw.usage for a in first), Usage())
-    counts = [
-        len(raw_judgment_without_lm(split_answer(e.answer)).raw_verdicts) for e in pool
-    ]
-    sentences = sum(counts) / len(pool)
+    sentences = sum(len(a.raw.raw_verdicts) for a in lexical) / len(pool)
     if judge.function is not None:  # it is asked about all of them at once
         sentences = 1
     each = [_calls(variant, sentences) for variant in variants]

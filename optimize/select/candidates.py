@@ -116,7 +116,7 @@ def candidates(
             try:
                 own = [] if columns else [fit(replies, "lm")]
                 own.append(fit(replies, "features"))
-                own.append(_cascade(words, own[-1], point))
+                own.append(cascade(words, own[-1], point))
                 if replies.is_seed and not columns and _has_default(replies.judge):
                     own.append(fit(replies, "default"))
                 tried += own
@@ -128,7 +128,7 @@ def candidates(
     for first, second in permutations(plain[1:], 2):
         are_two = (first.judge.function is None) is not (second.judge.function is None)
         if are_two and first.replies.is_seed:
-            tried.append(_cascade(first, second, point))
+            tried.append(cascade(first, second, point))
     return tried
 
 
@@ -162,19 +162,6 @@ def _fit(
 
 def _has_default(judge: Judge) -> bool:
     return default_classifier(judge.lm_name, judge.config) is not None
-
-
-def _cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Candidate:
-    name = first.name if first.asks_lm else "lexical"
-    return Candidate(
-        f"{name}, then {second.name}",
-        f"“{name}” first, then “{second.name}” for the half of the answers that it is least sure of: "
-        f"{second.description}",
-        second.replies,
-        "cascade",
-        *cascade(first, second, point),
-        first.replies,
-    )
 
 
 def fit_judge(
@@ -244,11 +231,7 @@ def fit_on_labels(
     return judge.copy(classifier=fitted.judge.classifier, manifest=manifest)
 
 
-def cascade(
-    first: FittedJudge | Candidate,
-    second: FittedJudge | Candidate,
-    point: OperatingPoint = BALANCED,
-) -> FittedJudge:
+def cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Candidate:
     """Return the first judge, which escalates to the second the half of the answers that it is least sure of.
 
     Both have one threshold, fitted to the answers as the cascade judges them.
@@ -256,7 +239,7 @@ def cascade(
     own, following = first.judge.classifier, second.judge.classifier
     assert own is not None
     assert following is not None
-    own = own.model_copy(update={"review_range": _escalation_range(first, own)})
+    own = own.model_copy(update={"review_range": _escalation_range(first.answers, own)})
     scoring = second.judge.config.scoring_options
     escalating = first.judge.copy(
         config=first.judge.config.model_copy(update=scoring),
@@ -295,7 +278,17 @@ def cascade(
                 update={"faithful": faithful, "threshold": threshold}
             )
         answers.append(a.with_judgment(judgment))
-    return FittedJudge(judge, answers)
+    name = first.name if first.asks_lm else "lexical"
+    return Candidate(
+        f"{name}, then {second.name}",
+        f"“{name}” first, then “{second.name}” for the half of the answers that it is least sure of: "
+        f"{second.description}",
+        second.replies,
+        "cascade",
+        judge,
+        answers,
+        first.replies,
+    )
 
 
 def _with_threshold(classifier: Classifier, threshold: float) -> Classifier:
@@ -307,7 +300,7 @@ def _with_threshold(classifier: Classifier, threshold: float) -> Classifier:
 
 
 def _escalation_range(
-    first: FittedJudge | Candidate, classifier: Classifier
+    answers: Sequence[JudgedAnswer], classifier: Classifier
 ) -> tuple[float, float]:
     """Return the first judge's probabilities between which the second is asked.
 
@@ -315,11 +308,9 @@ def _escalation_range(
     as unsure as the last answer inside is inside, too.
     """
     centre = to_logit(classifier.threshold)
-    distances = []
-    for a in usable(first.answers):
-        if a.probability is not None:
-            distances.append(abs(to_logit(a.probability) - centre))
-    distances.sort()
+    probabilities = [a.probability for a in usable(answers)]
+    logits = [to_logit(p) for p in probabilities if p is not None]
+    distances = sorted(abs(logit - centre) for logit in logits)
     k = int(SHARE * len(distances))
     reach = (distances[k - 1] + distances[k]) / 2 + 1e-9 if k else 0.0
     low = max(-LOGIT_LIMIT, centre - reach)

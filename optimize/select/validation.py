@@ -8,7 +8,7 @@ all labels. A test of the user's own is judged by the exported judge itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -57,13 +57,15 @@ def rivals_of(
     own = {a.id for a in champion.answers}
     lexical = next(c for c in tried if c.name == LEXICAL)
     rivals = {CHAMPION: champion, LEXICAL: lexical}
-    for name in (CALIBRATED, FUNCTION, COLUMN):
-        calibrated = [c for c in tried if c.method == "lm" and _asked_by(c) == name]
-        shared = [[a for a in c.answers if a.id in own] for c in calibrated]
+
+    def merit(c: Candidate) -> tuple[int, float]:
+        shared = [a for a in c.answers if a.id in own]
         # One that learned from some of these answers itself would leave fewer to read figures of.
-        merits = [(len(answers), score(answers) or 0.0) for answers in shared]
-        if calibrated:
-            rivals[name] = calibrated[merits.index(max(merits))]
+        return len(shared), score(shared) or 0.0
+
+    calibrated = [c for c in reversed(tried) if c.method == "lm"]
+    for c in sorted(calibrated, key=merit):
+        rivals[_asked_by(c)] = c  # the best comes last
     if untuned is not None:
         judge, answers = untuned.judge, untuned.answers
         rivals[UNTUNED] = Candidate(
@@ -112,17 +114,15 @@ def judge_test(
     without an LM."""
     test = study.labels.test
     answers: dict[str, list[JudgedAnswer]] = {}
-    by_variant: dict[str, list[JudgedAnswer]] = {}
+    asked: dict[str, list[JudgedAnswer]] = {}
     for name, rival in rivals.items():
-        judge, variant = rival.judge, rival.replies.name
-        if judge.escalate_to is None and variant in by_variant:
-            answers[name] = [a.by(judge) for a in by_variant[variant]]
-            continue
-        what = rival.name if name == CHAMPION else name
-        with study.view.task(f"{what}: test", len(test)) as advance:
-            answers[name] = verify(judge, test, advance)
-        if judge.escalate_to is None:
-            by_variant[variant] = answers[name]
+        judge = rival.judge
+        variant = rival.name if rival.first else rival.replies.name
+        if variant not in asked:
+            what = rival.name if name == CHAMPION else name
+            with study.view.task(f"{what}: test", len(test)) as advance:
+                asked[variant] = verify(judge, test, advance)
+        answers[name] = [a.by(judge) for a in asked[variant]]
     answers[LENGTH] = by_length(words, answers[LEXICAL])
     return answers
 
@@ -137,7 +137,8 @@ def measure(
     shared = {}
     for name in (CHAMPION, *BASELINES):
         if name in answers:
-            shared[name] = _in_order(answers[name], ids)
+            own = [a for a in answers[name] if a.id in ids]
+            shared[name] = sorted(own, key=lambda a: a.id)
     champion, lexical = rivals[CHAMPION], rivals[LEXICAL]
     judges = [
         measure_judge(name, judged, rivals.get(name, lexical).judge)
@@ -150,10 +151,6 @@ def measure(
             names = "the champion", called
             comparisons[name] = compare(own, shared[name], names, cost=point.cost)
     return Measured(judges=tuple(judges), comparisons=comparisons)
-
-
-def _in_order(answers: Iterable[JudgedAnswer], ids: set[str]) -> list[JudgedAnswer]:
-    return sorted((a for a in answers if a.id in ids), key=lambda a: a.id)
 
 
 def by_length(
@@ -192,8 +189,6 @@ def compare_with_words(
     if fields is None or by_words:
         return None
     words = Judge(NO_LM, classifier=Classifier.model_validate(fields))
-    own, others = (
-        list(map(Row.of, examples, judged))
-        for judged in (judgments, words.batch(examples))
-    )
+    own = list(map(Row.of, examples, judgments))
+    others = list(map(Row.of, examples, words.batch(examples)))
     return compare(own, others, ("the judge", BASELINES[LEXICAL]))

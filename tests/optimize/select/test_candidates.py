@@ -10,7 +10,7 @@ from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.results import Prompts, Row
 from faith_dspy.optimize.select.ask import usable, verify, without_lm
 from faith_dspy.optimize.select.candidates import (
-    FittedJudge,
+    Candidate,
     as_asked,
     candidates,
     cascade,
@@ -149,9 +149,13 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     weights = {"novel_words": -6.0, "contradictions": 0.0}
     classifier = by_weakest(linear(weights, intercept=3.0))
     words = Judge(NO_LM, classifier=classifier)
-    unasked = {a.id: a for a in without_lm(labelled).answers}
-    lexical = FittedJudge(words, [a.by(words) for a in unasked.values()])
-    fitted = cascade(lexical, FittedJudge(judge.copy(classifier=WORDS), seen))
+    alone = without_lm(labelled)
+    unasked = {a.id: a for a in alone.answers}
+    by_words = [a.by(words) for a in alone.answers]
+    lexical = Candidate("lexical", "", alone, "features", words, by_words)
+    following = judge.copy(classifier=WORDS)
+    lm = Candidate("lm", "", replies((), separation=1), "features", following, seen)
+    fitted = cascade(lexical, lm, BALANCED)
     by_lm = {CLEAR: 0, OPEN: 1, DENIED: 1}
     assert {a.id: a.raw.usage.calls for a in fitted.answers} == by_lm
     first = fitted.judge
