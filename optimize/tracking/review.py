@@ -20,24 +20,26 @@ from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow import expectations, record_of_trace
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.meanings import Meanings, label_meaning, majority
-from faith_dspy.optimize.data.labels import ImportedLabels, label_by_majority
+from faith_dspy.judge import Judge
+from faith_dspy.optimize.data.labels import (
+    ImportedLabels,
+    label_by_majority,
+    row_of,
+)
 from faith_dspy.optimize.tracking.store import (
     EXPERIMENT,
+    Store,
     connect,
     global_store,
     mlflow_errors,
     page_of,
 )
-from faith_dspy.schema import Verdict, digest
+from faith_dspy.schema import Judgment, LabelledExample, Verdict, digest
 from faith_dspy.text.sentences import split_answer
 
 if TYPE_CHECKING:
     from mlflow.entities import Trace
     from mlflow.genai.review_queues import ReviewQueue
-
-    from faith_dspy.judge import Judge
-    from faith_dspy.optimize.tracking.store import Store
-    from faith_dspy.schema import Judgment, LabelledExample
 
 NAME = "faithful"
 """Name of people's assessments of traces, unless another is given."""
@@ -68,18 +70,6 @@ class Queued(NamedTuple):
     items: int
     page: str
     """Address of the queue on MLflow's pages."""
-
-
-class _Opinion(NamedTuple):
-    """What one person said of one answer."""
-
-    who: str
-    at: str
-    value: Any
-    faithful: bool | None
-    unsupported: frozenset[int] | None
-    """Numbers of statements, from 1; None where they were not told."""
-    why: str
 
 
 def queue_answers(
@@ -154,14 +144,8 @@ def read_reviews(
         items = list(_items(queues[queue]))
         finished = [item.item_id for item in items if item.status == "complete"]
         traces = _whole(store, finished)
-    rows = _Rows()
-    for trace in traces:
-        root = next(span for span in trace.data.spans if span.parent_id is None)
-        texts = root.get_attribute(_STATEMENTS) or ()
-        opinions = _reviews(trace, len(texts), reviewer or queue, rows.unreadable)
-        rows.add(trace, texts, opinions)
     unfinished = len(items) - len(finished)
-    return label_by_majority(rows.rows, rows.unreadable, unfinished=unfinished)
+    return _labels(traces, FAITHFUL, reviewer=reviewer or queue, unfinished=unfinished)
 
 
 def read_feedback(
@@ -172,17 +156,10 @@ def read_feedback(
     ``values``: what labels mean that are neither yes/no, true/false nor a verdict. Statement labels and scores are
     expectations.
     """
-    rows = _Rows()
     with mlflow_errors(store.uri, "list its traces"), global_store(store):
         labelled = [t.info.trace_id for t in _search(store) if _by_person(t, name)]
         traces = _whole(store, labelled)
-    for trace in traces:
-        opinions = [
-            _opinion(who, a, 0, label_meaning(a.value, values))
-            for who, a in _by_person(trace, name).items()
-        ]
-        rows.add(trace, (), opinions)
-    return label_by_majority(rows.rows, rows.unreadable, values)
+    return _labels(traces, name, values)
 
 
 # Queues
@@ -300,12 +277,10 @@ def _write(
 ) -> str:
     """Write an answer as a trace, and return its id."""
     import mlflow
-    from mlflow.entities import Document
     from mlflow.entities.trace_location import MlflowExperimentLocation
 
-    question = {"question": example.question or ""}
-    fields = {"id": example.id, "group": example.group, "split": example.split}
-    fields = {k: v for k, v in {**fields, **example.tags}.items() if v}
+    row = row_of(example)
+    fields = {k: row[k] for k in ("id", "group", "split") if k in row} | example.tags
     statements, numbered = _numbered(example)
     if judgment is not None:
         numbered += f"\n\n*A judge said: {judgment}*"
@@ -320,16 +295,10 @@ def _write(
             request_preview=previews[0],
             response_preview=previews[1],
         )
-        root.set_inputs(question)
+        question = example.question or ""
+        root.set_inputs({"question": question, "context": row["context"]})
         root.set_outputs(example.answer)
         root.set_attribute(_STATEMENTS, statements)
-        with mlflow.start_span("context", "RETRIEVER") as context:
-            context.set_inputs(question)
-            documents = []
-            for chunk in example.context:
-                source = {"doc_uri": chunk.source} if chunk.source else {}
-                documents.append(Document(chunk.text, source))
-            context.set_outputs(documents)
     mlflow.flush_trace_async_logging()
     trace_id: str = root.trace_id
     return trace_id
@@ -396,106 +365,91 @@ def _by_person(trace: Trace, name: str) -> dict[str, Any]:
     return newest
 
 
-def _opinion(
-    who: str,
-    a: Any,
-    statements: int,
-    faithful: bool | None,
-    unsupported: frozenset[int] = frozenset(),
-) -> _Opinion:
-    """``unsupported``: numbers of the statements, of so many, that a person says are not supported."""
-    marks: frozenset[int] | None = unsupported
-    if not unsupported and not faithful:
-        is_about_it = faithful is False and statements == 1
-        marks = frozenset({1}) if is_about_it else None
-    updated = datetime.fromtimestamp(a.last_update_time_ms / 1000, UTC)
-    at = updated.isoformat(timespec="seconds")
-    return _Opinion(who, at, a.value, faithful, marks, a.rationale or "")
-
-
-def _reviews(
-    trace: Trace, count: int, reviewer: str, unreadable: list[str]
-) -> list[_Opinion]:
-    """Return what people answered to the questions about an answer of so many statements."""
-    marks = _by_person(trace, UNSUPPORTED)
-    opinions = []
-    for who, a in _by_person(trace, FAITHFUL).items():
-        name = reviewer if who == _NOBODY else who
-        numbers: frozenset[int] = frozenset()
-        if who in marks and count <= _MOST:
-            numbers = frozenset(map(int, marks[who].value))
-        if max(numbers, default=0) > count:
-            place = f"trace {trace.info.trace_id}, {name}"
-            unreadable.append(f"{place}: statement {max(numbers)} of {count}")
-            numbers = frozenset()
-        opinions.append(_opinion(name, a, count, label_meaning(a.value), numbers))
-    return opinions
+def _labels(
+    traces: Iterable[Trace],
+    name: str,
+    values: Meanings | None = None,
+    reviewer: str = _NOBODY,
+    unfinished: int = 0,
+) -> ImportedLabels:
+    """Return traces as rows of a labels file, with what people said of them in assessments of that name."""
+    rows: dict[str, dict[str, Any]] = {}
+    unreadable: list[str] = []
+    for trace in traces:
+        place = f"trace {trace.info.trace_id}"
+        answer = _answer_of(trace)
+        if "error" in answer:
+            unreadable.append(f"{place}: {answer['error']}")
+            continue
+        label = _label(trace, name, values, reviewer, unreadable)
+        expected = expectations(trace)
+        for field in expected.keys() & {"statements", "score"}:
+            label[field] = expected[field]
+        rows[place] = answer | label
+    return label_by_majority(rows, unreadable, values, unfinished)
 
 
 def _answer_of(trace: Trace) -> dict[str, Any]:
     """Return question, context, answer and the `_FIELDS` of a trace; with ``error`` where it cannot be read."""
     fields = json.loads(trace.info.tags.get(_FIELDS, "{}"))
     row = {"id": trace.info.trace_id, **record_of_trace(trace), **fields}
-    if fields:  # exactly the chunks that were pushed
-        spans = trace.data.spans
-        context = next(span for span in spans if span.span_type == "RETRIEVER")
-        row["context"] = []
-        for document in context.outputs:
-            text, source = document["page_content"], document["metadata"].get("doc_uri")
-            chunk = {"text": text, "source": source} if source else text
-            row["context"].append(chunk)
     return {name: value for name, value in row.items() if value not in (None, "")}
 
 
-class _Rows:
-    """Rows of a labels file by their trace, and what is wrong with traces that make none."""
+def _label(
+    trace: Trace,
+    name: str,
+    values: Meanings | None,
+    reviewer: str,
+    unreadable: list[str],
+) -> dict[str, Any]:
+    """Return each person's label of a trace, the majority's, and what it says of the statements."""
+    numbered = (span.get_attribute(_STATEMENTS) for span in trace.data.spans)
+    texts = next(filter(None, numbered), ())
+    marks = _by_person(trace, UNSUPPORTED) if len(texts) <= _MOST else {}
+    label: dict[str, Any] = {"annotators": {}, "reviewed": {}}
+    votes = []
+    marked = []
+    for who, a in _by_person(trace, name).items():
+        person = reviewer if who == _NOBODY else who
+        faithful = label_meaning(a.value, values)
+        against = set(map(int, marks[who].value)) if who in marks else set()
+        if max(against, default=0) > len(texts):
+            unreadable.append(
+                f"trace {trace.info.trace_id}, {person}: statement {max(against)} of {len(texts)}"
+            )
+            against = set()
+        if faithful is False and len(texts) == 1:
+            against = {1}
+        if faithful or against:
+            marked.append((against, a.rationale))
+        updated = datetime.fromtimestamp(a.last_update_time_ms / 1000, UTC)
+        label["annotators"][person] = a.value
+        label["reviewed"][person] = updated.isoformat(timespec="seconds")
+        if a.rationale:
+            label.setdefault("reasons", {})[person] = a.rationale
+        votes.append(faithful)
+    label["faithful"] = majority(votes)
+    if label["faithful"] is None:
+        return label
+    statements = [_statement(i, text, marked) for i, text in enumerate(texts, 1)]
+    if any("verdict" in statement for statement in statements):
+        label["statements"] = statements
+    return label
 
-    def __init__(self) -> None:
-        self.rows: dict[str, dict[str, Any]] = {}
-        self.unreadable: list[str] = []
 
-    def add(
-        self,
-        trace: Trace,
-        texts: Sequence[str],
-        opinions: Sequence[_Opinion],
-    ) -> None:
-        """Add what people said of a trace and of its statements."""
-        place = f"trace {trace.info.trace_id}"
-        row = _answer_of(trace)
-        if "error" in row:
-            self.unreadable.append(f"{place}: {row['error']}")
-            return
-        expected = expectations(trace)
-        for name in ("statements", "score"):
-            if name in expected:
-                row[name] = expected[name]
-        row["annotators"] = {o.who: o.value for o in opinions}
-        row["reviewed"] = {o.who: o.at for o in opinions}
-        if reasons := {o.who: o.why for o in opinions if o.why}:
-            row["reasons"] = reasons
-        faithful = majority(o.faithful for o in opinions)
-        if faithful is not None:
-            row["faithful"] = faithful
-            statements = []
-            for number, text in enumerate(texts, 1):
-                statements.append(_statement(number, text, opinions))
-            if any("verdict" in statement for statement in statements):
-                row.setdefault("statements", statements)
-        self.rows[place] = row
-
-
-def _statement(number: int, text: str, opinions: Sequence[_Opinion]) -> dict[str, Any]:
-    """Return a statement with the majority's verdict, and the reasons of those who gave it."""
-    marked = [o for o in opinions if o.unsupported is not None]
-    against = [o for o in marked if number in (o.unsupported or ())]
-    supported = majority(o not in against for o in marked)
+def _statement(
+    number: int, text: str, marked: Sequence[tuple[set[int], str | None]]
+) -> dict[str, Any]:
+    """Return a statement with the majority's verdict, and the reasons of those who gave it. ``marked``: the statements
+    that each person says are not supported, and why."""
+    supported = majority(number not in against for against, _ in marked)
     if supported is None:
         return {"text": text}
     if supported:
         return {"text": text, "verdict": Verdict.FULLY_SUPPORTED.value}
     statement = {"text": text, "verdict": Verdict.NOT_SUPPORTED.value}
-    reasons = dict.fromkeys(o.why for o in against if o.why)
+    reasons = dict.fromkeys(why for against, why in marked if why and number in against)
     if reasons:
         statement["reason"] = "; ".join(reasons)
     return statement
