@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from faith_dspy.errors import counted
 from faith_dspy.io.labels import whose_labels
+from faith_dspy.judge import Judge
 from faith_dspy.lm.function import PREFIX
 from faith_dspy.optimize.results import (
     BASELINES,
@@ -16,6 +17,9 @@ from faith_dspy.optimize.results import (
     LEXICAL,
     UNTUNED,
     Comparison,
+    Cost,
+    JudgeResult,
+    StudyResult,
 )
 from faith_dspy.optimize.select.comparison import (
     CHANCE,
@@ -25,10 +29,6 @@ from faith_dspy.optimize.select.comparison import (
 from faith_dspy.report.tables import Table, points, with_interval
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import SIGNIFICANT_FROM
-
-if TYPE_CHECKING:
-    from faith_dspy.judge import Judge
-    from faith_dspy.optimize.results import Cost, JudgeResult, StudyResult
 
 PROCEDURE = (
     "Cross-validated: fit and choose were repeated without each fold, so these figures are of the procedure; the "
@@ -154,14 +154,11 @@ def price_of(cost: Cost) -> str:
         return _FREE
     if cost.price is not None:
         return f"${1000 * cost.price:,.2f} for 1,000 answers"
-    if not cost.tokens:  # a function counts none
-        seconds = cost.usage.seconds / cost.judged
-        return (
-            f"{seconds:.2g} s an answer"
-            if seconds >= 0.01
-            else "under 0.01 s an answer"
-        )
-    return f"{cost.tokens:,.0f} tokens an answer"
+    if cost.tokens:
+        return f"{cost.tokens:,.0f} tokens an answer"
+    seconds = cost.usage.seconds / cost.judged  # a function counts no tokens
+    shown = f"{seconds:.2g}" if seconds >= 0.01 else "under 0.01"
+    return f"{shown} s an answer"
 
 
 def notes_of(result: StudyResult, reason: str) -> list[str]:
@@ -176,8 +173,7 @@ def notes_of(result: StudyResult, reason: str) -> list[str]:
         notes.append(
             "Its prompts learned from one half of the sources and were judged on the other alone."
         )
-    length = result.measured.comparisons.get(LENGTH)
-    if length is not None and _lead(length) <= 0:
+    if _lead(result.measured.comparisons[LENGTH]) <= 0:
         notes.append(
             "Counting words agrees as well: it may have learned length, which is no evidence."
         )
@@ -191,23 +187,23 @@ def _operating_point_note(result: StudyResult) -> str:
     champion = result.measured.champion.agreement
     untuned = result.measured.judge(UNTUNED)
 
-    def share(recall: str, of: str) -> str:
-        text = f"{with_interval(getattr(champion, recall))} of the {of} answers"
+    def share(label: str) -> str:
+        recall = f"recall_{label}"
+        text = f"{with_interval(getattr(champion, recall))} of the {label} answers"
         if untuned is None:
             return text
         return f"{text} (untuned: {with_interval(getattr(untuned.agreement, recall))})"
 
     return (
         f"The threshold is for the operating point “{result.operating_point}”, not for balanced accuracy: it catches "
-        f"{share('recall_unfaithful', 'unfaithful')} and passes {share('recall_faithful', 'faithful')}."
+        f"{share('unfaithful')} and passes {share('faithful')}."
     )
 
 
 def shortfalls(result: StudyResult) -> list[str]:
     """Return a sentence for each of chance, the untuned judge and what is free that the champion is not shown better
     than. A champion that asks no LM is free itself."""
-    measured = result.measured
-    champion = measured.champion
+    champion = result.measured.champion
     sentences = []
     if not better_than_chance(champion.agreement):
         accuracy = with_interval(champion.agreement.balanced_accuracy)
@@ -216,7 +212,7 @@ def shortfalls(result: StudyResult) -> list[str]:
         )
     rivals = (UNTUNED, LEXICAL) if champion.lm_share else (UNTUNED,)
     for name in rivals:
-        comparison = measured.comparisons.get(name)
+        comparison = result.measured.comparisons.get(name)
         if comparison is not None and comparison.verdict != "better":
             sentences.append(comparison.sentence)
     return sentences

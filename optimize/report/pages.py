@@ -9,18 +9,14 @@ import base64
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import agreement_by_cost, calibration, roc
-from faith_dspy.optimize.results import SkippedVariant
+from faith_dspy.optimize.results import CandidateResult, SkippedVariant, StudyResult
 from faith_dspy.report.judgment import fill_page
 from faith_dspy.report.tables import Table, markdown, number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from faith_dspy.optimize.results import CandidateResult, StudyResult
 
 _WEIGHTS = 8
 """Features on the card."""
@@ -126,17 +122,13 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _as_words(name: object) -> str:
-    return str(name).replace("_", " ")
-
-
 def write_report(result: StudyResult) -> str:
     """Render ``report.html``, of a result as a study returns it: with the texts that study.json leaves out."""
     answers = tables.worst_first(result.measured.champion.answers)
     return fill_page(
         "study.html",
         ["page.css", "study.css"],
-        {"number": number, "words": _as_words, "prompt": prompt_markdown},
+        {"number": number, "prompt": prompt_markdown},
         result=result,
         champion=result.chosen,
         three=headline.of_study(result).notes,

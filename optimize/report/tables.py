@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import whose_labels
@@ -21,8 +21,15 @@ from faith_dspy.optimize.results import (
     LENGTH,
     LEXICAL,
     UNTUNED,
+    CandidateResult,
+    Comparison,
     JudgedAnswer,
     JudgeResult,
+    Measured,
+    PromptGain,
+    Prompts,
+    Row,
+    StudyResult,
     costs,
 )
 from faith_dspy.optimize.select.comparison import compare_champions, measured_on
@@ -39,17 +46,6 @@ from faith_dspy.report.tables import (
     with_interval,
 )
 from faith_dspy.scoring.agreement import Agreement
-
-if TYPE_CHECKING:
-    from faith_dspy.optimize.results import (
-        CandidateResult,
-        Comparison,
-        Measured,
-        PromptGain,
-        Prompts,
-        Row,
-        StudyResult,
-    )
 
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
@@ -118,7 +114,9 @@ def prompts_table(result: StudyResult) -> Table | None:
     columns: dict[str, Callable[[tuple[str, Prompts]], str]] = {
         "prompts": lambda row: row[0],
         "learned\nfrom": lambda row: row[1].learned.removeprefix("the "),
-        "gained,\npoints": lambda row: _gained(row[1]),
+        "gained,\npoints": lambda row: (
+            points(row[1].gain.comparison.balanced_accuracy) if row[1].gain else NONE
+        ),
         "statements": lambda row: _before_and_after(
             row[1].gain, "statements", "balanced_accuracy"
         ),
@@ -137,12 +135,6 @@ def prompts_table(result: StudyResult) -> Table | None:
         f"the metric, and minutes, that compiling took. {INTERVALS}",
         notes=tuple(notes),
     )
-
-
-def _gained(prompts: Prompts) -> str:
-    if prompts.gain is None:
-        return NONE
-    return points(prompts.gain.comparison.balanced_accuracy)
 
 
 def _before_and_after(gain: PromptGain | None, level: str, name: str) -> str:
@@ -217,11 +209,9 @@ def by_lm(judge: JudgeResult | None, field: str) -> str:
 
 def levels_tables(result: StudyResult) -> list[Table]:
     """Show agreement on statements and evidence, of which length and columns say nothing, as far as labels tell."""
-    judges = {}
-    for judge in result.measured.judges:
-        if judge.name not in (LENGTH, COLUMN):
-            judges[_judge_name(judge)] = judge.levels
-    return level_tables(judges)
+    judges = result.measured.judges
+    told = [judge for judge in judges if judge.name not in (LENGTH, COLUMN)]
+    return level_tables({_judge_name(judge): judge.levels for judge in told})
 
 
 def verdict(result: StudyResult) -> Table:
@@ -375,7 +365,7 @@ def studies_table(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) -
         "balanced\naccuracy": lambda row: with_interval(
             row[1].measured.champion.agreement.balanced_accuracy
         ),
-        "lexical": lambda row: _accuracy(row[1], LEXICAL),
+        "lexical": lambda row: _lexical_accuracy(row[1]),
     }
     notes = [capitalised(pair.sentence) for pair in pairs]
     if len({measured_on(study) for study in studies}) > 1:
@@ -383,8 +373,8 @@ def studies_table(studies: Sequence[StudyResult], pairs: Sequence[Comparison]) -
     return table_of("Studies side by side", columns, numbered, notes=tuple(notes))
 
 
-def _accuracy(study: StudyResult, name: str) -> str:
-    judge = study.measured.judge(name)
+def _lexical_accuracy(study: StudyResult) -> str:
+    judge = study.measured.judge(LEXICAL)
     return NONE if judge is None else number(judge.agreement.balanced_accuracy.value)
 
 

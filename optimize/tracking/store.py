@@ -265,15 +265,18 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     key = source.removeprefix("runs:/")
     with mlflow_errors(client.tracking_uri):
         runs = _study_runs(client)
-        matching = [run for run in runs if any(i.startswith(key) for i in _ids(run))]
-        if len({run.data.tags[STUDY_ID] for run in matching}) == 1:
-            return read_result(client, _best_first(matching)[0].info.run_id)
-    names = []
-    for run in runs[:5]:
+    matching: dict[str, str] = {}
+    names = {}
+    for run in runs:
         study_id = run.data.tags[STUDY_ID]
         file = run.data.params.get("labels_file", "?")
-        names.append(f"{study_id[:8]} ({file})")
-    present = ", ".join(names) or "no study at all"
+        names[f"{study_id[:8]} ({file})"] = None
+        if study_id.startswith(key) or run.info.run_id.startswith(key):
+            matching.setdefault(study_id, run.info.run_id)
+    if len(matching) == 1:
+        (run_id,) = matching.values()
+        return read_result(client, run_id)
+    present = ", ".join([*names][:5]) or "no study at all"
     where = redacted(client.tracking_uri)
     raise InputError(f"{neither}, nor a study in {where}. There: {present}.")
 
@@ -298,8 +301,8 @@ def study_runs(tracking_uri: str | None = None) -> Sequence[Any]:
     client = client_of(tracking_uri, create=False)
     with mlflow_errors(client.tracking_uri):
         runs = _study_runs(client)
-    shown = {run.data.tags[STUDY_ID]: run for run in reversed(_best_first(runs))}
-    return [run for run in runs if run in shown.values()]
+    shown = {run.data.tags[STUDY_ID]: run for run in reversed(runs)}
+    return sorted(shown.values(), key=lambda run: -run.info.start_time)
 
 
 def _parse(path: Path, where: str) -> StudyResult:
@@ -313,20 +316,11 @@ def _parse(path: Path, where: str) -> StudyResult:
 
 
 def _study_runs(client: Any) -> Sequence[Any]:
-    experiments = client.search_experiments()
-    runs: Sequence[Any] = client.search_runs(
-        [e.experiment_id for e in experiments],
+    """Return the runs of studies, the finished ones before the others, each the newest first."""
+    runs = client.search_runs(
+        [e.experiment_id for e in client.search_experiments()],
         f"tags.`{KIND}` = 'study'",
         order_by=["attributes.start_time DESC"],
         max_results=_MOST,
     )
-    return runs
-
-
-def _best_first(runs: Sequence[Any]) -> list[Any]:
-    """Return the finished runs before the others, each the newest first as they come."""
     return sorted(runs, key=lambda run: "champion" not in run.data.tags)
-
-
-def _ids(run: Any) -> tuple[str, str]:
-    return run.info.run_id, run.data.tags[STUDY_ID]
