@@ -23,12 +23,11 @@ from faith_dspy.lm.make import identity, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.fitting import check_recall
 from faith_dspy.optimize.data.labels import annotator_agreement
-from faith_dspy.optimize.data.pool import Partition, read_partition
+from faith_dspy.optimize.data.pool import read_partition
 from faith_dspy.optimize.groups import group_columns
 from faith_dspy.optimize.plan import (
     BudgetName,
     Options,
-    Plan,
     Study,
     Variant,
     View,
@@ -243,14 +242,12 @@ def run(
 
 def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
-    planned, options, partition, _ = study
+    _, options, partition, _ = study
     unfaithful = sum(not e.label for e in partition.pool)
     check_recall(options.operating_point, unfaithful)
-    about_lm: dict[str, Any] = {"model": NO_LM}
-    if planned.variants:
-        about_lm = _reach_lms(planned, options)
+    about_lm = _reach_lms(study)
     return StudySetup(
-        study_id=study_id(partition, about_lm, planned, options),
+        study_id=study_id(study, about_lm),
         labels_file=Path(name_of(labels)).name,
         label_set_hash=label_set_hash(partition.labelled),
         test_file=None if test is None else Path(name_of(test)).name,
@@ -262,16 +259,19 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     )
 
 
-def _reach_lms(planned: Plan, options: Options) -> dict[str, Any]:
+def _reach_lms(study: Study) -> dict[str, Any]:
     """Return which LM judges; `LMUnavailableError` unless it, those of variants, and what writes instructions
     answer."""
+    variants = sorted(study.plan.variants, key=lambda v: v.lm is not None)
+    if not variants:
+        return {"model": NO_LM}
     by_address: dict[Any, Any] = {}
-    for variant in sorted(planned.variants, key=lambda v: v.lm is not None):
+    for variant in variants:
         address = variant.lm, variant.api_base
-        by_address.setdefault(address, judge_of(variant, options).lm)
+        by_address.setdefault(address, judge_of(variant, study.options).lm)
     lms = [*by_address.values()]
-    reflection_lm = reflection_lm_of(options)
-    if reflection_lm is not None and any(v.optimizer for v in planned.variants):
+    reflection_lm = reflection_lm_of(study.options)
+    if reflection_lm is not None and any(v.optimizer for v in variants):
         lms.append(reflection_lm)
     for lm in lms:
         preflight(lm)
@@ -284,26 +284,22 @@ def _results(
     """Return what each candidate reached on the pool, cross-fitted, and how far it is behind the best."""
     asked = {c.replies.name: c.replies for c in tried}
     prompts = {name: _prompts(replies, fold_of) for name, replies in asked.items()}
-    results = []
-    for c in tried:
-        behind = None
-        if c is not choice.best:
-            behind = difference(c.answers, choice.best.answers)
-        replies = c.replies
-        result = CandidateResult(
+    best = choice.best
+    return tuple(
+        CandidateResult(
             **dict(measure_judge(c.name, c.answers, c.judge)),
-            variant=replies.name if c.asks_lm else None,
+            variant=c.replies.name if c.asks_lm else None,
             method=c.method,
             description=c.description,
             columns=tuple(c.judge.columns),
             function=next((j.lm_name for j in c.judge.cascade if j.function), None),
-            params=replies.params,
-            prompts=prompts[replies.name],
+            params=c.replies.params,
+            prompts=prompts[c.replies.name],
             score=choice.scores.get(c.name),
-            behind=behind,
+            behind=None if c is best else difference(c.answers, best.answers),
         )
-        results.append(result)
-    return tuple(results)
+        for c in tried
+    )
 
 
 def _prompts(replies: Replies, fold_of: Mapping[str, int]) -> Prompts | None:
@@ -385,17 +381,16 @@ def _export(
 ) -> None:
     """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
     measured, judge = result.measured, champion.judge
-    labelled = study.labels.labelled
-    keys = {words_key(e.context, e.answer) for e in labelled}
-    compared = measured.model_dump(mode="json", include={"comparisons"})
-    lexical_baseline = result.model_dump(mode="json", include={"lexical"})
+    figures = measured.model_dump(mode="json", include={"comparisons"})
+    own = result.model_dump(mode="json", include={*_IN_MANIFEST, "lexical"})
+    keys = {words_key(e.context, e.answer) for e in study.labels.labelled}
     judge.manifest = {
-        **result.model_dump(mode="json", include=_IN_MANIFEST),
+        "lexical_baseline": own.pop("lexical"),
+        **own,
         "variant": result.champion,
         "agreement": measured.champion.levels.to_json(),
         "agreement_by": result.measured_by,
-        "comparison": compared["comparisons"],
-        "lexical_baseline": lexical_baseline["lexical"],
+        "comparison": figures["comparisons"],
         "usage": measured.champion.usage.model_dump(mode="json"),
         "answer_keys": sorted(keys),  # `agree` on any of them is told
     }
@@ -420,19 +415,14 @@ def _references(champion: Candidate, lexical: Replies) -> list[tuple[Any, ...]]:
     judged = [as_asked(champion.judge, a, first[a.id]) for a in answers]
     escalated = [a for a in judged if a.raw.escalated_to]
     settled = [a for a in judged if not a.raw.escalated_to]
-    references = []
-    for a in [*escalated[:1], *settled, *escalated[1:]][:3]:
-        e = a.example
-        references.append((e.question, list(e.context), e.answer, a.raw))
-    return references
+    chosen = [*escalated[:1], *settled, *escalated[1:]][:3]
+    return [
+        (a.example.question, list(a.example.context), a.example.answer, a.raw)
+        for a in chosen
+    ]
 
 
-def study_id(
-    partition: Partition,
-    lm: Mapping[str, Any],
-    planned: Plan,
-    options: Options,
-) -> str:
+def study_id(study: Study, lm: Mapping[str, Any]) -> str:
     """Hash of all that a study's outcome depends on, by which its run in MLflow is found again.
 
     The LM counts by name, file hash and endpoint; the budget by its numbers; variants with every option, their
@@ -447,6 +437,7 @@ def study_id(
         "scores",
     }
     packages = "faith_dspy", "dspy", "scikit-learn"
+    planned, options, partition, _ = study
     return digest(
         [
             [label_set_hash(part) for part in (partition.pool, partition.test)],

@@ -271,28 +271,25 @@ def _next_step(headline: Headline) -> str:
         return "fix what kept the answers from being scored, then measure again."
     if accuracy.value is None or accuracy.low is None:
         return "label more answers of both kinds, over more contexts."
-    if 1.0 in (a.recall_unfaithful.value, a.recall_faithful.value) and (
-        accuracy.value <= CHANCE
-    ):
-        same = "fails" if a.recall_unfaithful.value == 1 else "passes"
-        return f"it {same} every answer: ask for another operating point, or label more answers."
-    if accuracy.value <= CHANCE and headline.recorded:
-        return "if its column is read the wrong way round, put ! before its name; else do not use it."
     if accuracy.value <= CHANCE:
+        if 1.0 in (a.recall_unfaithful.value, a.recall_faithful.value):
+            same = "fails" if a.recall_unfaithful.value == 1 else "passes"
+            return f"it {same} every answer: ask for another operating point, or label more answers."
+        if headline.recorded:
+            return "if its column is read the wrong way round, put ! before its name; else do not use it."
         return (
             "label more answers like these and tune on them; until then do not use it."
         )
-    if headline.recorded:
-        step = f"tune with it: faith-dspy tune LABELS --scores {headline.judge}; or measure another beside it."
-        return " ".join(filter(None, (step, _doubt(headline))))
     if not headline.comparisons and not headline.judge:
         return f"use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl{headline.lm}"
-    cost = f" ({headline.price})" if headline.price else ""
+    cost = f" ({headline.price})"
     if headline.columns:
         names = " and ".join(map(repr, headline.columns))
         cost = f" on answers that have {names}{cost.replace(f' ({_FREE})', '')}"
     step = f"use it{cost}: faith-dspy judge ANSWERS.jsonl --judge {headline.judge}."
-    return " ".join(filter(None, (step, _doubt(headline))))
+    if headline.recorded:
+        step = f"tune with it: faith-dspy tune LABELS --scores {headline.judge}; or measure another beside it."
+    return f"{step} {_doubt(headline)}".rstrip()
 
 
 def _doubt(headline: Headline) -> str:

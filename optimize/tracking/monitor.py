@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from faith_dspy.optimize.pass_rate import FaithfulShare
+from faith_dspy.optimize.results import Comparison
 from faith_dspy.optimize.tracking.metrics import (
     agreement_metrics,
     cost_metrics,
     with_ends,
 )
 from faith_dspy.optimize.tracking.store import Store, log_batch, mlflow_errors
-from faith_dspy.schema import digest
-
-if TYPE_CHECKING:
-    from faith_dspy.optimize.pass_rate import FaithfulShare
-    from faith_dspy.optimize.results import Comparison
-    from faith_dspy.schema import Usage
-    from faith_dspy.scoring.agreement import JudgeAgreement
+from faith_dspy.schema import Usage, digest
+from faith_dspy.scoring.agreement import JudgeAgreement
 
 _KEY = "faith_dspy.monitor"
 

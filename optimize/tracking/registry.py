@@ -8,13 +8,13 @@ from contextlib import suppress
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.export import exported_files
 from faith_dspy.load import load_judge
 from faith_dspy.optimize.report.pages import prompt_markdown
-from faith_dspy.optimize.results import BASELINES, CHEAPER, UNTUNED
+from faith_dspy.optimize.results import BASELINES, CHEAPER, UNTUNED, StudyResult
 from faith_dspy.optimize.select.comparison import (
     better_than_chance,
     compare_champions,
@@ -22,15 +22,12 @@ from faith_dspy.optimize.select.comparison import (
 from faith_dspy.optimize.tracking.store import (
     KIND,
     MAX_DESCRIPTION,
+    Store,
     global_store,
     read_result,
 )
 from faith_dspy.report.tables import points, with_interval
 from faith_dspy.schema import digest
-
-if TYPE_CHECKING:
-    from faith_dspy.optimize.results import StudyResult
-    from faith_dspy.optimize.tracking.store import Store
 
 MODEL = "faithfulness"
 """Name of the registered model."""
@@ -83,14 +80,13 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
         present = client.get_model_version(MODEL, champion)
         with suppress(FaithDspyError):  # deleted, or written by another version
             study = read_result(client, present.run_id)
-    decision = decide_promotion(result, study, first=not champion)
+    is_better, reason = decide_promotion(result, study, first=not champion)
     accuracy = result.measured.champion.agreement.balanced_accuracy
-    promoted = "yes" if decision.promoted else "no"
     tags = {
         _JUDGE: judge,
         **_origin(result),
         "balanced_accuracy": with_interval(accuracy),
-        "promoted": f"{promoted}: {decision.reason}",
+        "promoted": f"{'yes' if is_better else 'no'}: {reason}",
     }
     # MLflow's lists show the first line of a description.
     card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
@@ -107,15 +103,13 @@ def register(store: Store, run_id: str, result: StudyResult) -> Registration:
         )
     number = version.version
     registered = f"Registered as {MODEL} version {number}"
-    if decision.promoted:
+    if is_better:
         before = f", which was version {champion}" if champion else ""
         client.set_registered_model_alias(MODEL, CHAMPION, number)
-        sentence = f"{registered} and @{CHAMPION}{before}: {decision.reason}."
+        sentence = f"{registered} and @{CHAMPION}{before}: {reason}."
         return Registration(sentence, _CHAMPION_ADDRESS)
-    but = f"not @{CHAMPION}"
-    if champion:
-        but = f"@{CHAMPION} stays version {champion}"
-    sentence = f"{registered}, but {but}: {decision.reason}."
+    but = f"@{CHAMPION} stays version {champion}" if champion else f"not @{CHAMPION}"
+    sentence = f"{registered}, but {but}: {reason}."
     return Registration(sentence, f"models:/{MODEL}/{number}")
 
 

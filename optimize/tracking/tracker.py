@@ -62,11 +62,10 @@ from faith_dspy.optimize.tracking.store import (
     redacted,
 )
 from faith_dspy.report.tables import MARK, csv_text, markdown
+from faith_dspy.schema import LabelledExample
 
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, DatasetInput
-
-    from faith_dspy.schema import LabelledExample
 
 MOST = 50
 """Answers of a run that become traces: each takes MLflow 30 ms. All are in ``predictions.csv``."""

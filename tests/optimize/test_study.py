@@ -16,7 +16,7 @@ from faith_dspy.errors import (
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.optimize.data.pool import Partition
-from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan
+from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan, Study
 from faith_dspy.optimize.report.headline import of_study
 from faith_dspy.optimize.results import BASELINES, CALIBRATED, COLUMN, FUNCTION, UNTUNED
 from faith_dspy.optimize.select.ask import in_minutes
@@ -278,7 +278,8 @@ def test_whatever_changes_the_outcome_changes_the_id():
 
     def identity(pool=pool, test=(), lm=lm, budget=quick, variants=(answer,), **more):
         partition = Partition(pool, {}, test, [], [])
-        return study_id(partition, lm, Plan(budget, [*variants]), Options(**more))
+        planned = Plan(budget, [*variants])
+        return study_id(Study(planned, Options(**more), partition, Quiet()), lm)
 
     turned = pool[0].model_copy(update={"faithful": True})
     sentence = VARIANTS["sentence"]
