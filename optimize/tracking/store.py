@@ -266,17 +266,17 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     with mlflow_errors(client.tracking_uri):
         runs = _study_runs(client)
     matching: dict[str, str] = {}
-    names = {}
+    names = []
     for run in runs:
         study_id = run.data.tags[STUDY_ID]
         file = run.data.params.get("labels_file", "?")
-        names[f"{study_id[:8]} ({file})"] = None
+        names.append(f"{study_id[:8]} ({file})")
         if study_id.startswith(key) or run.info.run_id.startswith(key):
             matching.setdefault(study_id, run.info.run_id)
     if len(matching) == 1:
         (run_id,) = matching.values()
         return read_result(client, run_id)
-    present = ", ".join([*names][:5]) or "no study at all"
+    present = ", ".join(names[:5]) or "no study at all"
     where = redacted(client.tracking_uri)
     raise InputError(f"{neither}, nor a study in {where}. There: {present}.")
 
