@@ -16,7 +16,8 @@ from dspy import lm15
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.io.documents import as_text, value_of
-from faith_dspy.lm.metered import Endpoint, MeteredLM
+from faith_dspy.lm.addresses import Endpoint
+from faith_dspy.lm.metered import MeteredLM
 
 Messages = list[dict[str, str]]
 """Each with ``role`` and ``content``; a system message is the first."""

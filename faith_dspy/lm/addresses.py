@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,18 @@ _ROUTES = re.compile(
 """What follows the address in a request; people paste it with the address."""
 
 
+@dataclass(frozen=True)
+class Endpoint:
+    """What is known of the place an LM's calls go to, beyond what DSPy holds."""
+
+    salt: str | None = None
+    """Hex digits that tell the endpoint's replies from another's in DSPy's cache, whose keys ignore the address."""
+    sha256: str | None = None
+    """Of the model file, if the model runs in this process."""
+    num_ctx: int | None = None
+    """Context window in tokens, if known."""
+
+
 def provider_of(model: str) -> str:
     """Return the provider in a model string, ``openai`` where it names none; Ollama's two routes are one provider."""
     provider, separator, _ = model.partition("/")
@@ -31,8 +44,7 @@ def provider_of(model: str) -> str:
 
 def is_provider(name: str) -> bool:
     """Return whether the part of a model string before its slash names a provider that DSPy or LiteLLM knows."""
-    providers = import_module("litellm").LlmProviders
-    return name in {str(one.value) for one in providers}
+    return name in list(import_module("litellm").LlmProviders)
 
 
 def from_environment(model: str, name: str) -> str | None:
@@ -45,18 +57,16 @@ def base_from_environment(model: str) -> str | None:
     return from_environment(model, "API_BASE") or from_environment(model, "BASE_URL")
 
 
-def key_for(model: str, api_base: str | None) -> str | None:
+def key_for(model: str, api_base: str) -> str | None:
     """Return the environment's key of the model's provider if it may go to an address, else None.
 
     It was given for the provider's own service, and for the address in the provider's own variable.
     """
-    key = from_environment(model, "API_KEY")
-    if api_base is None:
-        return key
+    base = shown_base(api_base)
     own = base_from_environment(model)
-    is_own = own is not None and shown_base(own) == shown_base(api_base)
-    is_home = urlsplit(api_base.strip()).hostname == _HOMES.get(provider_of(model))
-    return key if is_own or is_home else None
+    is_own = own is not None and shown_base(own) == base
+    is_home = urlsplit(base).hostname == _HOMES.get(provider_of(model))
+    return from_environment(model, "API_KEY") if is_own or is_home else None
 
 
 def require_endpoint(

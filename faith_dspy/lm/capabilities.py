@@ -70,11 +70,10 @@ class Capabilities:
     """The smallest limit that it takes."""
     max_alternatives: int = 20
     """The most alternatives it tells for each token (``top_logprobs``)."""
-    needs_room: bool = False
-    """Whether it thinks, or talks, before it answers; it is given `thinking_tokens` more than the reply needs."""
     thinking_tokens: int = THINKING_TOKENS
-    has_more_room: bool = False
-    """Whether it is given `MORE_ROOM` times as much."""
+    rooms: int = 0
+    """How many times `thinking_tokens` it is given beside its reply: 0 unless it thinks, or talks, before it answers;
+    1 then; `MORE_ROOM` where that was too little."""
     context_window: int | None = None
     """Tokens of prompt and reply together, where its refusals named them."""
     token_probabilities: bool | None = None
@@ -84,16 +83,18 @@ class Capabilities:
         name, value = lesson
         if name == "refused":
             value = self.refused | {value}
+        elif name == "rooms":  # another thread may have learned of more
+            value = max(value, self.rooms)
         return replace(self, **{name: value})
 
     @property
     def room(self) -> int:
         """Output tokens for its thoughts."""
-        return self.thinking_tokens * (MORE_ROOM if self.has_more_room else 1)
+        return self.thinking_tokens * self.rooms
 
     def with_room(self, tokens: int) -> int:
         """Return the output tokens of a reply that has so many after its thoughts."""
-        return max(tokens, LABEL_TOKENS) + self.room
+        return max(tokens, LABEL_TOKENS) + (self.room or self.thinking_tokens)
 
     def fit(
         self, settings: Mapping[str, Any], parameters: Mapping[str, Any]
@@ -115,7 +116,7 @@ class Capabilities:
             fitted["top_logprobs"] = min(fitted["top_logprobs"], self.max_alternatives)
         limit = fitted.pop("max_tokens", None) or fitted.get("max_completion_tokens")
         if limit is not None:
-            if self.needs_room:
+            if self.rooms:
                 limit = self.with_room(limit)
             if self.limit_name != "max_tokens" and "max_tokens" in settings:
                 fitted["max_tokens"] = None
@@ -186,8 +187,8 @@ class Experience:
     def add_label(self, *, read: bool) -> None:
         """Note whether a reply began with its label: an LM that mostly talks first needs room."""
         self.unread += -1 if read else 1
-        if self.unread >= CASES and not self.capabilities.needs_room:
-            self.capabilities = self.capabilities.with_lesson(("needs_room", True))
+        if self.unread >= CASES and not self.capabilities.rooms:
+            self.capabilities = self.capabilities.with_lesson(("rooms", 1))
 
 
 def experience_of(lm: Any) -> Experience:

@@ -23,13 +23,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from faith_dspy.errors import ConfigError, LMUnavailableError, counted, short_message
+from faith_dspy.lm.addresses import Endpoint
 from faith_dspy.schema import Usage
-
-if TYPE_CHECKING:  # it loads DSPy
-    from faith_dspy.lm.metered import Endpoint
 
 PREFIX = "python:"
 """Of a function's name where a model string is expected: ``python:package.module:function``."""
@@ -88,8 +86,6 @@ class FunctionLM:
     @property
     def endpoint(self) -> Endpoint:
         """What tells its replies from another's."""
-        from faith_dspy.lm.metered import Endpoint
-
         return Endpoint(sha256=self.sha256)
 
     def require(self) -> Self:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, field_validator
 
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm.addresses import (
+    Endpoint,
     base_from_environment,
     base_hash,
     key_for,
@@ -194,7 +195,7 @@ def make_lm(
 
 def _local(model: str, context_window: int | None, **kwargs: Any) -> MeteredLM:
     from faith_dspy.lm import engine, model_file
-    from faith_dspy.lm.metered import Endpoint, MeteredLM
+    from faith_dspy.lm.metered import MeteredLM
 
     if source := model_file.MODELS.get(model):
         folder, sha256 = model_file.fetch(source), source.identity
@@ -218,26 +219,24 @@ def _hosted(
     context_window: int | None,
     **settings: Any,
 ) -> MeteredLM:
-    from faith_dspy.lm.metered import Endpoint, MeteredLM
+    from faith_dspy.lm.metered import MeteredLM
 
     address = api_base or settings.pop("base_url", None) or base_from_environment(model)
-    base = (address or "").strip() or None
-    salt = base_hash(base) if base else None
-    if base and not api_key:
-        api_key = key_for(model, base)
+    base = (address or "").strip()
+    endpoint = Endpoint(num_ctx=context_window)
     if context_window and model.startswith("ollama"):
         settings["num_ctx"] = context_window
         # Of a model that thinks, LiteLLM reads the reply of Ollama's chat alone.
         model = model.replace("ollama/", "ollama_chat/", 1)
     if base:
+        endpoint = replace(endpoint, salt=base_hash(base))
         own_api = "num_ctx" in settings
         settings["api_base"] = route_base(model, base, own_api=own_api)
-        api_key = api_key or "none"  # most self-hosted servers want none
+        # Most self-hosted servers want none.
+        api_key = api_key or key_for(model, base) or "none"
     if api_key:
         settings["api_key"] = api_key.strip()  # files end in a line break
-    lm = MeteredLM(
-        model, endpoint=Endpoint(salt=salt, num_ctx=context_window), **settings
-    )
+    lm = MeteredLM(model, endpoint=endpoint, **settings)
     # Reasoning models, the ones DSPy gives this limit, take no temperature.
     if "temperature" not in settings and "max_completion_tokens" not in lm.kwargs:
         lm.kwargs["temperature"] = 0.0

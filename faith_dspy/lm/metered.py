@@ -43,7 +43,7 @@ from faith_dspy.errors import (
     remember_secrets,
     short_message,
 )
-from faith_dspy.lm.addresses import unavailable
+from faith_dspy.lm.addresses import Endpoint, unavailable
 from faith_dspy.lm.capabilities import (
     CASES,
     MIN_TOKENS,
@@ -282,18 +282,6 @@ async def run_async(work: Callable[[], _Out]) -> _Out:
             raise
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """What is known of the place an LM's calls go to, beyond what DSPy holds."""
-
-    salt: str | None = None
-    """Hex digits that tell the endpoint's replies from another's in DSPy's cache, whose keys ignore the address."""
-    sha256: str | None = None
-    """Of the model file, if the model runs in this process."""
-    num_ctx: int | None = None
-    """Context window in tokens, if known."""
-
-
 _ENGINES_OWN = (FaithDspyError, dspy.LMError)
 """Errors that an engine of ours raises, and DSPy does not expect of one."""
 _KEY_ERRORS = (LMAuthError, LMBillingError)
@@ -304,7 +292,7 @@ _FATAL = (
     LMUnsupportedModelError,
 )
 """Errors after which, if the LM never answered, no other call will fare better."""
-_ROOMY: Lesson = ("has_more_room", True)
+_MORE: Lesson = ("rooms", MORE_ROOM)
 _REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
 _UNKNOWN_MODEL = re.compile(
     r"model_not_found|(?:unknown|invalid|no such) model\b|llm provider not provided"
@@ -343,7 +331,7 @@ class MeteredLM(dspy.LM):
         capabilities = Capabilities(thinking_tokens=thinking_tokens or THINKING_TOKENS)
         if "max_completion_tokens" in self.kwargs:  # DSPy knows a model that thinks
             name = "max_completion_tokens"
-            capabilities = replace(capabilities, limit_name=name, needs_room=True)
+            capabilities = replace(capabilities, limit_name=name, rooms=1)
         elif self.model_type == "responses":
             capabilities = replace(capabilities, min_tokens=MIN_TOKENS)
         self.experience = Experience(capabilities)
@@ -391,7 +379,7 @@ class MeteredLM(dspy.LM):
                 outputs = self._count(call, args, fitted)
             except dspy.LMError as exc:
                 sent = {**self.kwargs, **fitted}
-                if _ROOMY in lessons and isinstance(exc, _REFUSALS):
+                if _MORE in lessons and isinstance(exc, _REFUSALS):
                     raise self._endless(self.capabilities) from None
                 lesson = self._read_refusal(exc, sent, args, capabilities)
                 if lesson is None or attempt + 1 == _MAX_ATTEMPTS:
@@ -399,10 +387,10 @@ class MeteredLM(dspy.LM):
             else:
                 if not (call.is_cut and _is_empty(outputs)):
                     break
-                if capabilities.has_more_room:
+                if capabilities.rooms == MORE_ROOM:
                     self.experience.add(lessons)
                     raise self._endless(capabilities)
-                lesson = _ROOMY if capabilities.needs_room else ("needs_room", True)
+                lesson = _MORE if capabilities.rooms else ("rooms", 1)
             lessons.append(lesson)
             capabilities = capabilities.with_lesson(lesson)
         self.experience.has_answered = True

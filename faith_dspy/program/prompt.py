@@ -172,8 +172,7 @@ def _read_verdict(entry: Mapping[str, Any], labels: Sequence[str]) -> str | None
     names = list(entry)
     behind = names[names.index(fields[0]) :]
     reason = f"\n{entry['reason']}" if "reason" in behind else ""
-    label = find_label(entry[fields[0]], labels, reason)
-    return label.name if label else None
+    return find_label(entry[fields[0]], labels, reason)
 
 
 def split_instructions(signature: type[Signature]) -> tuple[str, str]:

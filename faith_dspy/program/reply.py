@@ -132,23 +132,18 @@ def _words(text: str) -> list[str]:
 # --- a label ------------------------------------------------------------------------------------------------------
 
 
-class Label(NamedTuple):
-    """A label and where it stands: ``reply[start:end]``."""
+class Label(str):
+    """A label that a reply has, and where it stands behind the reply's thoughts: ``reply[start:end]``.
 
-    name: str
+    A prediction of DSPy's holds it; its place is that of its probability.
+    """
+
     start: int
     end: int
 
-
-class PlacedLabel(str):
-    """The label of a whole reply, which a prediction of DSPy's holds, with its place: that of its probability."""
-
-    at: int
-    """Where it begins behind the reply's thoughts."""
-
-    def __new__(cls, name: str, at: int = 0) -> Self:
+    def __new__(cls, name: str, start: int = 0, end: int = 0) -> Self:
         label = super().__new__(cls, name)
-        label.at = at
+        label.start, label.end = start, end
         return label
 
 
@@ -266,9 +261,8 @@ def find_label(
     last_line = text.rfind("\n") + 1
     if last_line and not any(candidates):
         candidates.append(read_label(text, labels, last_line))
-    places = [label for label in candidates if label]
-    names = {label.name for label in places}
-    if len(names) != 1 or _is_taken_back(reply + evidence, places[0], labels):
+    places = list(filter(None, candidates))
+    if len(set(places)) != 1 or _is_taken_back(reply + evidence, places[0], labels):
         return None
     return places[0]
 
@@ -285,7 +279,7 @@ def _is_taken_back(reply: str, label: Label, labels: Sequence[str]) -> bool:
     if not _CLOSED.match(reply, label.end):
         sentence = _SENTENCE.match(reply, label.end)
         end = sentence.end() if sentence else label.end
-        is_full = label.name == _vocabulary(tuple(labels)).get("fully supported")
+        is_full = label == _vocabulary(tuple(labels)).get("fully supported")
         if _HEDGE.match(reply, label.end):
             return True
         if is_full and _DOUBT.search(reply, label.end, end):
@@ -296,7 +290,7 @@ def _is_taken_back(reply: str, label: Label, labels: Sequence[str]) -> bool:
             others.append(read_label(reply, labels, clause.end()))
     for sentence in _NEXT_SENTENCE.finditer(reply, label.end):
         others.append(_read_place(reply, labels, sentence.end()))
-    return any(other is not None and other.name != label.name for other in others)
+    return any(other is not None and other != label for other in others)
 
 
 # --- the fields of a reply ----------------------------------------------------------------------------------------
@@ -326,8 +320,8 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
         completion: The LM's reply, with its thoughts.
 
     Returns:
-        The value of each field; the verdict is a `PlacedLabel`. One that is not there is None, for the program to count
-        as unjudged.
+        The value of each field; the verdict is a `Label`. One that is not there is None, for the program to count as
+        unjudged.
     """
     reply = without_thoughts(completion)
     if len(reply) > MAX_REPLY:
@@ -338,17 +332,12 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     reasons_first = next(iter(fields)) == "reason"
     head = reply
     if not reasons_first and fields.keys() & {"quotes", "reason"}:
-        begin = _EVIDENCE.search(reply)
-        if begin:
-            head = reply[: begin.start()]
+        head = _EVIDENCE.split(reply, maxsplit=1)[0]
     labels = get_args(fields["verdict"])
     evidence = _QUOTED.sub("", reply[len(head) :])
     label = find_label(head, labels, evidence, reasons_first=reasons_first)
-    values: dict[str, Any] = {"verdict": None}
-    start = end = 0
-    if label:
-        name, start, end = label
-        values["verdict"] = PlacedLabel(name, start)
+    values: dict[str, Any] = {"verdict": label}
+    start, end = (label.start, label.end) if label else (0, 0)
     if "supporting_chunk_ids" in fields:
         bracket = _IDS.search(head)
         ids, _, _ = head[end:].partition("\n")
@@ -356,8 +345,7 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
             ids = bracket[1]
         elif len(ids) > _MAX_IDS:
             ids = ""  # numbers in some explanation
-        numbers = re.findall(r"\d{1,4}", ids)
-        values["supporting_chunk_ids"] = [int(number) for number in numbers]
+        values["supporting_chunk_ids"] = list(map(int, re.findall(r"\d{1,4}", ids)))
     if "quotes" in fields:
         values["quotes"] = [quote.strip() for quote in _QUOTED.findall(reply)]
     if "reason" in fields:
@@ -385,11 +373,10 @@ def tokens_of(prediction: Mapping[str, Any]) -> list[Token]:
     logprobs = prediction.get("logprobs") or {}
     if not isinstance(logprobs, Mapping):  # LiteLLM's own object
         logprobs = logprobs.model_dump()
-    tokens = []
-    for token in logprobs.get("content") or ():
-        alternatives = token.get("top_logprobs") or ()
-        tokens.append(Token(str(token["token"]), alternatives))
-    return tokens
+    return [
+        Token(str(token["token"]), token.get("top_logprobs") or ())
+        for token in logprobs.get("content") or ()
+    ]
 
 
 def text_of(tokens: Sequence[Token]) -> str:
@@ -409,13 +396,13 @@ def token_at(tokens: Sequence[Token], offset: int) -> Token | None:
 
 def label_token(tokens: Sequence[Token], label: str | None) -> Token | None:
     """Return the token with which the label of a reply begins; None without a label or tokens."""
-    if not tokens or not isinstance(label, PlacedLabel):
+    if not tokens or not isinstance(label, Label):
         return None
-    return token_at(tokens, thoughts_end(text_of(tokens)) + label.at)
+    return token_at(tokens, thoughts_end(text_of(tokens)) + label.start)
 
 
 def label_shares(
-    label: str, token: Token | None, labels: tuple[str, ...]
+    label: str | None, token: Token | None, labels: tuple[str, ...]
 ) -> tuple[set[str | None], dict[str, float]]:
     """Return the likeliest labels of a reply, and each label's probability, by the alternatives of the label's token.
 
@@ -436,7 +423,7 @@ def label_shares(
             mass[name] += math.exp(one["logprob"])
         if one["logprob"] == highest:
             likeliest.add(name)
-    if _begun_label(token.text, labels) != label or not mass[label]:
+    if label is None or _begun_label(token.text, labels) != label or not mass[label]:
         return likeliest, {}
     total = sum(mass.values())
     return likeliest, {name: share / total for name, share in mass.items()}
@@ -444,17 +431,14 @@ def label_shares(
 
 @lru_cache(maxsize=4096)
 def _begun_label(token: str, labels: tuple[str, ...]) -> str | None:
-    label = read_label(token[:MAX_TOKEN], labels)
-    return label.name if label else None
+    return read_label(token[:MAX_TOKEN], labels)
 
 
 def _is_distribution(logprobs: Sequence[Any]) -> bool:
     for logprob in logprobs:
-        is_number = isinstance(logprob, int | float)
-        if not (is_number and logprob <= MAX_LOGPROB):  # NaN is not
-            return False
-    mass = sum(map(math.exp, logprobs))
-    return bool(logprobs) and mass <= MAX_MASS
+        if not (isinstance(logprob, int | float) and logprob <= MAX_LOGPROB):
+            return False  # NaN, too
+    return bool(logprobs) and sum(map(math.exp, logprobs)) <= MAX_MASS
 
 
 # --- a verdict ----------------------------------------------------------------------------------------------------
@@ -483,32 +467,24 @@ def read_verdict(
         sampled: Whether tokens were drawn by chance, so that another one than the likeliest may be written.
     """
     about = statement.model_dump()
-    label = fields.get("verdict")
-    shares: dict[str, float] = {}
-    if label is not None:
-        likeliest, shares = label_shares(label, token, tuple(instruction.labels))
-        is_likeliest = not likeliest.isdisjoint({None, label})  # of equals either
-        if not sampled and not is_likeliest:
-            label = None
-        elif shares:
-            written = label
-            label = max(shares, key=lambda name: (shares[name], name == written))
-    if label is None:
+    written = fields.get("verdict")
+    likeliest, shares = label_shares(written, token, tuple(instruction.labels))
+    is_likeliest = not likeliest.isdisjoint({None, written})  # of equals either
+    if written is None or not (sampled or is_likeliest):
         error = "the LM's reply has no label that was asked for"
         return RawVerdict(**about, error=error)
-    level = instruction.labels[label]
-    support: dict[str, Any] = {"logit": -LABEL_LOGIT}
+    label = str(written)
     if shares:
-        support = expected_support(shares, instruction)
-    elif level == 1:
-        support["logit"] = LABEL_LOGIT
+        label = max(shares, key=lambda name: (shares[name], name == written))
+    level = instruction.labels[label]
+    support = {"logit": LABEL_LOGIT if level == 1 else -LABEL_LOGIT}
     # An id that the prompt does not have stays unknown: -1 is no chunk's id.
     ids_by_number = dict(enumerate(chunk_ids))
     numbers = fields.get("supporting_chunk_ids") or ()
     return RawVerdict(
         **about,
-        **support,
-        label=str(label),
+        **(expected_support(shares, instruction) if shares else support),
+        label=label,
         verdict=instruction.verdicts[label],
         level=level,
         chunk_ids=tuple(ids_by_number.get(number, -1) for number in numbers),

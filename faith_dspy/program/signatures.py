@@ -82,16 +82,6 @@ class Instruction(NamedTuple):
     citing_reply: str | None = None
     """The same with an example of chunk ids, where the labels are few."""
 
-    @property
-    def ask(self) -> str:
-        """The prompt's last paragraph."""
-        return f"{self.question} {self.reply}".strip()
-
-    @property
-    def text(self) -> str:
-        """The whole prompt."""
-        return f"{_TOP}\n\n{self.ask}"
-
 
 INSTRUCTIONS: dict[str, Instruction] = {
     "binary": Instruction(

@@ -119,7 +119,7 @@ class Verifier(dspy.Module):
             capabilities = experience.capabilities
             config = self._config(capabilities, sample, self.tokens)
             limits = [config["max_tokens"]]
-            if not capabilities.needs_room:
+            if not capabilities.rooms:
                 limits.append(capabilities.with_room(self.tokens))
             replies = []
             for limit in limits:  # a reply that cannot be read is asked for once more

@@ -37,9 +37,7 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     window = getattr(lm, "context_window", None)
     if not window:
         return None
-    capabilities = experience_of(lm).capabilities
-    thoughts = capabilities.room if capabilities.needs_room else 0
-    tokens = window * CONTEXT_SHARE - thoughts
+    tokens = window * CONTEXT_SHARE - experience_of(lm).capabilities.room
     room: int = max(int(tokens * BYTES_PER_TOKEN), window // 4)
     shown = "".join(str(dict(demo)) for demo in demos)
     return max(room - utf8_size(shown), room // 4)
