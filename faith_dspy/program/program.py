@@ -112,22 +112,20 @@ class FaithfulnessProgram(dspy.Module):
     @property
     def prompts(self) -> dict[str, dspy.Predict]:
         """Its predictors by name: those, too, that an optimizer has marked as compiled."""
-        prompts: dict[str, dspy.Predict] = {"verify.predict": self.verify.predict}
-        if self.verify.joint is not None:
-            prompts["joint"] = self.verify.joint
-        if self.extract is not None:
-            prompts["extract"] = self.extract
-        return prompts
+        prompts = {
+            "verify.predict": self.verify.predict,
+            "joint": self.verify.joint,
+            "extract": self.extract,
+        }
+        return {name: prompt for name, prompt in prompts.items() if prompt is not None}
 
     @property
     def shown_prompts(self) -> list[tuple[str, list[dict[str, Any]]]]:
         """What is asked: each predictor's instruction, and the demos that are shown."""
-        shown = []
-        for predict in self.prompts.values():
-            signature = predict.signature
-            demos = complete_demos(signature, predict.demos)
-            shown.append((signature.instructions, demos))
-        return shown
+        return [
+            (one.signature.instructions, complete_demos(one.signature, one.demos))
+            for one in self.prompts.values()
+        ]
 
     @property
     def prompts_hash(self) -> str:
@@ -175,13 +173,16 @@ class FaithfulnessProgram(dspy.Module):
         room = context_bytes(lm, self.verify.predict.demos)
         for _ in range(MAX_CUTS):
             replies: list[list[RawVerdict]] = [[] for _ in statements]
-            unread = list(range(len(statements)))
             pending: PendingReplyError | None = None
             fallbacks = 0
             try:
                 for window in cut_into_windows(context, room):
+                    unread = [
+                        i
+                        for i, said in enumerate(replies)
+                        if not any(verdict.error for verdict in said)
+                    ]
                     several = [statements[i] for i in unread]
-                    failed = set()
                     try:
                         samples = self.verify.ask_jointly(several, question, window)
                     except PendingReplyError as exc:
@@ -189,17 +190,11 @@ class FaithfulnessProgram(dspy.Module):
                         continue
                     fallbacks += sum(None in answered for answered in samples)
                     for i, answered in zip(unread, samples, strict=True):
+                        about = statements[i], question, window, answered
                         try:
-                            verdict = self.verify.ask(
-                                statements[i], question, window, answered
-                            )
+                            replies[i].append(self.verify.ask(*about))
                         except PendingReplyError as exc:
                             pending = exc  # a batch takes the others along
-                            continue
-                        replies[i].append(verdict)
-                        if verdict.error:
-                            failed.add(i)
-                    unread = [i for i in unread if i not in failed]
                 if pending:
                     raise pending
             except ContextWindowExceededError as exc:

@@ -215,10 +215,7 @@ class Verifier(dspy.Module):
         if self.wants_probabilities:
             experience_of(lm).add_probabilities(returned=bool(tokens))
         token = label_token(tokens, prediction.get("verdict"))
-        about = (statement, self.instruction, window.ids, token)
-        verdict = read_verdict(
-            prediction, *about, sampled=getattr(lm, "is_sampled", True)
-        )
+        verdict = self._verdict(prediction, statement, window, token, lm)
         prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
         # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
         if "logprobs" in prediction:
@@ -235,18 +232,28 @@ class Verifier(dspy.Module):
         label_tokens: list[Token | None] = [None] * len(entries)
         if len(starts) == len(entries):  # else nothing says which token is whose
             label_tokens = [token_at(tokens, start.end()) for start in starts]
-        numbers = [entry["statement"] for entry in entries]
-        places = _places(numbers, len(statements))
+        places = _places([entry["statement"] for entry in entries], len(statements))
         verdicts: list[RawVerdict | None] = [None] * len(statements)
-        for place, entry, token in zip(places, entries, label_tokens, strict=True):
-            if place is not None and entry["verdict"]:
-                about = (statements[place], self.instruction, window.ids, token)
-                verdict = read_verdict(
-                    entry, *about, sampled=getattr(lm, "is_sampled", True)
-                )
-                if verdict.label:
-                    verdicts[place] = verdict
+        for entry, token in zip(entries, label_tokens, strict=True):
+            place = places.get(entry["statement"])
+            if place is not None:
+                about = (statements[place], window, token, lm)
+                verdict = self._verdict(entry, *about)
+                verdicts[place] = verdict if verdict.label else None
         return verdicts
+
+    def _verdict(
+        self,
+        fields: Any,
+        statement: Statement,
+        window: Window,
+        token: Token | None,
+        lm: Any,
+    ) -> RawVerdict:
+        """Return the verdict in the fields of a reply, whose label begins with the token."""
+        is_sampled = getattr(lm, "is_sampled", True)
+        about = (statement, self.instruction, window.ids, token)
+        return read_verdict(fields, *about, sampled=is_sampled)
 
 
 def as_prediction(raw: RawVerdict) -> dspy.Prediction:
@@ -273,21 +280,18 @@ def failed_verdict(statement: Statement, exc: BaseException) -> RawVerdict:
 _JSON_VERDICT = re.compile(rf'"(?:{"|".join(VERDICT_FIELDS)})"\s*:\s*"')
 
 
-def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
-    """Return the statement's place for each number of a joint reply; None where it is in doubt.
+def _places(numbers: Sequence[Any], n: int) -> dict[Any, int]:
+    """Return by the numbers of a joint reply the places of their statements, of those alone that are in no doubt.
 
     Statements are numbered from 1. A reply that numbers all of them from 0 is read so; one that could be either, as the
     last number is missing, and one that has the same number twice, is not.
     """
     times = Counter(numbers)
     if times == Counter(range(n)):
-        return list(numbers)
-    is_from_1 = n in times and 0 not in times
-    places: list[int | None] = []
-    for number in numbers:
-        is_one = is_from_1 and times[number] == 1 and number in range(1, n + 1)
-        places.append(number - 1 if is_one else None)
-    return places
+        return {number: number for number in range(n)}
+    if n not in times or 0 in times:
+        return {}
+    return {place + 1: place for place in range(n) if times[place + 1] == 1}
 
 
 def pool_samples(
