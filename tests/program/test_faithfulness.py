@@ -1,7 +1,9 @@
+from itertools import chain
+
 import dspy
 import pytest
 
-from faith_dspy import Chunk, Unscored, Verdict
+from faith_dspy import Chunk
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.program.windows import cut_into_windows
 
@@ -10,16 +12,13 @@ CONTEXT = [
     "It holds 0.9 litres.",
     "The warranty lasts two years.",
 ]
-ANSWER = "The kettle is blue. It holds 2 litres! Is that enough? The warranty lasts two years."
-STATEMENTS = [
-    "The kettle is blue.",
-    "It holds 2 litres!",
-    "The warranty lasts two years.",
-]
 
 
-def chunks(*texts):
-    return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
+def windows(texts, *limits):
+    """Each window's chunks, as pairs of id and text."""
+    chunks = [Chunk(id=i, text=text) for i, text in enumerate(texts)]
+    cut = cut_into_windows(chunks, *limits)
+    return [[*zip(window.ids, window.texts, strict=True)] for window in cut]
 
 
 # --- the judged text is data -------------------------------------------------------------------------------------
@@ -49,9 +48,10 @@ def test_failed_extraction_costs_no_statement(judge_at):
         return {"text": "broken", "status": 500} if extraction else "Yes"
 
     judge, _ = judge_at(says=say, granularity="statement")
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert [s.text for s in found.statements] == STATEMENTS
-    assert (found.score, found.stand_ins) == (1.0, 3)
+    sentences = ["The kettle is blue.", "It holds 2 litres!", "Is that enough?"]
+    judgment = judge(context=CONTEXT, answer=" ".join(sentences))
+    assert [s.text for s in judgment.statements] == sentences[:2]
+    assert (judgment.score, judgment.stand_ins) == (1.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -84,31 +84,17 @@ SENTENCES = "The first is blue. The second is red. The third is green."
 
 
 @pytest.mark.parametrize(
-    ("texts", "limit", "overhead", "found"),
+    ("texts", "limits", "cut"),
     [
-        (
-            ["aaaa", "bbbb", "cccccc", "ddd", "eee"],
-            8,
-            0,
-            [["aaaa", "bbbb"], ["cccccc"], ["ddd", "eee"]],
-        ),
-        (
-            ["x" * 100],
-            40,
-            5,
-            [["x" * 32], ["x" * 32], ["x" * 32], ["x" * 4]],
-        ),  # with room for each chunk's number; a character may have four bytes
-        (
-            [SENTENCES],
-            40,
-            0,
-            [["The first is blue. The second is red."], ["The third is green."]],
-        ),
+        (["aaaa", "bbbb", "cccccc", "ddd", "eee"], (8, 0), [["aaaa", "bbbb"], ["cccccc"], ["ddd", "eee"]]),
+        # With room for each chunk's number; a character may have four bytes.
+        (["x" * 100], (40, 5), [["x" * 32], ["x" * 32], ["x" * 32], ["x" * 4]]),
+        ([SENTENCES], (40, 0), [["The first is blue. The second is red."], ["The third is green."]]),
     ],
     ids=["order and limit", "a long chunk", "between sentences"],
-)
-def test_windows(texts, limit, overhead, found):
-    assert [w.texts for w in cut_into_windows(chunks(*texts), limit, overhead)] == found
+)  # fmt: skip
+def test_windows(texts, limits, cut):
+    assert [[t for _, t in window] for window in windows(texts, *limits)] == cut
 
 
 @pytest.mark.parametrize(
@@ -122,12 +108,12 @@ def test_windows(texts, limit, overhead, found):
 )
 def test_long_chunks_are_cut_and_nothing_is_lost(text):
     """A chunk over the limit is cut, between sentences where it can be; all its text stays, under its own id."""
-    found = cut_into_windows(chunks("short", text, "last"), 40)
-    assert all(sum(len(t.encode()) for t in w.texts) <= 40 for w in found)
-    (first, *middle, last) = [
-        (i, t) for w in found for i, t in zip(w.ids, w.texts, strict=True)
-    ]
-    assert (first, {i for i, _ in middle}, last) == ((0, "short"), {1}, (2, "last"))
+    cut = windows(["short", text, "last"], 40)
+    for window in cut:
+        assert sum(len(piece.encode()) for _, piece in window) <= 40
+    (first, *middle, last) = chain(*cut)
+    assert (first, last) == ((0, "short"), (2, "last"))
+    assert {i for i, _ in middle} == {1}
     assert "".join(t for _, t in middle).replace(" ", "") == text.replace(" ", "")
 
 
@@ -157,16 +143,12 @@ def test_all_statements_of_a_window_before_the_next(judge_at):
 @pytest.mark.parametrize(
     ("said", "verdict", "reason"),
     [
-        (("nothing", "contradicts", "nothing"), Verdict.CONTRADICTORY, None),
-        (("partly", "contradicts", "nothing"), Verdict.CONTRADICTORY, None),
-        (
-            ("fully", "contradicts", "nothing"),
-            Verdict.FULLY_SUPPORTED,
-            "Another part of the context contradicts it.",
-        ),
-        (("nothing", "partly", "nothing"), Verdict.PARTIALLY_SUPPORTED, None),
+        (("nothing", "contradicts", "nothing"), "contradictory", None),
+        (("partly", "contradicts", "nothing"), "contradictory", None),
+        (("fully", "contradicts", "nothing"), "fully_supported", "Another part of the context contradicts it."),
+        (("nothing", "partly", "nothing"), "partially_supported", None),
     ],
-)
+)  # fmt: skip
 def test_a_contradiction_in_one_window_is_never_hidden(judge_at, said, verdict, reason):
     """It stands unless another window supports the statement fully, and is told even then."""
     near = {"fully": 0.9, "partly": 0.5, "nothing": 0.1, "contradicts": 0.02}
@@ -203,9 +185,9 @@ def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):
     fault = {"status": 429, "text": "rate limit"}
     says = by_window("No", fault, "No")
     judge, server = judge_at(says=says, context_window=BYTES_45)
-    found = judge(context=CONTEXT, answer="It is red.")
-    assert (found.unscored, len(server.requests)) == (Unscored.LM_FAILED, 2)
-    assert found.statements[0].error == "LMRateLimitError: [openai/tiny] rate limit"
+    judgment = judge(context=CONTEXT, answer="It is red.")
+    assert (judgment.unscored, len(server.requests)) == ("lm_failed", 2)
+    assert judgment.statements[0].error == "LMRateLimitError: [openai/tiny] rate limit"
 
 
 def test_demos_take_their_room_from_the_window(judge_at):

@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from faith_dspy import Unscored, Verdict
 from faith_dspy.program.signatures import ExplainVerdict
 
 CONTEXT = ["The kettle is blue."]
@@ -32,27 +31,26 @@ def turning_good(bad):
 def test_a_reply_that_cannot_be_read_is_asked_for_once_more(judge_at, bad):
     """With room; DSPy's cache keeps both."""
     judge, server = judge_at(says=turning_good(bad))
-    found = [judge(context=CONTEXT, answer=ANSWER) for _ in range(2)]
-    assert [j.faithful for j in found] == [True, True]
+    for _ in range(2):
+        assert judge(context=CONTEXT, answer=ANSWER).faithful
     assert [asked["max_tokens"] for asked in server.requests] == [1, 2012]
 
 
-@pytest.mark.parametrize("value", [math.log(2), "much", None, {}, "NaN", -math.inf])
+@pytest.mark.parametrize("value", [None, "NaN", -math.inf])
 def test_impossible_log_probabilities(judge_at, value):
-    """A reply with a probability of 2, or with none, has a label and no confidence."""
+    """DSPy cannot read them: asked for without, the label counts, and has no confidence."""
     token = {"token": "Yes", "logprob": -0.1}
     content = [token | {"top_logprobs": [token | {"logprob": value}]}]
     message = {"role": "assistant", "content": "Yes"}
     choice = {"index": 0, "finish_reason": "stop", "message": message}
 
     def says(asked):
-        told = {"logprobs": {"content": content} if asked.get("logprobs") else None}
+        logprobs = {"logprobs": {"content": content}} if asked.get("logprobs") else {}
         body = {"object": "chat.completion", "model": "tiny"}
-        return {"body": body | {"choices": [choice | told]}}
+        return {"body": body | {"choices": [choice | logprobs]}}
 
-    judgment = judge_at(says=says)[0](context=CONTEXT, answer=ANSWER)
-    assert [s.is_supported for s in judgment.statements] == [True]
-    assert [s.confidence for s in judgment.statements] == [None]
+    (statement,) = judge_at(says=says)[0](context=CONTEXT, answer=ANSWER).statements
+    assert (statement.is_supported, statement.confidence) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +66,11 @@ def test_a_reply_is_read_after_its_thoughts(judge_at, options, thoughts):
     Thoughts that were cut off say nothing, whatever label they begin with."""
     tokens = [(thoughts, {thoughts: 1.0}), ("Yes", {"Yes": 0.9, "No": 0.1})]
     judge, server = judge_at(says={"tokens": [*tokens, ("\n", {"\n": 1.0})]}, **options)
-    found = judge(context=CONTEXT, answer=ANSWER).statements[0]
-    assert found.verdict is Verdict.FULLY_SUPPORTED
-    assert found.confidence == pytest.approx(0.9, abs=0.01)
+    (statement,) = judge(context=CONTEXT, answer=ANSWER).statements
+    assert statement.is_supported
+    assert statement.confidence == pytest.approx(0.9, abs=0.01)
     server.says = "<think>Yes"
-    assert (
-        judge(context=CONTEXT, answer=f"So {ANSWER}").unscored is Unscored.PARSE_FAILED
-    )
+    assert judge(context=CONTEXT, answer=f"So {ANSWER}").unscored == "parse_failed"
 
 
 def confidences(judge, numbers):
@@ -110,9 +106,8 @@ def test_a_statement_that_fails_gets_a_reason_behind_its_own_request(judge_at):
     judgment = judge(context=CONTEXT, answer=answer)
     reasons = [s.reason for s in judgment.statements]
     assert reasons == [None, "The context says that it is blue."]
-    usage = judgment.usage
-    tokens = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
-    assert (usage.calls, *tokens) == (3, 300, 180, 15)
+    counts = judgment.usage.model_dump(exclude={"seconds", "dollars"})
+    assert [*counts.values()] == [3, 300, 180, 15]
     _, verdict, why = (asked["messages"] for asked in server.requests)
     assert why[: len(verdict)] == verdict
     assert [m["content"] for m in why[len(verdict) :]] == ["No", ExplainVerdict.instructions]  # fmt: skip
