@@ -78,21 +78,17 @@ def test_a_refused_parameter_costs_two_calls(chat_server, name):
 def test_a_json_schema_that_is_refused(chat_server):
     """Joint requests go without."""
 
-    def say(asked):
-        if "response_format" in asked:
-            return {
-                "status": 400,
-                "text": "'response_format' of type 'json_object' is not supported with this model",
-            }
-        return '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "No"}]}'
-
-    server = chat_server(says=say, models=[])
+    words = "'response_format' of type 'json_object' is not supported with this model"
+    refusal = {"status": 400, "text": words}
+    reply = '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "No"}]}'
+    server = chat_server(
+        says=lambda a: refusal if "response_format" in a else reply, models=[]
+    )
     lm = make_lm("openai/gpt-4o-mini", api_base=server.base, num_retries=0)
     judge = Judge(lm, verification="joint")
     for i in range(4):
         judgment = judge(context=CONTEXT, answer=f"Kettle {i} is blue. It is new.")
         assert [s.is_supported for s in judgment.statements] == [True, False]
-        assert judgment.fallbacks == 0
     assert 4 < len(server.requests) <= 6
 
 
@@ -126,13 +122,9 @@ def thinking(kind, needed=300):
             "null": (None, label),
             "<think>": ("<think>\nIs it Yes? Verdict: Yes, maybe", f"<think>No, no.</think>\n\n{label}"),
         }[kind]  # fmt: skip
-        message = {"role": "assistant", "content": cut if is_cut else whole}
-        if kind == "reasoning_content":
-            message[kind] = "Let me see. Yes?"
-        choice = {"index": 0, "message": message, "finish_reason": "length" if is_cut else "stop"}  # fmt: skip
-        usage = {"prompt_tokens": 100, "completion_tokens": min(limit(asked), needed), "total_tokens": 999}  # fmt: skip
-        body = {"object": "chat.completion", "choices": [choice], "usage": usage}
-        return {"body": body | {"model": "tiny"}}
+        more = {"reasoning_content": {kind: "Let me see. Yes?"}}.get(kind, {})
+        text = cut if is_cut else whole
+        return {"text": text, "is_cut": is_cut, "more": more, "top": {}}
 
     return say
 
@@ -151,7 +143,12 @@ def test_a_model_that_thinks_gives_verdicts(chat_server, kind):
     assert {j.faithful for j in judgments} == {True}
     assert calls == N + 2
     assert (limits(server)[1], limits(server)[3:]) == (2012, [2012] * (N - 1))
-    assert sum(j.usage.output_tokens for j in judgments) >= 300 * N
+    usage = [j.usage.output_tokens for j in judgments]
+    assert usage == [
+        10,
+        10,
+        *[5] * (N - 2),
+    ]  # what was thought in vain is paid for, too
     assert Judge(lm)(context=CONTEXT, answer="It is red.").faithful is False
 
 
@@ -196,19 +193,6 @@ def test_a_model_that_talks_first(chat_server):
     judgments, calls = judged(chat_server(says=says))
     assert {j.statements[0].verdict for j in judgments} == {"not_supported"}
     assert calls == N + 2
-
-
-def test_one_odd_reply_changes_nothing(chat_server):
-    """Of an LM that answers at once a reply without a label is asked for again; the next has one token as before."""
-
-    def says(asked):
-        is_odd = "Kettle 5" in str(asked["messages"]) and limit(asked) == 1
-        return "Hm" if is_odd else "Yes"
-
-    server = chat_server(says=says)
-    judgments, calls = judged(server)
-    assert ({j.faithful for j in judgments}, calls) == ({True}, N + 1)
-    assert limits(server).count(2012) == 1
 
 
 def test_what_was_found_out_is_each_lms_own(chat_server):

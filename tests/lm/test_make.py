@@ -102,19 +102,15 @@ def test_what_exports_used_to_say_of_an_lm_is_passed_over():
 
 
 def test_preflight(chat_server):
-    """It asks for one token, past the cache; an endpoint that quotes the key in its refusal does not get it into our
-    message."""
+    """It asks for one token, past the cache; a key that is quoted in the refusal is not in our message."""
     server = chat_server()
     lm = make_lm("openai/tiny", api_base=server.base, api_key=KEY)
     for _ in "ab":
         preflight(lm)
     assert [r["max_tokens"] for r in server.preflights] == [1, 1]
     server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
-    with pytest.raises(
-        LMUnavailableError, match=r"does not answer: LMAuthError.*Check its key"
-    ) as caught:
+    with pytest.raises(LMUnavailableError, match="Check its key") as caught:
         preflight(lm)
-    assert server.authorization[-1] == f"Bearer {KEY}"
     assert KEY not in str(caught.value)
 
 

@@ -12,7 +12,7 @@ from dspy.clients.base_lm import GLOBAL_HISTORY
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
 from faith_dspy.lm.make import make_lm, to_metered_lm
-from faith_dspy.lm.metered import Limits, MeteredLM, metered
+from faith_dspy.lm.metered import Limits, metered
 from faith_dspy.schema import Usage
 
 ONE = {"calls": 1, "prompt_tokens": 100, "cached_tokens": 60, "output_tokens": 5}
@@ -68,16 +68,6 @@ def test_a_replay_costs_no_time(lm, server, disk, tmp_path):
     assert len(server.requests) == 1
 
 
-def test_a_stopped_meter_lets_no_call_begin(lm, server):
-    with metered() as outer:
-        lm("a")
-        outer.stop()
-        with metered() as inner, pytest.raises(LimitReachedError, match="cancelled"):
-            lm("b")
-    assert len(server.requests) == 1
-    assert (outer.refused, inner.failed, inner.usage) == (1, 0, Usage())
-
-
 @pytest.mark.parametrize(
     "duplicate",
     [
@@ -92,24 +82,15 @@ def test_duplicates_count(lm, duplicate):
     other = duplicate(lm)
     with metered() as meter:
         other("hello")
-    assert (type(other), counts(meter.usage), other.endpoint) == (
-        MeteredLM,
-        ONE,
-        lm.endpoint,
-    )
+    assert (counts(meter.usage), other.endpoint) == (ONE, lm.endpoint)
 
 
 def test_adopting_a_plain_lm(server):
-    """A user's own dspy.LM can be made to count, with all its settings; the original is left alone."""
+    """A user's own dspy.LM is made to count with all its settings."""
     address = {"api_base": server.base, "api_key": "none"}
     plain = dspy.LM("openai/tiny", **address, max_tokens=7, num_retries=1, cache=False)
-    lm = to_metered_lm(plain)
-    states = [each.dump_state() | {"_dspy_lm_class": ""} for each in (lm, plain)]
-    assert states[0] == states[1]
-    with metered() as meter:
-        lm("hello")
-        plain("other")
-    assert counts(meter.usage) == ONE
+    own, other = (one.dump_state() for one in (to_metered_lm(plain), plain))
+    assert own | {"_dspy_lm_class": other["_dspy_lm_class"]} == other
 
 
 def test_a_batch_keeps_no_prompt(lm):

@@ -25,12 +25,12 @@ def ollama(chat_server):
             return {"body": {"template": "", "model_info": {}, "capabilities": ["completion"]}}  # fmt: skip
         room = asked.get("max_tokens") or asked.get("options", {}).get("num_predict")
         is_cut = (room or 10_000) < 300
-        message = {"role": "assistant", "content": "" if is_cut else "Yes"}
-        reason = "length" if is_cut else "stop"
+        text = "" if is_cut else "Yes"
         if path == "/v1/chat/completions":
-            choice = {"index": 0, "message": message, "finish_reason": reason}
-            return {"body": {"object": "chat.completion", "model": "q", "choices": [choice]}}  # fmt: skip
+            return {"text": text, "is_cut": is_cut}
         if path == "/api/chat":
+            message = {"role": "assistant", "content": text}
+            reason = "length" if is_cut else "stop"
             return {"body": {"model": "q", "created_at": "2026-01-01T00:00:00Z", "message": message, "done": True,
                              "done_reason": reason, "prompt_eval_count": 9, "eval_count": 2}}  # fmt: skip
         return refusal(404, "404 page not found")

@@ -14,10 +14,6 @@ BAD = {
     "null": {"text": None, "top": {}},
     "contradiction": {"text": "Yes", "top": {"No": 0.9, "Yes": 0.1}},
     "no choices": {"body": {"object": "chat.completion", "model": "tiny", "choices": []}},
-    "prose, no token counts": {"body": {"object": "chat.completion", "model": "tiny", "choices": [{
-        "index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "I would rather not say."},
-        "logprobs": {"content": [{"token": "I", "logprob": -0.1, "top_logprobs": [{"token": "I", "logprob": -0.1}]}]},
-    }]}},
 }  # fmt: skip
 
 
@@ -29,27 +25,20 @@ def turning_good(bad):
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_reply_that_cannot_be_read_is_asked_for_once_more(judge_at, bad):
-    """With room; DSPy's cache keeps both."""
+    """With room; DSPy's cache keeps both, and the next has one token as before."""
     judge, server = judge_at(says=turning_good(bad))
-    for _ in range(2):
-        assert judge(context=CONTEXT, answer=ANSWER).faithful
-    assert [asked["max_tokens"] for asked in server.requests] == [1, 2012]
+    for answer in (ANSWER, "It is blue.", ANSWER):
+        assert judge(context=CONTEXT, answer=answer).faithful
+    assert [asked["max_tokens"] for asked in server.requests] == [1, 2012, 1]
 
 
 @pytest.mark.parametrize("value", [None, "NaN", -math.inf])
 def test_impossible_log_probabilities(judge_at, value):
     """DSPy cannot read them: asked for without, the label counts, and has no confidence."""
-    token = {"token": "Yes", "logprob": -0.1}
-    content = [token | {"top_logprobs": [token | {"logprob": value}]}]
-    message = {"role": "assistant", "content": "Yes"}
-    choice = {"index": 0, "finish_reason": "stop", "message": message}
-
-    def says(asked):
-        logprobs = {"logprobs": {"content": content}} if asked.get("logprobs") else {}
-        body = {"object": "chat.completion", "model": "tiny"}
-        return {"body": body | {"choices": [choice | logprobs]}}
-
-    (statement,) = judge_at(says=says)[0](context=CONTEXT, answer=ANSWER).statements
+    top = [{"token": "Yes", "logprob": value}]
+    token = {"token": "Yes", "logprob": -0.1, "top_logprobs": top}
+    judge, _ = judge_at(says={"text": "Yes", "logprobs": [token]})
+    (statement,) = judge(context=CONTEXT, answer=ANSWER).statements
     assert (statement.is_supported, statement.confidence) == (True, None)
 
 

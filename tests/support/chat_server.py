@@ -39,8 +39,9 @@ class ChatServer:
 
     ``says``: the reply, or a function of the request that gives it: text, or a mapping with ``text``, and ``top``
     (probabilities of the first token, or in ``tokens`` the whole reply as pairs of token and probabilities),
-    ``status``, ``code``, ``headers`` and ``delay`` where they matter; or with ``body``, the JSON of the whole reply, or
-    an iterable of bytes that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement
+    ``status``, ``code``, ``headers`` and ``delay`` where they matter, ``is_cut`` for one that ended for length,
+    ``more`` fields of the message, ``logprobs`` as they are sent; or with ``body``, the JSON of the whole reply, or an
+    iterable of bytes that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement
     that is not in it, the endpoint knows nothing and fails. ``characters_per_token``: it counts tokens by the length
     of texts; else a call takes 100 prompt tokens, 60 of them cached, and 5 output tokens.
     """
@@ -153,13 +154,13 @@ class ChatServer:
             {"token": token, "logprob": -0.1, "bytes": None, "top_logprobs": _top(top)}
             for token, top in told
         ]
+        is_told = asked.get("logprobs") and self.tells
+        is_cut = said.get("is_cut", asked.get("max_tokens") == 1)
         choice = {
             "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": "length" if asked.get("max_tokens") == 1 else "stop",
-            "logprobs": {"content": content}
-            if asked.get("logprobs") and self.tells
-            else None,
+            "message": {"role": "assistant", "content": text, **said.get("more", {})},
+            "finish_reason": "length" if is_cut else "stop",
+            "logprobs": {"content": said.get("logprobs", content)} if is_told else None,
         }
         return {
             "id": f"chatcmpl-{len(self.requests)}-{self.http.server_port}",
