@@ -182,22 +182,22 @@ class ChosenJudge:
         return open_judge(source, lm=self.lm, **options)
 
 
+_batch_option = partial(option, rich_help_panel="In batch")
+_HALF_PRICE = "Ask through the provider's batch interface: half price."
+
+
 @dataclass(frozen=True)
 class InBatch:
     """Whether and how a command asks through the provider's batch interface; each field is an option."""
 
-    batch: Annotated[
-        bool,
-        option("--batch", "Ask through the provider's batch interface: half price."),
-    ] = False
-    wait: Annotated[bool, option("--wait", "With --batch: wait for the provider.")] = (
-        False
-    )
+    batch: Annotated[bool, _batch_option("--batch", _HALF_PRICE)] = False
+    wait: Annotated[bool, _batch_option("--wait", "Wait for the provider.")] = False
     tokens: Annotated[
-        int | None, option("--tokens", "With --batch: submit no more than.", "N")
+        int | None, _batch_option("--tokens", "Submit at most so many tokens.", "N")
     ] = None
     dollars: Annotated[
-        float | None, option("--dollars", "With --batch: submit no more than.", "USD")
+        float | None,
+        _batch_option("--dollars", "Submit for at most so many dollars.", "USD"),
     ] = None
 
     @contextmanager

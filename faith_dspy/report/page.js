@@ -33,6 +33,9 @@
 
   // The summary
   const s = data.summary;
+  const isDefault = (i) => i.fitted_to === "default";
+  const allDefault = data.items.some(isDefault) && data.items.every((i) => i.unscored || isDefault(i));
+  if (allDefault) document.querySelector("h1").after(el("p", { class: "soft" }, "By a default judge, not fitted to your labels."));
   const tile = (figure, line, name = "") => el("div", { class: `tile ${name}` }, el("b", {}, figure), el("p", {}, line));
   const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n}\u00a0${words(reason)}`);
   const people = data.items.filter(labelled);
@@ -47,7 +50,7 @@
     $("summary").append(tile(percent(agree / people.length), `agrees with the labels on ${agree} of ${people.length}`));
   }
   const counts = Object.keys(VERDICTS).reverse().filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
-  if (counts.length) {
+  if (counts.length && !isSelection) {
     const bar = el("div", { class: "bar", "aria-hidden": "true" });
     const legend = el("ul", { class: "legend", "aria-label": "Statements by verdict" });
     for (const [verdict, n] of counts) {
@@ -83,7 +86,7 @@
       }
       line.append(figure);
     }
-    if (item.fitted_to === "default") line.append(el("span", {}, "not fitted to your labels"));
+    if (isDefault(item) && !allDefault) line.append(el("span", {}, "not fitted to your labels"));
     if (typeof item.people === "boolean") {
       const said = OUTCOMES[item.people ? "faithful" : "unfaithful"][1].toLowerCase();
       line.append(el("span", { class: KINDS.disagree(item) ? "differs" : null }, "label: ", el("b", {}, said)));
