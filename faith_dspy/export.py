@@ -169,17 +169,15 @@ def _contents(
         texts = [chunk.text for chunk in as_chunks(context)]
         about = {"question": question, "context": texts, "answer": answer}
         answers.append(Reference(**about, raw_judgment=raw.without_usage()))
-    anew = Manifest.model_fields.keys() - {"card", "answer_keys"}
-    manifest = Manifest(
-        config=judge.config,
-        classifier=judge.classifier,
-        lm=_identity(judge),
-        prompts=prompts,
-        versions={name: metadata.version(name) for name in _VERSIONED},
-        reference=[answer.anew(judge) for answer in answers],
-        **{name: value for name, value in stored.items() if name not in anew},
-    )
-    document = manifest.model_dump(mode="json")
+    new = {
+        "config": judge.config,
+        "classifier": judge.classifier,
+        "lm": _identity(judge),
+        "prompts": prompts,
+        "versions": {name: metadata.version(name) for name in _VERSIONED},
+        "reference": [answer.anew(judge) for answer in answers],
+    }
+    document = Manifest.model_validate({**stored, **new}).model_dump(mode="json")
     program = json.loads(json.dumps(_program_state(judge), default=list))
     document["sha256"] = content_hash(document, program, next_sha256)
     contents: dict[Path, str] = {

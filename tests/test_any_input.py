@@ -6,7 +6,6 @@
 import json
 import math
 import os
-import re
 from io import BytesIO
 
 from hypothesis import HealthCheck, given, settings
@@ -94,9 +93,6 @@ def test_any_record(record):
         answer = record.get("answer")
     holds(judgment, plain_text(answer) if isinstance(answer, str) else None)
     assert judgment.unscored != "lm_failed", judgment.detail
-
-
-_UNSEEN = re.compile(r"(?is)(?:\s|<[^<>]*>|\[/?inst\]|[<\[]think.*)*")
 
 
 CONTENT = ("guarantee", "kettle", "lamp", "void", "ends", "Manual", "Paris")
