@@ -760,8 +760,9 @@ class Judge:
         if "program" in vars(self) and is_same:
             new.program = self.program
             new.fitted_prompts = self.fitted_prompts
-            if changes.get("classifier", "default") != "default":
-                new.fitted_prompts = self.program.prompts_hash
+            fitted = changes.get("classifier")
+            if isinstance(fitted, Classifier):  # to these prompts
+                new.classifier = fitted
         return new
 
 

@@ -1,6 +1,9 @@
 import json
 import random
 import shutil
+from copy import deepcopy
+from functools import reduce
+from operator import getitem
 
 import dspy
 import pytest
@@ -102,9 +105,9 @@ def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path):
         assert list(files) == ["CARD.md", "judge.json", "program.json"]
         json.loads(files["judge.json"])
         json.loads(files["program.json"])
-        everything = b"".join(files.values()).decode("utf-8")
-        for secret in (KEY, "127.0.0.1", str(tmp_path), "/root", "/home"):
-            assert secret not in everything
+        everything = b"".join(files.values()).decode()
+        secrets = KEY, "127.0.0.1", str(tmp_path), "/root", "/home"
+        assert not [secret for secret in secrets if secret in everything]
 
 
 def test_a_file_that_is_gone_or_altered(exported, tmp_path):
@@ -133,7 +136,6 @@ ANOTHER = r"was altered .*reference 0 had \w+ .* when it was exported and has .*
             lambda d: d.update(format_version=FORMAT_VERSION + 1),
             r"version 2; this .* reads 1\. Install the version",
         ),
-        (lambda d: d.pop("format_version"), "format version None"),
         (lambda d: d["classifier"]["statement"].update(intercept=0.4), ANOTHER),
         (lambda d: d["classifier"].update(threshold=0.01), ANOTHER),
         (lambda d: d["reference"][0].update(answer="x", score=0.9), ANOTHER),
@@ -275,10 +277,8 @@ def places(value, path=()):
 
 def changed(document, path, value):
     """A copy of a document with one value put in place of another, or removed."""
-    copy = json.loads(json.dumps(document))
-    holder = copy
-    for key in path[:-1]:
-        holder = holder[key]
+    copy = deepcopy(document)
+    holder = reduce(getitem, path[:-1], copy)
     holder[path[-1]] = value
     if value is GONE:
         del holder[path[-1]]

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from importlib import metadata
 from inspect import signature
 
@@ -8,6 +6,7 @@ import typer
 
 import faith_dspy
 from faith_dspy.cli import app
+from tests.support.files import run_python
 
 HEAVY = (
     "dspy",
@@ -21,18 +20,6 @@ HEAVY = (
     "matplotlib",
     "openvino",
 )
-
-
-def python(code):
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_public_names():
@@ -54,24 +41,21 @@ def test_public_names():
 
 def test_every_public_name_is_there_and_explained():
     """Each name resolves, shows up in dir(), and has a docstring; another one is answered with those there are."""
-    for name in faith_dspy.__all__:
-        assert getattr(faith_dspy, name).__doc__
-        assert name in dir(faith_dspy)
+    names = faith_dspy.__all__
+    assert all(getattr(faith_dspy, name).__doc__ for name in names)
+    assert {*names} <= {*dir(faith_dspy)}
     assert faith_dspy.__version__ == metadata.version("faith_dspy")
-    with pytest.raises(
-        AttributeError,
-        match="no attribute 'judge_all'; it has Chunk, Judge, JudgeConfig",
-    ):
+    with pytest.raises(AttributeError, match="'judge_all'; it has Chunk, Judge, Jud"):
         _ = faith_dspy.judge_all
 
 
 def test_import_is_light():
     """`import faith_dspy`, its data types and its labels reader load none of the heavy libraries."""
-    code = (
-        f"import sys, faith_dspy; faith_dspy.Judgment.pretty, faith_dspy.JudgeConfig; import faith_dspy.io.labels; \
-print([m for m in {HEAVY!r} if m in sys.modules])"
-    )
-    assert python(code) == "[]"
+    code = f"""
+import sys, faith_dspy, faith_dspy.io.labels
+faith_dspy.Judgment.pretty, faith_dspy.JudgeConfig
+print([m for m in {HEAVY!r} if m in sys.modules])"""
+    assert run_python(code) == "[]"
 
 
 @pytest.mark.parametrize(
@@ -89,9 +73,9 @@ try:
 except SystemExit as exc:
     assert not exc.code, exc.code
 print([m for m in {(*HEAVY, "pydantic")!r} if m in sys.modules])"""
-    out = python(code)
-    assert out.endswith("[]")
-    assert "Usage: faith-dspy" in out
+    shown = run_python(code)
+    assert shown.endswith("[]")
+    assert "Usage: faith-dspy" in shown
 
 
 def test_options_of_tune_are_on_the_command_line():

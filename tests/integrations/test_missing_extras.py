@@ -1,19 +1,4 @@
-import subprocess
-import sys
-
-
-def python(code):
-    """What a fresh interpreter prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
+from tests.support.files import run_python
 
 ALONE = """
 import importlib, sys
@@ -33,7 +18,7 @@ for module in ("ragas", "deepeval", "strands", "mlflow", "pydantic_evals"):
 def test_libraries_that_are_not_installed():
     """Importing an adapter without its library is an error that names the extra to install."""
     extras = ("ragas", "deepeval", "strands", "tune", "pydantic-evals")
-    for extra, told in zip(extras, python(ALONE), strict=True):
+    for extra, told in zip(extras, run_python(ALONE).splitlines(), strict=True):
         assert f"pip install '.[{extra}]', in a clone" in told
 
 
@@ -45,4 +30,4 @@ import faith_dspy.integrations.otel, faith_dspy.integrations.axion, faith_dspy.i
 import faith_dspy.integrations.rag_evals, faith_dspy.integrations.promptfoo
 heavy = ("ragas", "deepeval", "strands", "strands_evals", "opentelemetry", "openinference", "mlflow", "dspy")
 print([m for m in heavy if m in sys.modules])"""
-    assert python(code) == ["[]"]
+    assert run_python(code) == "[]"

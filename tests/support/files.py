@@ -39,3 +39,16 @@ def run(*words, timeout=800, cwd=None, **environment):
         check=False,
         timeout=timeout,
     )
+
+
+def run_python(code):
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
