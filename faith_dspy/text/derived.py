@@ -37,6 +37,12 @@ def source_of(
     return None
 
 
+def is_bounded(value: float, number: float, direction: int) -> bool:
+    """Tell whether a number lies behind a rounder value (“over 1,200”) by less than its last digit; no year does."""
+    _, step = _precision(value)
+    return number not in _YEARS and 0 < direction * (number - value) < step
+
+
 def _is_rounded(value: float, number: float) -> bool:
     """Tell whether a value is the nearest to a number that has as few digits; of a small whole one, none is."""
     digits, step = _precision(value)

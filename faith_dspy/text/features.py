@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 from faith_dspy.schema import Chunk
-from faith_dspy.text.derived import source_of
+from faith_dspy.text.derived import is_bounded, source_of
 from faith_dspy.text.identifiers import (
     Identifier,
     identifiers_in,
@@ -37,6 +37,7 @@ from faith_dspy.text.words import (
     begins_list_item,
     comparable,
     content_tokens,
+    number_of,
     tokenize,
     without_markers,
 )
@@ -90,7 +91,8 @@ class IndexedContext:
     @cached_property
     def numbers(self) -> dict[str, float]:
         """Keys of plain numbers with their values."""
-        return {key: float(key[1:]) for key in self.keys if _NUMBER.fullmatch(key)}
+        numbers = {key: number_of(key) for key in self.keys}
+        return {key: number for key, number in numbers.items() if number is not None}
 
     @cached_property
     def searchable(self) -> str:
@@ -112,7 +114,8 @@ class IndexedContext:
         return set(chain.from_iterable(pairs))
 
 
-_NUMBER = re.compile(r"#-?\d+(?:\.\d+)?")
+_BOUND = re.compile(rf"\b({'|'.join(VALUES.bounds)})\s(?:[$€£¥]\s?)?$", re.IGNORECASE)
+"""What says of a number behind it that the exact one is above or below."""
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+")
 
 
@@ -175,7 +178,7 @@ class Comparison:
         self.take([self._resolved(token) for token in tokens])
         self._look_up_identifiers(statement)
         if self.novel_numbers:
-            self.take([self._derived(token) for token in self.tokens])
+            self._derive()
 
     def take(self, tokens: list[Token]) -> None:
         """Let the statement consist of these tokens."""
@@ -219,21 +222,36 @@ class Comparison:
             elif one not in links or "://" in text:
                 self.missing_identifiers.append(one)
 
-    def _derived(self, token: Token) -> Token:
-        """Return a number that the context lacks as the one that it is derived from."""
-        if token.key in self.context.keys or not _NUMBER.fullmatch(token.key):
-            return token
-        summands: set[str] = set()
+    def _derive(self) -> None:
+        """Take each number that the context lacks as the one that it is derived from, without “over” before it."""
+        tokens: list[Token] = []
+        for token in self.tokens:
+            value = number_of(token.key)
+            if value is not None and token.key not in self.context.keys:
+                bound = _BOUND.search(self.text, 0, token.start)
+                source = self._source_of(value, bound)
+                if source is not None:
+                    token = token._replace(key=source)
+                    self.derived_count += bound is None
+                if source is not None and bound:
+                    tokens = [t for t in tokens if t.start < bound.start()]
+            tokens.append(token)
+        self.take(tokens)
+
+    def _source_of(self, value: float, bound: re.Match[str] | None) -> str | None:
+        """Return the key of the number that one is derived from: behind “over” one of a similar sentence just above."""
+        numbers = self.context.numbers
+        similar: set[str] = set()
         for i, shared in self.shared.items():
             if shared >= _ALIKE * len(self.keys):
-                summands |= self.context.sentences[i].keys
-        numbers = self.context.numbers
-        value = float(token.key[1:])
-        source = source_of(value, numbers, numbers.keys() & summands)
-        if source is None:
-            return token
-        self.derived_count += 1
-        return token._replace(key=source)
+                similar |= numbers.keys() & self.context.sentences[i].keys
+        if bound is None:
+            return source_of(value, numbers, similar)
+        direction = VALUES.bounds[bound[1].lower()]
+        for key in sorted(similar):
+            if is_bounded(value, numbers[key], direction):
+                return key
+        return None
 
     @cached_property
     def novel(self) -> set[str]:
@@ -558,21 +576,106 @@ def _is_exchanged(c: Comparison, sentence: IndexedSentence) -> bool:
 def doubts(c: Comparison) -> float:
     """Return 1 if there is reason to doubt the statement that words alone do not settle, else 0.
 
-    A number that the context has but for rounding or a sum, or the other way round (“3-1”), a qualifier (“must”,
-    “only”, “first”) that no similar sentence has or that the statement leaves out, or a bare answer: what it answers is
-    not told.
+    A number that the context has but for rounding or a sum, or the other way round (“3-1”), or not by that unit (“per
+    hour”), a qualifier (“must”, “only”, “first”) that no similar sentence has or that the statement leaves out, a
+    clause that the context tells nothing of, or a bare answer: what it answers is not told.
     """
-    is_changed = _is_turned(c) or bool(_changed_qualifiers(c))
-    return float(c.derived_count > 0 or is_changed or _is_bare(c))
+    is_changed = _is_turned(c) or bool(_changed_qualifiers(c)) or _has_other_rate(c)
+    return float(c.derived_count > 0 or is_changed or _adds_clause(c) or _is_bare(c))
 
 
 def _is_turned(c: Comparison) -> bool:
     """Tell whether two numbers side by side stand only the other way round in the context."""
     pairs = c.context.pairs
     return any(
-        pair not in pairs and pair[::-1] in pairs and all(map(_NUMBER.fullmatch, pair))
+        pair not in pairs and pair[::-1] in pairs and None not in map(number_of, pair)
         for pair in pairwise(c.content)
     )
+
+
+def _has_other_rate(c: Comparison) -> bool:
+    """Tell whether a number is said to be per something that no sentence with the number names."""
+    numbers: set[str] = set()
+    for before, token in pairwise(c.tokens):
+        if before.is_value:
+            numbers = {before.key}
+        if _PAUSE.search(c.text, before.end, token.start):
+            numbers = set()
+        unit = _per(before, token, c.text)
+        if not numbers or not unit:
+            continue
+        sentences = [s for s in c.context.sentences if numbers <= s.keys]
+        if not any(unit in _units(s.tokens) for s in sentences):
+            return True
+    return False
+
+
+_PAUSE = re.compile(r"[,:;]\s")
+
+
+def _per(before: Token, token: Token, text: str) -> str | None:
+    """Return what something is said to be per: “per kg”, “/kg”, “a month”, “monthly”; None where nothing says so."""
+    per = before.raw.lower()
+    low = token.raw.lower()
+    if before.is_unit and low in VALUES.rates:
+        return VALUES.rates[low]
+    is_unit = low in VALUES.units
+    is_per = VALUES.rates.get(per) == "" and token.kind != "function"
+    is_each = is_unit and per in ("a", "an") and before.kind == "function"
+    is_share = is_unit and text[token.start - 1] == "/"
+    if token.is_value or not (is_per or is_each or is_share):
+        return None
+    return _unit_name(token)
+
+
+def _unit_name(token: Token) -> str:
+    low = token.raw.lower()
+    return VALUES.rates.get(low) or VALUES.units.get(low, token.key)
+
+
+def _units(tokens: Sequence[Token]) -> set[str]:
+    """Return what a sentence's tokens name, units behind a number aside."""
+    pairs = pairwise(tokens)
+    return {_unit_name(token) for before, token in pairs if not before.is_value}
+
+
+def _adds_clause(c: Comparison) -> bool:
+    """Tell whether the context has no word of a clause of the statement, of which it has half.
+
+    A clause has a verb, or three new words; two do that are no names where one ends in “-ed”, or a comma or semicolon
+    sets it off.
+    """
+    if not c.novel or 2 * len(c.novel) > len(c.keys):
+        return False
+    lists = word_lists(c.context.language)
+    light = light_stems(c.context.language)
+    clauses = _clauses(c, lists.conjunctions)
+    for between, tokens in clauses if len(clauses) > 1 else ():
+        keys = {token.key for token in content_tokens(tokens)} - light
+        words = {token.raw.lower() for token in tokens}
+        is_apart = "," in between or ";" in between
+        is_clause = is_apart or any(word.endswith("ed") for word in words)
+        least = 2 if is_clause and keys.isdisjoint(c.names) else 3
+        if not lists.stating_verbs.isdisjoint(words):
+            least = 1
+        if keys <= c.novel and len(keys) >= least:
+            return True
+    return False
+
+
+def _clauses(
+    c: Comparison, conjunctions: Collection[str]
+) -> list[tuple[str, list[Token]]]:
+    """Return what stands between conjunctions and semicolons, each behind the signs before it."""
+    clauses: list[tuple[str, list[Token]]] = [("", [])]
+    end = 0
+    for token in c.tokens:
+        between = c.text[end : token.start]
+        if ";" in between or token.raw.lower() in conjunctions:
+            clauses.append((between, []))
+        clauses[-1][1].append(token)
+        end = token.end
+    return clauses
 
 
 def _is_bare(c: Comparison) -> bool:
@@ -624,7 +727,7 @@ def _qualifying(
 
 
 _SIGNS = {"<", ">", "≤", "≥", "<=", ">="}
-_ORDINALS = {word for word, key in VALUES.aliases.items() if _NUMBER.fullmatch(key)}
+_ORDINALS = {word for word, key in VALUES.aliases.items() if number_of(key) is not None}
 
 
 def admits_gap(c: Comparison) -> float:

@@ -9,6 +9,7 @@ file is read with its function words counted as content. Words are listed as the
 - ``qualifiers`` say how many, how surely, how often or in what order; to lose one says something else.
 - ``negations``, words or phrases, negate; ``antonyms`` are groups of words, those before the bar against those behind.
 - ``agents`` (“by”) come before who did it, where the verb stands in the passive.
+- ``conjunctions`` (“and”, “but”) come between clauses.
 - ``stating_verbs`` make a short line that ends in a colon a statement, and a line about sources more than their names.
 - ``openers`` may come before any clause; ``question_words`` before the verb say that a sentence with a question mark
   asks. Languages that ask in the order of statements have neither.
@@ -55,6 +56,7 @@ class WordLists(BaseModel, extra="forbid", frozen=True):
     negations: Words = Words()
     antonyms: Phrases = ()
     agents: Words = Words()
+    conjunctions: Words = Words()
     number_words: dict[str, int] = {}
     stating_verbs: Words = Words()
     openers: Words = Words()
@@ -105,6 +107,13 @@ class Values(BaseModel, extra="forbid", frozen=True):
     """Words that multiply the number before them."""
     fractions: dict[str, int]
     """In percent."""
+    halves: tuple[str, ...]
+    below_zero: tuple[str, ...]
+    """What may follow a number, or its unit: “and a half”, “below zero”."""
+    bounds: dict[str, int]
+    """By what stands before a round number (“over”), 1 where the exact one is above it, -1 where it is below."""
+    rates: dict[str, str]
+    """By word (“monthly”) or sign of a rate the unit that it names; empty for those before a unit (“per”)."""
 
 
 _FOLDER = files(__package__)

@@ -59,6 +59,7 @@ def _tokens(language: str) -> regex.Pattern[str]:
     spelled = rf"(?:{tens}(?:[\s-](?:{small}|(?i:one)))?|{small}|(?i:one)(?=[\s-]{magnitude}))"
     negations = (w for name in LANGUAGES for w in word_lists(name).negations)
     phrases = _any_of(negation for negation in negations if " " in negation)
+    half = rf"{_any_of(VALUES.halves)}\b"
     weekday = _any_of(day for day in VALUES.weekdays if _NO_WORD.search(day))
     acronym = f"(?:{'|'.join(VALUES.acronyms)})"
     given_name = f"(?:{'|'.join(VALUES.given_names)})"
@@ -76,8 +77,9 @@ def _tokens(language: str) -> regex.Pattern[str]:
         r"|(?=[UCA$€£¥₹%°pd])(?P<sign>(?:US|CA|AU|A|C)?\$|[€£¥₹%]|°[CF]\b|\b(?:per|pour|por)\s(?:cent|cento|ciento)\b"
         r"|\bdegrees?\s(?i:celsius|fahrenheit)\b)"
         rf"|(?P<fraction>\b{_any_of(VALUES.fractions)}\b)"
-        rf"|(?=[oOhH])(?P<one>(?<!-)\b(?i:one|half\san?)(?=[\s-]{_any_of(VALUES.units)}\b))"
-        rf"|(?P<spelled>\b{spelled}(?:[\s-]{magnitude}(?:\s(?:(?:and|und|y|e|en)\s)?{spelled})?)*\b)"
+        rf"|(?P<after>\b{_any_of((*VALUES.halves, *VALUES.below_zero))}\b)"
+        rf"|(?=[oOhHaAuU])(?P<one>(?<!-)\b(?i:one|half\san?|(?:an?|une?|una)(?=\s\w+\s{half}))(?=[\s-](?:{_any_of(VALUES.units)}\b|{half})))"
+        rf"|(?P<spelled>\b(?:minus\s)?{spelled}(?:\s{half}(?=\s{magnitude}))?(?:[\s-]{magnitude}(?:\s(?:(?:and|und|y|e|en)\s)?{spelled})?)*\b)"
         rf"|(?P<weekday>{weekday})"
         r"|(?P<comparison>[<>≤≥]=?)"
         rf"|(?P<paired>(?:(?!{weekday})[{_PAIRED}\u0300-\u036f\u3099\u309a])+)"
@@ -123,6 +125,12 @@ class Token(NamedTuple):
 
 
 _VALUE = re.compile(r"#-?\d")
+_NUMBER = re.compile(r"#-?\d+(?:\.\d+)?")
+
+
+def number_of(key: str) -> float | None:
+    """Return the number that a token's key stands for; None for a time and anything else."""
+    return float(key[1:]) if _NUMBER.fullmatch(key) else None
 
 
 _LIST_MARKER = re.compile(
@@ -326,10 +334,12 @@ def tokenize(text: str, language: str) -> list[Token]:
                 ratio = sum(map(Fraction, raw.split()))  # “1 1/2” is 1.5
                 tokens.append(_value(_plain(float(ratio)), raw, start))
             case "one":
-                amount = 1 if raw.lower() == "one" else 0.5
+                amount = 0.5 if raw.lower().startswith("half") else 1
                 tokens.append(_value(amount, raw, start))
             case "spelled":
                 tokens.append(_value(_spelled(raw, language), raw, start))
+            case "after":
+                tokens = _with_rest(tokens, raw, start, language)
             case "minus" | "number" | "scale":
                 tokens.append(_number(match, language))
             case "sign":
@@ -391,11 +401,12 @@ def _time(raw: str, start: int) -> Token:
     return _value(f"{hour}:{minute:02}", raw, start, also)
 
 
-def _spelled(raw: str, language: str) -> int:
-    """Return the value of a number in words: “two hundred and fifty”, “twenty-one”, “five thousand”."""
-    numbers = word_lists(language).number_words | {"one": 1}
-    total = group = 0
-    for word in re.findall(r"\w+", raw.lower()):
+def _spelled(raw: str, language: str) -> str:
+    """Return the value of a number in words: “two hundred and fifty”, “twenty-one”, “two and a half million”."""
+    numbers = word_lists(language).number_words | {"one": 1, "half": 0.5}
+    total = group = 0.0
+    words = re.findall(r"\w+", raw.lower())
+    for word in words:
         factor = VALUES.magnitudes.get(word, 0)
         if not (factor and group):
             group += numbers.get(word, 0)
@@ -404,7 +415,26 @@ def _spelled(raw: str, language: str) -> int:
         else:
             total += group * factor
             group = 0
-    return total + group
+    total += group
+    return _plain(-total if words[0] == "minus" else total)
+
+
+def _with_rest(tokens: list[Token], raw: str, start: int, language: str) -> list[Token]:
+    """Return the tokens with what “and a half” or “below zero” makes of the number before; else they are words."""
+    for i, token in [*enumerate(tokens)][-2:]:
+        number = number_of(token.key)
+        if number is None:
+            continue
+        number = number + 0.5 if raw.lower() in VALUES.halves else -number
+        whole = token.raw
+        if i == len(tokens) - 1:  # no unit is between
+            whole = f"{whole} {raw}"
+        changed = token._replace(key=f"#{_plain(number)}", raw=whole)
+        return [*tokens[:i], changed, *tokens[i + 1 :]]
+    words = []
+    for word in re.finditer(r"\S+", raw):
+        words += _words(word[0], start + word.start(), language)
+    return tokens + words
 
 
 def _number(match: regex.Match[str], language: str) -> Token:
@@ -484,7 +514,8 @@ def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
         before = out[-1] if out else None
         if before and (before.kind != "number" or not _are_beside(before, token, text)):
             before = None
-        follows = before is not None and before.is_value
+        is_share = token.start > 0 and text[token.start - 1] == "/"
+        follows = is_share or (before is not None and before.is_value)
         leads = (
             following is not None
             and following.is_value

@@ -322,6 +322,34 @@ def test_what_is_not_plainly_the_opposite(statement, context):
     assert features(statement, context)["says_opposite"] == 0
 
 
+DOSE = "Give 5 mg per kg and 3 times a day for a monthly fee of $5. She weighs 70 lb."
+
+
+@pytest.mark.parametrize(
+    ("statement", "context", "doubt"),
+    [
+        ("Give 5 mg/kg.", DOSE, 0),
+        ("Give 5 mg per lb.", DOSE, 1),
+        ("Give 5 mg for a fee of $5 per month.", DOSE, 0),
+        ("The fee of $5 is monthly.", DOSE, 0),
+        ("It is 3 times a week.", DOSE, 1),
+        ("Give 5 mg per kg.", "Give 5 mg.", 1),
+        ("Give 5 mg.", DOSE, 0),
+        ("The tower was built in 1889 and delivery is free.", TOWER, 1),
+        ("The tower was built in 1889 and customers receive vouchers.", TOWER, 1),
+        ("The tower was built in 1889; tourists climb.", TOWER, 1),
+        ("The tower was built in 1889, but pupils cheer.", TOWER, 1),
+        ("The tower was built in 1889 in Paris and opened.", TOWER, 0),
+        ("The tower was built in 1889 and is tall.", TOWER, 0),
+        ("The hall seats over 1,100 people.", "The hall seats 1,180 people.", 0),
+        ("The hall seats 1,200 people.", "The hall seats 1,180 people.", 1),
+    ],
+)
+def test_what_is_in_doubt(statement, context, doubt):
+    """Another unit behind “per”, a clause that the context tells nothing of, a number that is rounded unsaid."""
+    assert features(statement, context)["doubts"] == doubt
+
+
 @pytest.mark.parametrize(("text", "other"), PAIRS["equal"])
 def test_further_equal_values(text, other):
     assert (
