@@ -32,7 +32,12 @@ def agree(
         Path | None,
         cli.option("--unlabelled", "The same traffic without labels.", "FILE"),
     ] = None,
-    minimum: cli.Minimum = None,
+    minimum: Annotated[
+        float | None,
+        cli.option(
+            "--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1
+        ),
+    ] = None,
     min_coverage: Annotated[
         float | None,
         cli.option(
@@ -44,7 +49,12 @@ def agree(
             show_default="0.9 with --min",
         ),
     ] = None,
-    junit: cli.JUnit = None,
+    junit: Annotated[
+        Path | None,
+        cli.option(
+            "--junit", "Also write what was checked, as JUnit's XML for CI.", "FILE"
+        ),
+    ] = None,
     track: Annotated[
         bool,
         cli.option("--track", "Record the result in MLflow."),
@@ -92,7 +102,7 @@ def agree(
     from faith_dspy.io.columns import column_names
     from faith_dspy.io.labels import label_set_hash, read_labels
     from faith_dspy.io.readers import check_records
-    from faith_dspy.optimize.agree import ask_judge, read_judges
+    from faith_dspy.optimize.agree import JudgedLabels, ask_judge, read_judges
     from faith_dspy.optimize.groups import (
         agreement_by_group,
         group_columns,
@@ -158,12 +168,12 @@ def agree(
     if in_batch.batch and len(judges) != 1:
         raise InputError(f"--batch takes one judge, got {len(judges)}.")
     recorded = read_judges(columns, examples, traffic, labels.name)
-    judged, others = [], traffic
+    judged: list[JudgedLabels] = []
     for choice, judge in zip(asked, judges, strict=True):
+        others = [] if judged else traffic  # which the first alone is asked about
         answers = [*examples, *others]
         with in_batch.asked(judge, answers, Path(labels.name)) as ready:
             judged.append(ask_judge(ready, choice.source, examples, others))
-        others = []  # which the first alone is asked about
     judged += recorded
     first = judged[0]
     agreement = first.result.levels
@@ -177,6 +187,7 @@ def agree(
         "the LM answers": next((j.outage for j in judged if j.outage), None),
         **gate_checks(examples, first.judgments, minimum, min_coverage),
     }
+    failed = list(filter(None, checks.values()))
     reasons = Counter(j.unscored for j in first.judgments if j.unscored)
     unscored = dict(reasons.most_common())
     wrong = disagreements(examples, first.judgments)
@@ -188,16 +199,15 @@ def agree(
         ],
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "label_set_hash": label_set,
-        "usage": first.usage.model_dump(mode="json"),
-        "replayed": first.replayed.model_dump(mode="json"),
-        "alarms": list(filter(None, checks.values())),
+        "usage": first.usage,
+        "replayed": first.replayed,
+        "alarms": failed,
         "judge": first.summary,
         "version": metadata.version("faith_dspy"),
         "unscored": unscored,
         "tuned_on_these_labels": first.seen > 0,
         "answers_of_its_study": first.seen,
-        "against_lexical_baseline": first.against_words
-        and first.against_words.model_dump(mode="json"),
+        "against_lexical_baseline": first.against_words,
     }
     tables = [first.three_lines]
     results = [one.result for one in judged]
@@ -207,13 +217,11 @@ def agree(
             side_by_side(results, pairs, [one.caveat for one in judged if one.seen]),
             where_they_differ(examples, results),
         ]
-        document["judges"] = [
-            result.model_dump(mode="json", exclude={"rows"}) for result in results
-        ]
-        document["comparisons"] = [pair.model_dump(mode="json") for pair in pairs]
+        document["judges"] = [result.model_dump(exclude={"rows"}) for result in results]
+        document["comparisons"] = pairs
     if by is not None:
         groups = agreement_by_group(first.result.rows, group_of, by)
-        document["by"] = groups.model_dump(mode="json")
+        document["by"] = groups
         tables.append(groups_table(groups))
     if alone:
         tables.append(own_sources(alone))
@@ -221,17 +229,17 @@ def agree(
     tables.append(disagreements_table(wrong, first.column))
     if unscored:
         why_of = {j.unscored: j.detail for j in reversed(first.judgments)}
-        notes = [
+        notes = tuple(
             f"{n} {reason.replace('_', ' ')}, the first: {why_of[reason]}"
             for reason, n in unscored.items()
-        ]
-        tables.append(Table("Unscored", notes=tuple(notes)))
+        )
+        tables.append(Table("Unscored", notes=notes))
     if details:
         tables += agreement_tables(
             agreement, first.usage, first.replayed, len(examples), first.summary
         )
     if share is not None:
-        document["traffic"] = share.model_dump(mode="json")
+        document["traffic"] = share
         tables.append(traffic_table(share))
     if runs:
         document["tracked"] = {"run_id": runs[0].run_id, "step": runs[0].step}
@@ -252,7 +260,7 @@ def agree(
             run.log(one.result.levels, usage, len(examples), of_traffic, pair)
     if junit is not None:
         cli.write_junit(junit, f"faith-dspy agree {labels.name}", checks)
-    cli.fail(filter(None, checks.values()))
+    cli.fail(failed)
     if minimum is not None or min_coverage is not None:
         cli.say(f"passed: {', '.join(checks)}.")
 
@@ -290,5 +298,5 @@ def stress(
     judge.preflight()
     with TerminalView().bar("judging", None) as advance, metered():
         report = stress(judge, examples, answers=answers, seed=seed, advance=advance)
-    cli.print_result(as_json, report.model_dump(mode="json"), stress_tables(report))
+    cli.print_result(as_json, report, stress_tables(report))
     cli.fail(report.flipped(max_flips))

@@ -153,7 +153,7 @@ def _judge_one(
     judge.preflight()
     judgment = judge(**record)
     if as_json:
-        print_json(judgment.model_dump(mode="json"))
+        print_json(judgment)
     else:
         print_judgment(judgment)
     if html is not None:

@@ -200,7 +200,7 @@ def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
     ]
     between = between_annotators(read_labels(labels, require_label=False))
     if between is not None:
-        report["between_annotators"] = between.model_dump(mode="json")
+        report["between_annotators"] = between
         tables.append(annotators_table(between))
     cli.print_result(as_json, report, tables)
 

@@ -53,9 +53,6 @@ _MODELS = (
     "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, a function "
     "'python:module:name', or 'none' to judge by lexical features alone."
 )
-_FUNCTION = (
-    "What a loaded judge asks that was tuned on a function: package.module:function."
-)
 LM = Annotated[str | None, _judge_option("--lm", _MODELS, "MODEL")]
 APIBase = Annotated[
     str | None,
@@ -70,18 +67,6 @@ Timeout = Annotated[
         min=0.1,
     ),
 ]
-_WINDOW = "Tokens that the LM takes; longer contexts are read window by window."
-ContextWindow = Annotated[
-    int | None, _judge_option("--context-window", _WINDOW, "TOKENS", min=1)
-]
-_THINKING = "Room for a model's thoughts before its reply. Default: 2000."
-ThinkingTokens = Annotated[
-    int | None, _judge_option("--thinking-tokens", _THINKING, "TOKENS", min=1)
-]
-Minimum = Annotated[
-    float | None,
-    option("--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1),
-]
 MaxFlips = Annotated[
     float | None,
     option(
@@ -91,10 +76,6 @@ MaxFlips = Annotated[
         min=0,
         max=1,
     ),
-]
-JUnit = Annotated[
-    Path | None,
-    option("--junit", "Also write what was checked, as JUnit's XML for CI.", "FILE"),
 ]
 Json = Annotated[bool, option("--json", "Print JSON instead of a table.")]
 Details = Annotated[
@@ -114,30 +95,63 @@ TrackingURI = Annotated[
     ),
 ]
 Experiment = Annotated[str, option("--experiment", "MLflow experiment.", "NAME")]
-_SOURCE = "Folder of a tuned judge, models:/name@alias from MLflow, none, local, default, or a model."
-_SET = "Option of a judge that is not loaded, e.g. granularity=answer. Repeatable."
-_UNTUNED = "Report the LM's own verdicts; skip the default classifier."
 
 
 @dataclass(frozen=True)
 class ChosenJudge:
     """The judge that a command's options describe; each field is an option."""
 
-    sources: Annotated[list[str] | None, _judge_option("--judge", _SOURCE, "JUDGE")] = (
-        None
-    )
+    sources: Annotated[
+        list[str] | None,
+        _judge_option(
+            "--judge",
+            "Folder of a tuned judge, models:/name@alias from MLflow, none, local, default, or a model.",
+            "JUDGE",
+        ),
+    ] = None
     lm: LM = None
     api_base: APIBase = None
     timeout: Timeout = None
-    context_window: ContextWindow = None
-    thinking_tokens: ThinkingTokens = None
+    context_window: Annotated[
+        int | None,
+        _judge_option(
+            "--context-window",
+            "Tokens that the LM takes; longer contexts are read window by window.",
+            "TOKENS",
+            min=1,
+        ),
+    ] = None
+    thinking_tokens: Annotated[
+        int | None,
+        _judge_option(
+            "--thinking-tokens",
+            "Room for a model's thoughts before its reply. Default: 2000.",
+            "TOKENS",
+            min=1,
+        ),
+    ] = None
     function: Annotated[
-        str | None, _judge_option("--function", _FUNCTION, "MODULE:NAME")
+        str | None,
+        _judge_option(
+            "--function",
+            "What a loaded judge asks that was tuned on a function: package.module:function.",
+            "MODULE:NAME",
+        ),
     ] = None
     settings: Annotated[
-        list[str] | None, _judge_option("--set", _SET, "OPTION=VALUE")
+        list[str] | None,
+        _judge_option(
+            "--set",
+            "Option of a judge that is not loaded, e.g. granularity=answer. Repeatable.",
+            "OPTION=VALUE",
+        ),
     ] = None
-    untuned: Annotated[bool, _judge_option("--untuned", _UNTUNED)] = False
+    untuned: Annotated[
+        bool,
+        _judge_option(
+            "--untuned", "Report the LM's own verdicts; skip the default classifier."
+        ),
+    ] = False
 
     @property
     def source(self) -> str | None:
@@ -183,14 +197,18 @@ class ChosenJudge:
 
 
 _batch_option = partial(option, rich_help_panel="In batch")
-_HALF_PRICE = "Ask through the provider's batch interface: half price."
 
 
 @dataclass(frozen=True)
 class InBatch:
     """Whether and how a command asks through the provider's batch interface; each field is an option."""
 
-    batch: Annotated[bool, _batch_option("--batch", _HALF_PRICE)] = False
+    batch: Annotated[
+        bool,
+        _batch_option(
+            "--batch", "Ask through the provider's batch interface: half price."
+        ),
+    ] = False
     wait: Annotated[bool, _batch_option("--wait", "Wait for the provider.")] = False
     tokens: Annotated[
         int | None, _batch_option("--tokens", "Submit at most so many tokens.", "N")
@@ -298,8 +316,11 @@ def print_tables(tables: Iterable[Table]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on standard output."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a value, models in it too, as JSON on standard output."""
+    from pydantic_core import to_jsonable_python
+
+    plain = to_jsonable_python(value)
+    typer.echo(json.dumps(plain, indent=2, ensure_ascii=False))
 
 
 def say(sentence: str) -> None:

@@ -277,9 +277,8 @@ def show(
         return
     exported = load_judge(folder).manifest
     if as_json:
-        cli.print_json(
-            {k: v for k, v in exported.items() if k not in ("reference", "answer_keys")}
-        )
+        apart = {"reference", "answer_keys"}
+        cli.print_json({k: v for k, v in exported.items() if k not in apart})
     else:
         typer.echo((folder / "CARD.md").read_text(encoding="utf-8"))
 
@@ -299,10 +298,7 @@ def compare(
 
     studies = [read_study(source, tracking_uri) for source in sources or ()]
     pairs = compare_studies(studies)
-    document = {
-        "studies": [study_json(study) for study in studies],
-        "pairs": [pair.model_dump(mode="json") for pair in pairs],
-    }
+    document = {"studies": list(map(study_json, studies)), "pairs": pairs}
     cli.print_result(as_json, document, [studies_table(studies, pairs)])
 
 
@@ -327,7 +323,7 @@ def print_study(
     if by is not None:
         rows = result.measured.champion.rows
         groups = agreement_by_group(rows, groups_of(result.columns, by), by)
-        document["by"] = groups.model_dump(mode="json")
+        document["by"] = groups
         tables.append(groups_table(groups))
     cli.print_result(as_json, document, tables)
 
@@ -337,7 +333,7 @@ def study_json(result: Any) -> Any:
     rows = {"__all__": {"rows"}}
     judges = {"judges": rows}
     exclude = {"candidates": rows, "cv": judges, "test": judges}
-    return result.model_dump(mode="json", exclude=exclude)
+    return result.model_dump(exclude=exclude)
 
 
 def ui(
