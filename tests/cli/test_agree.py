@@ -28,15 +28,13 @@ def test_recorded_judges_side_by_side(monkeypatch, tmp_path, cli):
         "agree", "labels.jsonl", *scores, "--html", "p.html", "--min", 0.9
     )
     assert (code, "failed" in err) == (0, False)
-    assert "3  ok" in out
-    assert "ok is worse than good: balanced accuracy -50.0 points" in out
-    assert (
-        "40 answers without a group and a context: each counts as a source"
-        in " ".join(out.split())
-    )
-    assert "Agreement by topic" in out
-    page = Path("p.html").read_text()
-    assert '<h2 dir="auto">Judges side by side</h2>' in page
+    for said in (
+        "ok is worse than good: balanced accuracy -50.0 points",
+        "40 answers without a group and a context: each counts as a source",
+        "Agreement by topic",
+    ):
+        assert said in " ".join(out.split())
+    assert "Judges side by side" in Path("p.html").read_text()
     scores = ("--scores", "good,hallucination_score", "--scores", "ok")
     code, out, _ = cli("agree", "labels.jsonl", *scores, "--json")
     found = json.loads(out)

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-from rich.cells import cell_len
 from rich.console import Console
 
 from faith_dspy import Judge
@@ -40,34 +39,6 @@ def test_a_line_of_progress_is_no_markup():
     assert out.getvalue().splitlines() == ["Mind [/INST] and [dim]this.", "  [a]: 0 s"]
 
 
-@pytest.mark.parametrize("columns", [20, 80, 120])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "It is blue. " * 20,
-        "这座桥建成于1937年。" * 9,
-        "قرصًا في اليوم. " * 9,
-        "🚀 " * 60,
-        "x" * 300,
-    ],
-)
-def test_the_frame_is_straight(monkeypatch, columns, text):
-    """In any script all lines are as wide, and no wider than the terminal, 60 to 100 columns."""
-    monkeypatch.setenv("COLUMNS", str(columns))
-    found = {
-        "verdict": "contradictory",
-        "confidence": 0.5,
-        "reason": text,
-        "supporting_chunk_ids": tuple(range(40)),
-    }
-    view = judged({**found, "text": text}).pretty()
-    widths = {cell_len(line) for line in view.splitlines()}
-    assert len(widths) == 1
-    assert widths.pop() <= min(100, max(60, columns))
-    assert "[2] +37" in view
-    assert "…" not in view
-
-
 def test_an_answer_cannot_steer_the_terminal():
     """Escape sequences, C1 codes and marks that turn the reading direction are left out; brackets are no markup."""
     text = "[bold]It[/bold] is \x1b[2Jfree\x9b of\u202e charge [/]."
@@ -84,12 +55,11 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
 
 
 @pytest.mark.parametrize(
-    ("view", "said", "unsaid"),
+    ("judgment", "lines"),
     [
         (
             judged(unscored="abstained", detail="the answer only declines to answer"),
             ["unscored   abstained – the answer only declines to answer"],
-            ["call"],
         ),
         (
             judged(
@@ -102,20 +72,16 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
                 "no label",
                 "1 call · 9 prompt tokens (0 cached)",
             ],
-            ["None"],
         ),
         (
             judged(
                 SUPPORTED | {"supporting_chunk_ids": (0,)},
-                NO | {"confidence": 0.57, "missing": ("Shipping", "free")},
+                NO | {"missing": ("Shipping", "free")},
                 NONE | {"missing": ()},
-                {"verdict": "fully_supported", "missing": ("azul",)},
-                **{
-                    "probability": 0.38,
-                    "threshold": 0.48,
-                    "statement_threshold": 0.6,
-                    "level": "Not Generally",
-                },
+                SUPPORTED | {"missing": ("azul",)},
+                probability=0.38,
+                threshold=0.48,
+                statement_threshold=0.6,
                 replayed=Usage(calls=1),
             ),
             [
@@ -125,14 +91,12 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
                 "supported in other words; not in the context: azul",
                 "│ 1 reply from the cache ",
             ],
-            ["score", "0.60", "Not Generally", "of 4 statements"],
         ),
-        (judged({}, threshold=0.7), ["not faithful   score 0.50 (threshold 0.70)"], []),
+        (judged({}, threshold=0.7), ["not faithful   score 0.50 (threshold 0.70)"]),
         # A probability is told from its threshold: .7639 below .764 is not shown as .76 below .76.
         (
             judged({}, probability=0.7639, threshold=0.764),
             ["probability 0.7639 (threshold 0.7640)"],
-            [],
         ),
         (
             judged(NONE, stand_ins=2, dropped_quotes=1),
@@ -140,17 +104,18 @@ SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
                 "2 sentences judged as written: the LM's statements were missing or left something out.",
                 "1 quote the LM named: not in the context, so not shown.",
             ],
-            [],
         ),
     ],
 )
-def test_one_judgment_tells_one_story(monkeypatch, view, said, unsaid):
+def test_one_judgment_tells_one_story(monkeypatch, judgment, lines):
     """The verdict stands beside the one number that decided it, each statement beside its reason or chunks; neither the
     score nor a second threshold is shown where a probability decides, and a reply not used as it is is told."""
     monkeypatch.setenv("COLUMNS", "100")
-    view = view.pretty()
-    assert [text for text in said if text not in view] == []
-    assert [text for text in unsaid if text in view] == []
+    view = judgment.pretty()
+    assert [line for line in lines if line not in view] == []
+    if judgment.probability is not None:
+        assert view.count("threshold") == 1
+        assert "score" not in view
 
 
 def test_no_statement_contradicts_its_answer():
