@@ -1,6 +1,5 @@
 """What becomes of records while their endpoint misbehaves, one fault at a time, as `faith-dspy judge` judges a file."""
 
-import json
 import random
 from collections import Counter
 
@@ -10,7 +9,7 @@ from faith_dspy import Judge
 from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.metered import PATIENT_RETRIES
 from faith_dspy.runner import run
-from tests.support.files import write_lines
+from tests.support.files import read_lines, write_lines
 
 TIMEOUT = 5.0
 """Seconds to wait for a reply. The resumed run has as many: DSPy's cache keys hold them."""
@@ -93,7 +92,7 @@ class Faulty:
         patience = {"timeout": TIMEOUT, "num_retries": RETRIES}
         lm = make_lm("openai/tiny", api_base=self.server.base, **patience)
         run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
-        return [json.loads(line) for line in out.read_bytes().splitlines()]
+        return read_lines(out)
 
 
 @pytest.mark.parametrize(

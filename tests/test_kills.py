@@ -4,7 +4,6 @@
 `optimize/test_study.py`.
 """
 
-import json
 import os
 import random
 import signal
@@ -16,7 +15,7 @@ import pytest
 
 from faith_dspy import load_judge
 from faith_dspy.errors import ArtifactError
-from tests.support.files import MAIN, write_lines
+from tests.support.files import MAIN, read_lines, write_lines
 
 pytestmark = pytest.mark.all
 KILLS = int(os.environ.get("KILLS", "3"))
@@ -33,9 +32,8 @@ for i in count():
 
 def killed(command, chance, longest, *, ready=False, **how):
     """Start a command and kill it within so many seconds after its start or, of one that says so, when it is ready."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, **how
-    ) as process:
+    how |= {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "bufsize": 0}
+    with subprocess.Popen(command, **how) as process:
         if ready:
             process.stdout.read(1)
         time.sleep(chance.uniform(0, longest))
@@ -64,12 +62,12 @@ def test_a_batch(chat_server, tmp_path):
     for out in ("out.jsonl", "whole.jsonl"):
         subprocess.run([*command, out], check=True, **how)
     paid = {"usage": 0, "replayed": 0}  # a killed run had paid for some replies
-    found, whole = (
-        [json.loads(x) | paid for x in (tmp_path / f).open()]
-        for f in ("out.jsonl", "whole.jsonl")
+    resumed, whole = (
+        [row | paid for row in read_lines(tmp_path / name)]
+        for name in ("out.jsonl", "whole.jsonl")
     )
-    assert found == whole
-    assert [r["id"] for r in found] == list(range(600))
+    assert resumed == whole
+    assert [row["id"] for row in resumed] == list(range(600))
     assert -signal.SIGKILL in codes
 
 
@@ -80,10 +78,8 @@ def test_an_export(tmp_path):
         assert code == -signal.SIGKILL
         try:
             load_judge(folder)
-        except (
-            ArtifactError
-        ):  # between two renames, or before the first: the next export mends it
-            refused += 1
+        except ArtifactError:
+            refused += 1  # between two renames, or before the first: the next mends it
         load = "import sys; from faith_dspy import Judge; Judge('openai/tiny').save(sys.argv[1])"
         for to in (folder, tmp_path / "fresh"):
             subprocess.run([sys.executable, "-c", load, to], check=True)

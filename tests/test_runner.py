@@ -15,7 +15,7 @@ from faith_dspy import Judge
 from faith_dspy.errors import InputError, LMUnavailableError
 from faith_dspy.report.judgment import write_html
 from faith_dspy.runner import run
-from tests.support.files import MAIN
+from tests.support.files import MAIN, read_lines
 
 CONTEXT = ["The kettle is blue."]
 GOOD = {"context": CONTEXT, "answer": "It is blue."}
@@ -39,19 +39,25 @@ def put(path, *lines):
     return path
 
 
-def rows(path):
-    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+@pytest.fixture
+def files(tmp_path):
+    """Writes the input of a run: its path, and that of the output."""
+
+    def write(*lines, out="out.jsonl"):
+        return put(tmp_path / "in.jsonl", *lines), tmp_path / out
+
+    return write
 
 
-def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
+def test_a_bad_line_never_ends_a_run(judge_at, files, tmp_path):
     """A line that holds no record is a row without a score, with its line and what is wrong; the others are judged, and
     the counts are those of all rows, by whichever run. Once it is finished it needs no endpoint."""
     judge, server = judge_at()
     lines = [GOOD, b"\n", b'{"context": [\n', {**GOOD, "id": "last"}, {"answer": "x"}]
-    source, out = put(tmp_path / "in.jsonl", *lines), tmp_path / "out.jsonl"
+    source, out = files(*lines)
     run(judge, put(tmp_path / "one.jsonl", GOOD), out)
     tally = run(judge, source, out, show=True)
-    first, second, third, _ = rows(out)
+    first, second, third, _ = read_lines(out)
     assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
     assert (second["unscored"], second["line"]) == ("parse_failed", 3)
     assert "line 3: is not JSON in UTF-8" in second["detail"]
@@ -63,7 +69,7 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
     assert (again.rows, again.resumed, again.scored, again.unreadable) == (4, 4, 2, 1)
 
 
-def test_each_turn_of_a_conversation_has_a_row(tmp_path):
+def test_each_turn_of_a_conversation_has_a_row(files, tmp_path):
     """With its number, as in Python; a run goes on between two of them, and the page names them."""
     asks = {"role": "user", "content": "Which colour?"}
     says = {"role": "assistant", "content": "The kettle is blue."}
@@ -71,11 +77,11 @@ def test_each_turn_of_a_conversation_has_a_row(tmp_path):
     for colour in ("blue", "red"):
         result = {"role": "tool", "content": f"The kettle is {colour}."}
         messages += [asks, result, says]
-    judge, out = Judge("none"), tmp_path / "out.jsonl"
-    source = put(tmp_path / "in.jsonl", {"id": "a", "messages": messages}, GOOD)
+    judge = Judge("none")
+    source, out = files({"id": "a", "messages": messages}, GOOD)
     run(judge, source, out, all_turns=True)
     whole = out.read_bytes()
-    turns = [(row.get("turn"), row["faithful"]) for row in rows(out)]
+    turns = [(row.get("turn"), row["faithful"]) for row in read_lines(out)]
     assert turns == [(2, True), (5, False), (None, True)]
     in_python = judge.batch(source, turns="all")
     assert [(one.turn, one.faithful) for one in in_python] == turns
@@ -108,27 +114,27 @@ def test_memory_is_flat(judge_at, tmp_path):
     assert peak < 4 * 2**20
 
 
-def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
+def test_an_endpoint_that_goes_ends_the_run(judge_at, files):
     def say(asked):
         if "Kettle 3" in server.statement(asked):
             server.status = 503
         return "Yes"
 
     judge, server = judge_at(says=say)
-    source, out = put(tmp_path / "in.jsonl", *kettles(6)), tmp_path / "out.jsonl"
+    source, out = files(*kettles(6))
     with pytest.raises(LMUnavailableError):
         run(judge, source, out, threads=1)
-    assert [r["id"] for r in rows(out)] == [0, 1, 2]
+    assert [r["id"] for r in read_lines(out)] == [0, 1, 2]
     server.says, server.status = "Yes", 200
     tally = run(judge, source, out, threads=1)
-    assert [r["id"] for r in rows(out)] == [*range(6)]
+    assert [r["id"] for r in read_lines(out)] == [*range(6)]
     assert (tally.scored, tally.resumed, tally.usage.calls) == (6, 3, 3)
 
 
-def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
+def test_what_is_not_this_runs_output_is_left_alone(judge_at, files):
     """Rows of other options, of another LM or of something else, and the input itself, are refused as they are."""
     judge, server = judge_at()
-    source, out = put(tmp_path / "in.jsonl", GOOD), tmp_path / "out.jsonl"
+    source, out = files(GOOD)
     run(judge, source, out)
     row = out.read_bytes()
     lenient, _ = judge_at(server, criteria="Be lenient.")
@@ -143,13 +149,13 @@ def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
             run(other, source, out)
         assert out.read_bytes() == row
     with pytest.raises(InputError, match=r"is the input itself\. Give another name\.$"):
-        run(judge, source, tmp_path / "." / "in.jsonl")
+        run(judge, source, source.parent / "." / source.name)
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_an_output_that_goes_meanwhile_is_missed(tmp_path, replaced):
+def test_an_output_that_goes_meanwhile_is_missed(files, replaced):
     """Rows that went to a file that is no longer there are not called done."""
-    source, out = put(tmp_path / "in.jsonl", *kettles(3)), tmp_path / "out.jsonl"
+    source, out = files(*kettles(3))
 
     def remove(lines):
         out.unlink(missing_ok=True)
@@ -160,10 +166,9 @@ def test_an_output_that_goes_meanwhile_is_missed(tmp_path, replaced):
         run(Judge("none"), source, out, advance=remove)
 
 
-def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path):
+def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, files):
     """The file is cut there; a reply that cannot be read is a row like any other."""
-    source = put(tmp_path / "in.jsonl", *kettles(2), b"oops\n", *kettles(6)[2:])
-    out = tmp_path / "out.jsonl"
+    source, out = files(*kettles(2), b"oops\n", *kettles(6)[2:])
     fails = {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."}
 
     def says(asked):
@@ -171,7 +176,7 @@ def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path
 
     judge, server = judge_at(says=says)
     run(judge, source, out, threads=2)
-    unscored = ["" if row["faithful"] else row["unscored"] for row in rows(out)]
+    unscored = ["" if row["faithful"] else row["unscored"] for row in read_lines(out)]
     assert unscored == ["", *["parse_failed"] * 2, "", "lm_failed", "", "parse_failed"]
     before = out.read_bytes().splitlines()[:4]
     fails.clear()
@@ -185,12 +190,12 @@ def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
-def test_a_run_goes_on_wherever_its_output_was_cut_off(tmp_path, name):
+def test_a_run_goes_on_wherever_its_output_was_cut_off(files, name):
     """Inside a header, a quoted cell or a line end, too: the rows before it stay. Columns that only later records have
     are in a table's details."""
     answers = [{**row, "note": 'of "two"\nlines, ü'} for row in kettles(20)]
     answers += [{**row, "page": 7} for row in kettles(2)]
-    source, out = put(tmp_path / "in.jsonl", *answers), tmp_path / name
+    source, out = files(*answers, out=name)
     run(Judge("none"), source, out)
     whole = out.read_bytes()
     if name == "out.csv":
@@ -256,7 +261,7 @@ def test_a_full_disk(command, chat_server, tmp_path, to):
     assert len(server.requests) < 100
     if to:
         assert command(server, "in.jsonl", *where).wait(60) == 0
-        assert [r["id"] for r in rows(tmp_path / to)] == list(range(100))
+        assert [r["id"] for r in read_lines(tmp_path / to)] == list(range(100))
 
 
 def test_ctrl_c_begins_nothing_and_loses_nothing(command, chat_server, tmp_path):

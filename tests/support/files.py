@@ -16,6 +16,11 @@ def write_lines(path, rows):
     return Path(path)
 
 
+def read_lines(path):
+    """The rows of a file of JSON lines."""
+    return [json.loads(line) for line in Path(path).read_bytes().splitlines()]
+
+
 def blue_kettles(n):
     """Labels: over each of n contexts a faithful answer, that the kettle is blue, and one that it is red."""
     return [
