@@ -14,7 +14,6 @@ import json
 import re
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
@@ -359,16 +358,7 @@ def write_html(
     verdicts = {}
     for verdict, (mark, words, _) in WORDING.items():
         verdicts[verdict] = [mark, words.capitalize()]
-    reasons = Counter(row["unscored"] for row in rows if row["unscored"])
-    summary = {
-        "n": len(rows),
-        "total": total or len(rows),
-        "scored": len(rows) - reasons.total(),
-        "faithful": sum(row["faithful"] is True for row in rows),
-        "unscored": dict(reasons.most_common()),
-        "verdicts": Counter(s["display"] for row in rows for s in row["statements"]),
-    }
-    data = {"items": rows, "summary": summary, "verdicts": verdicts}
+    data = {"items": rows, "total": total or len(rows), "verdicts": verdicts}
     script = _read("page.js")
     page = fill_page(
         "page.html",

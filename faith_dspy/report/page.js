@@ -32,24 +32,33 @@
   };
 
   // The summary
-  const s = data.summary;
+  const count = (names) => {
+    const counts = new Map();
+    for (const name of names) counts.set(name, (counts.get(name) || 0) + 1);
+    return counts;
+  };
+  const n = data.items.length;
+  const scored = data.items.filter((i) => !i.unscored);
+  const faithful = scored.filter((i) => i.faithful).length;
+  const unscored = [...count(data.items.flatMap((i) => i.unscored || []))].sort((a, b) => b[1] - a[1]);
+  const byVerdict = count(data.items.flatMap((i) => i.statements.map((x) => x.display)));
   const isDefault = (i) => i.fitted_to === "default";
   const allDefault = data.items.some(isDefault) && data.items.every((i) => i.unscored || isDefault(i));
   if (allDefault) document.querySelector("h1").after(el("p", { class: "soft" }, "By a default judge, not fitted to your labels."));
   const tile = (figure, line, name = "") => el("div", { class: `tile ${name}` }, el("b", {}, figure), el("p", {}, line));
-  const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n}\u00a0${words(reason)}`);
+  const reasons = unscored.map(([reason, n]) => `${n}\u00a0${words(reason)}`);
   const people = data.items.filter(labelled);
   const agree = people.filter((i) => !KINDS.disagree(i)).length;
   const isSelection = document.querySelector(".tables section"); // of disagreements: their shares say nothing
   if (!isSelection) $("summary").append(
-    tile(number(s.n), s.total > s.n ? `first answers of ${number(s.total)}` : s.n === 1 ? "answer" : "answers"),
-    tile(s.scored ? percent(s.faithful / s.scored) : "–", `faithful: ${s.faithful} of ${s.scored} scored`),
-    tile(s.n ? percent(s.scored / s.n) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
+    tile(number(n), data.total > n ? `first answers of ${number(data.total)}` : n === 1 ? "answer" : "answers"),
+    tile(scored.length ? percent(faithful / scored.length) : "–", `faithful: ${faithful} of ${scored.length} scored`),
+    tile(n ? percent(scored.length / n) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
   );
   if (people.length && !isSelection) {
     $("summary").append(tile(percent(agree / people.length), `agrees with the labels on ${agree} of ${people.length}`));
   }
-  const counts = Object.keys(VERDICTS).reverse().filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
+  const counts = Object.keys(VERDICTS).reverse().filter((v) => byVerdict.has(v)).map((v) => [v, byVerdict.get(v)]);
   if (counts.length && !isSelection) {
     const bar = el("div", { class: "bar", "aria-hidden": "true" });
     const legend = el("ul", { class: "legend", "aria-label": "Statements by verdict" });
@@ -304,7 +313,7 @@
     if (order) shown.sort(order);
     turnTo(0);
     if (!shown.length) list.append(el("p", { class: "empty" }, data.items.length ? "No answer matches." : "There are no answers."));
-    $("count").textContent = shown.length === s.n ? `${s.n} shown` : `${shown.length} of ${s.n} shown`;
+    $("count").textContent = shown.length === n ? `${n} shown` : `${shown.length} of ${n} shown`;
   };
   for (const [name, step] of [["earlier", -1], ["later", 1]]) {
     $(name).addEventListener("click", () => {
@@ -315,11 +324,11 @@
   }
   data.items.forEach((item, i) => { item.number = i + 1; });
   const choice = (value, label, n) => n && $("outcome").append(el("option", { value }, `${label} (${n})`));
-  choice("", "all", s.n || "0");
+  choice("", "all", n || "0");
   for (const [kind, [, name]] of Object.entries(OUTCOMES)) choice(kind, name.toLowerCase(), data.items.filter((i) => outcome(i) === kind).length);
   choice("disagree", "label differs", people.filter(KINDS.disagree).length);
   choice("miscited", "citations that do not support", data.items.filter(KINDS.miscited).length);
-  for (const [reason, n] of Object.entries(s.unscored)) choice(`unscored:${reason}`, `unscored: ${words(reason)}`, n);
+  for (const [reason, n] of unscored) choice(`unscored:${reason}`, `unscored: ${words(reason)}`, n);
   for (const [verdict] of counts) {
     const [symbol, name] = VERDICTS[verdict];
     $("verdicts").append(el("label", { class: `toggle ${verdict}` }, el("input", { type: "checkbox", value: verdict }),

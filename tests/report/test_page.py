@@ -163,22 +163,6 @@ def test_quotes_are_marked_where_they_stand(written):
     assert second["parts"] == [["Bericht"]]
 
 
-def test_summary_by_hand(written):
-    """Faithful ones are counted among the scored, and why the others are not; no judgments make a page, too."""
-    rows = [judged("A.", SUPPORTED, **FAITHFUL), judged("A.", NONE, {})]
-    reasons = "abstained", "lm_failed", "lm_failed"
-    rows += [judged("A.", unscored=reason) for reason in reasons]
-    assert data_of(written(*rows, total=9))["summary"] == {
-        "n": 5,
-        "total": 9,
-        "scored": 2,
-        "faithful": 1,
-        "unscored": {"lm_failed": 2, "abstained": 1},
-        "verdicts": {"fully_supported": 1, "no_evidence": 1, "unjudged": 1},
-    }
-    assert data_of(written())["items"] == []
-
-
 # In Chromium
 
 
@@ -247,6 +231,29 @@ def test_closest_chunks_where_there_is_no_evidence(show):
     page = show((APOLLO, found), (one, found))
     (chips,) = page.texts(".panel .chips")
     assert chips.split() == ["closest", "[1]"]
+
+
+def test_summary_by_hand(browser, tmp_path):
+    """Faithful ones are counted among the scored, and why the others are not; no judgments make a page, too."""
+    rows = [judged("A.", SUPPORTED, **FAITHFUL), judged("A.", NONE, {})]
+    reasons = "abstained", "lm_failed", "lm_failed"
+    rows += [judged("A.", unscored=reason) for reason in reasons]
+    for items, tiles in (
+        (
+            rows,
+            [
+                "first answers of 9",
+                "faithful: 1 of 2 scored",
+                "coverage; not scored: 2\xa0LM failed, 1\xa0abstained",
+                "3 statements",
+            ],
+        ),
+        ([], ["first answers of 9", "faithful: 0 of 0 scored", "coverage"]),
+    ):
+        write_html(items, tmp_path / "page.html", total=9)
+        browser.open(tmp_path / "page.html")
+        assert browser.texts(".tile p") == tiles
+    assert browser.texts(".empty") == ["There are no answers."]
 
 
 def choose(page, field, value):
