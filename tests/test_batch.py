@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import time
+from functools import partial
 
 import dspy
 import pytest
@@ -21,7 +22,7 @@ from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.metered import Limits
 from tests.support.batch_server import BatchServer
 from tests.support.chat_server import yes_or_no
-from tests.support.files import MAIN
+from tests.support.files import MAIN, read_lines, write_lines
 
 
 def says(asked):
@@ -42,6 +43,12 @@ def server():
     server.close()
 
 
+@pytest.fixture
+def path(tmp_path):
+    """Where what waits is noted."""
+    return tmp_path / "b.json"
+
+
 def lamps(n):
     return [
         {
@@ -51,6 +58,9 @@ def lamps(n):
         }
         for i in range(n)
     ]
+
+
+LAMPS = lamps(40)
 
 
 def judge_of(server, **options):
@@ -80,129 +90,128 @@ def told(judgments):
 @pytest.mark.parametrize(
     ("options", "batches"),
     [
-        ({"granularity": "sentence"}, 1),
+        ({}, 1),
         ({"granularity": "statement"}, 2),
         ({"granularity": "sentence", "verification": "joint"}, 2),
     ],
 )
-def test_the_judgments_are_those_without_a_batch(server, tmp_path, options, batches):
+def test_the_judgments_are_those_without_a_batch(server, path, options, batches):
     """Extraction comes first, then all statements together; a joint reply that cannot be read, statement by
     statement. The first answer is asked at once; nothing is billed twice."""
     judge = judge_of(server, **options)
-    judgments, needed = collect(server, judge, lamps(40), tmp_path / "b.json")
+    judgments, needed = collect(server, judge, LAMPS, path)
     asked = len(server.requests)
     assert needed == batches
     assert len(server.billed) == len(set(server.billed)) > 30
-    assert told(judgments) == asked_live(server, lamps(40), **options)
+    assert told(judgments) == asked_live(server, LAMPS, **options)
     assert asked <= 4
-    assert not (tmp_path / "b.json").exists()
+    assert not path.exists()
     assert all(j.usage.prompt_tokens == 100 * j.usage.calls for j in judgments)
 
 
-def test_a_cascade(server, tmp_path):
+def test_a_cascade(server, path):
     """The second judge is asked about what the first one is unsure of."""
     second = judge_of(server, granularity="answer")
     judge = Judge("none", escalate_to=second)
-    judgments, _ = collect(server, judge, lamps(40), tmp_path / "b.json")
+    judgments, _ = collect(server, judge, LAMPS, path)
     dspy.cache.reset_memory_cache()
-    assert told(judgments) == told(judge.batch(lamps(40)))
+    assert told(judgments) == told(judge.batch(LAMPS))
 
 
-def test_what_expired_is_asked_once_more_and_what_was_refused_is_unscored(
-    server, tmp_path
-):
-    judge, path = judge_of(server, granularity="sentence"), tmp_path / "b.json"
-    batch = judge.submit(lamps(40), path)
+def test_what_expired_is_asked_once_more_and_what_was_refused_is_unscored(server, path):
+    judge = judge_of(server)
+    batch = judge.submit(LAMPS, path)
     assert "0 of 78 requests" in batch.status
     assert batch.id == "batch_0"
     server.expires, server.refuses_ids = set(server.billed[:60]), {server.billed[70]}
     server.finish()
     with pytest.raises(PendingReplyError, match="of 138 requests"):
-        Batch(judge, lamps(40), path).collect()
+        Batch(judge, LAMPS, path).collect()
     server.finish()
-    judgments = Batch(judge, lamps(40), path).collect()
+    judgments = Batch(judge, LAMPS, path).collect()
     reasons = [j.detail for j in judgments if j.detail]
     assert len(server.billed) == 138
     assert [reason.endswith("[openai/tiny] no") for reason in reasons] == [True]
     asked = len(server.requests)
-    judge.batch(lamps(40))  # DSPy's cache has the others
+    judge.batch(LAMPS)  # DSPy's cache has the others
     assert len(server.requests) == asked + 1
 
 
 @pytest.mark.parametrize("was_made", [True, False])
-def test_parts(server, tmp_path, monkeypatch, was_made):
+def test_parts(server, path, monkeypatch, was_made):
     """Many requests are several batches. One whose id was not written, as after a kill between the provider's reply and
     the note of it, is found by its label; one that was never made is submitted again."""
     monkeypatch.setattr(parts, "MOST_REQUESTS", 30)
-    judge, path = judge_of(server, granularity="sentence"), tmp_path / "b.json"
-    judge.submit(lamps(40), path)
+    judge = judge_of(server)
+    judge.submit(LAMPS, path)
     noted = json.loads(path.read_text())
     noted["parts"][0] |= {"id": None, "status": "submitting"}
     if not was_made:
         noted["parts"][0]["label"] = "never made"
     path.write_text(json.dumps(noted))
-    judgments, _ = collect(server, judge, lamps(40), path)
+    judgments, _ = collect(server, judge, LAMPS, path)
     assert len(server.batches) == (3 if was_made else 4)
-    assert told(judgments) == asked_live(server, lamps(40), granularity="sentence")
+    assert told(judgments) == asked_live(server, LAMPS)
 
 
-def test_what_is_noted_holds_no_text_and_no_key(server, tmp_path):
+def test_what_is_noted_holds_no_text_and_no_key(server, path):
     judge = Judge("openai/tiny", api_base=server.base, api_key="sk-secret")
-    judge.submit(lamps(40), tmp_path / "b.json")
-    text = (tmp_path / "b.json").read_text()
+    judge.submit(LAMPS, path)
+    text = path.read_text()
     assert not any(word in text for word in ("sk-secret", "Lamp", "heavy", server.base))
 
 
-def test_limits_hold_before_anything_is_submitted(server, tmp_path):
-    judge = judge_of(server, granularity="sentence")
-    batch = Batch(judge, lamps(40), tmp_path / "b.json", limits=Limits(tokens=100))
+def test_limits_hold_before_anything_is_submitted(server, path):
+    judge = judge_of(server)
+    batch = Batch(judge, LAMPS, path, limits=Limits(tokens=100))
     with pytest.raises(LimitReachedError, match="more than the limit of 100"):
         batch.ready()
     assert not server.batches
-    assert not (tmp_path / "b.json").exists()
+    assert not path.exists()
 
 
-def test_rows_that_are_there_are_not_submitted(server, tmp_path, cli):
+@pytest.fixture
+def judge_in_batch(server, tmp_path, cli):
+    """Runs the command line on a file of lamps: (exit code, stdout, stderr)."""
+    source = write_lines(tmp_path / "a.jsonl", LAMPS)
+    at = ["--lm", "openai/tiny", "--api-base", server.base]
+    return partial(cli, "judge", source, *at, "--batch", "--out", tmp_path / "b.jsonl")
+
+
+def test_rows_that_are_there_are_not_submitted(server, judge_in_batch, tmp_path):
     """A finished output buys nothing; one that lacks rows, those alone. LiteLLM's advice is not printed."""
-    source, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    source.write_text("\n".join(map(json.dumps, lamps(40))))
-    command = ["judge", str(source), "--lm", "openai/tiny", "--api-base", server.base]
-    command += ["--set", "granularity=sentence", "--out", str(out), "--batch"]
-    assert cli(*command)[0] == 3
+    out = tmp_path / "b.jsonl"
+    assert judge_in_batch()[0] == 3
     server.finish()
-    assert cli(*command)[:2] == (0, "")
+    assert judge_in_batch()[:2] == (0, "")
     rows = out.read_bytes().splitlines(keepends=True)
-    assert (len(rows), cli(*command)[0], len(server.billed)) == (40, 0, 78)
+    assert (len(rows), judge_in_batch()[0], len(server.billed)) == (40, 0, 78)
     out.write_bytes(b"".join(rows[:30]))
-    assert cli(*command)[0] == 3
+    assert judge_in_batch()[0] == 3
     assert len(server.billed) == 78 + 18
     server.finish()
-    assert cli(*command)[:2] == (0, "")
-    assert len(out.read_bytes().splitlines()) == 40
+    assert judge_in_batch()[:2] == (0, "")
+    assert len(read_lines(out)) == 40
     assert not list(tmp_path.glob("*.batch.json"))
 
 
-def test_what_was_refused_is_not_asked_again(server, tmp_path, cli):
+def test_what_was_refused_is_not_asked_again(server, judge_in_batch, tmp_path):
     """Its row stays unscored with the provider's reason, and those behind it are not bought again."""
-    source, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    source.write_text("\n".join(map(json.dumps, lamps(40))))
-    command = ["judge", str(source), "--lm", "openai/tiny", "--api-base", server.base]
-    command += ["--set", "granularity=answer", "--out", str(out)]
-    assert cli(*command, "--batch")[0] == 3
+    by_answer = "--set", "granularity=answer"
+    assert judge_in_batch(*by_answer)[0] == 3
     server.refuses_ids = {server.billed[20]}
     server.finish()
-    assert cli(*command, "--batch")[0] == 0
-    rows = out.read_bytes()
-    unscored = [row for row in map(json.loads, rows.splitlines()) if row["unscored"]]
-    assert [row["detail"].endswith("[openai/tiny] no") for row in unscored] == [True]
+    assert judge_in_batch(*by_answer)[0] == 0
+    rows = read_lines(tmp_path / "b.jsonl")
+    details = [row["detail"] for row in rows if row["unscored"]]
+    assert [detail.endswith("[openai/tiny] no") for detail in details] == [True]
     billed, asked = len(server.billed), len(server.requests)
-    assert cli(*command, "--batch")[0] == 0
-    assert out.read_bytes() == rows
+    assert judge_in_batch(*by_answer)[0] == 0
+    assert read_lines(tmp_path / "b.jsonl") == rows
     assert (len(server.billed), len(server.requests)) == (billed, asked)
 
 
-def test_what_has_no_batch(server, tmp_path):
-    path = tmp_path / "b.json"
+def test_what_has_no_batch(server, path):
     for judge in (Judge("none"), Judge(len), Judge("anthropic/claude-sonnet-4-0")):
         with pytest.raises(ConfigError, match="Leave --batch out"):
             Batch(judge, lamps(1), path)
@@ -211,9 +220,9 @@ def test_what_has_no_batch(server, tmp_path):
     with pytest.raises(InputError, match="no records"):
         judge_of(server).submit([], path)
     path.write_text('{"judge": "another", "records": "", "parts": []}')
-    judge_of(server).submit(lamps(40), path)
+    judge_of(server).submit(LAMPS, path)
     with pytest.raises(InputError, match="waits for another judge"):
-        Batch(judge_of(server, granularity="sentence"), lamps(1), path)
+        Batch(judge_of(server, cite=True), lamps(1), path)
 
 
 def run(server, folder, *arguments):
@@ -226,9 +235,8 @@ def run(server, folder, *arguments):
 def test_kills_on_the_command_line(server, tmp_path):
     """Killed again and again while it submits and while it collects: the rows are those without a batch, in order, and
     nothing is billed twice. A batch that is at work ends with exit code 3."""
-    lines = [json.dumps(record) for record in lamps(300)]
-    (tmp_path / "answers.jsonl").write_text("\n".join(lines))
-    command = ("judge", "answers.jsonl", "--set", "granularity=sentence")
+    write_lines(tmp_path / "answers.jsonl", lamps(300))
+    command = ("judge", "answers.jsonl")
     assert run(server, tmp_path, *command, "--out", "plain.jsonl").wait() == 0
     for phase in ("submit", "collect"):
         for seconds in (3.0, 3.5, 4.0, 4.5, 5.0):
@@ -240,11 +248,10 @@ def test_kills_on_the_command_line(server, tmp_path):
         _, said = process.communicate()
         assert process.returncode == (3 if phase == "submit" else 0), said
         server.finish()
-    judged = ("id", "score", "faithful", "statements", "unscored")
-
-    def rows(name):
-        text = (tmp_path / name).read_text()
-        return [[json.loads(row)[n] for n in judged] for row in text.splitlines()]
-
-    assert rows("b.jsonl") == rows("plain.jsonl")
+    paid = {"usage": 0, "replayed": 0}
+    rows, plain = (
+        [row | paid for row in read_lines(tmp_path / name)]
+        for name in ("b.jsonl", "plain.jsonl")
+    )
+    assert rows == plain
     assert len(server.billed) == len(set(server.billed))

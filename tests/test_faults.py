@@ -91,7 +91,7 @@ class Faulty:
         """The rows of a run."""
         patience = {"timeout": TIMEOUT, "num_retries": RETRIES}
         lm = make_lm("openai/tiny", api_base=self.server.base, **patience)
-        run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
+        run(Judge(lm, cite=True), source, out, threads=8)
         return read_lines(out)
 
 
