@@ -11,12 +11,12 @@ there already is not asked again. Without it, the tables of ``AGREEMENT.md`` are
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from statistics import fmean
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from faith_dspy import Judge
@@ -25,346 +25,197 @@ from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.data.pool import assign_folds
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
-from faith_dspy.report.tables import number, points, with_interval
+from faith_dspy.optimize.select.comparison import compare
+from faith_dspy.report.tables import NONE, Table, markdown, points, with_interval
+from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import Classifier
-from faith_dspy.scoring.statistics import Estimate, Floats, metric_values
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from . import DATA, HERE
-from .default_classifier import ENOUGH, METRICS, Default
-from .public_labels import ask_lm, read, read_replies, sample, table, write
-
-Draws = np.ndarray[Any, np.dtype[np.float64]]
-Paths = Annotated[list[Path] | None, typer.Argument()]
+from .default_classifier import Default
+from .public_labels import (
+    ENOUGH,
+    GRANULARITIES,
+    KEPT,
+    accuracy_and_auroc,
+    ask_lm,
+    family_table,
+    mean,
+    read,
+    read_replies,
+    sample,
+    write,
+)
 
 REPLIES = HERE / "results" / "agreement.jsonl"
 CARD = HERE / "AGREEMENT.md"
 SEED = 0
-KEPT = "openai/kept"
-"""A judge's LM, which is never asked: its replies are there."""
+FEATURES = ["lm", *CLASSIFIER_FEATURES]
 PARTS = ("LM calibrated", "lexical baseline", "default judge")
 """What a champion is made of, and should never be worse than."""
-SHOWN = (
-    "untuned judge",
-    "LM by sentence",
-    "LM calibrated",
-    "lexical baseline",
-    "default judge",
-    "champion",
-)
+JUDGES = ("untuned judge", "LM by sentence", *PARTS, "champion")
 CLOSEST = "champion, else the closest chunks"
 EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion", CLOSEST)
 
-
-class Family(NamedTuple):
-    """A family's answers of the sample as the LM judged them, those of them that have a score either way."""
-
-    whole: list[JudgedAnswer]
-    """As one statement."""
-    sentences: list[JudgedAnswer]
-    priors: dict[str, Classifier]
-    """Default classifiers that were fitted to the other families."""
+Answers = list[JudgedAnswer]
+Agreements = Mapping[str, Mapping[str, JudgeAgreement]]
+"""By family and judge."""
 
 
-def families(
-    examples: Mapping[str, Sequence[Any]],
-    replies: Path,
-    lexical: Mapping[str, Classifier],
-) -> dict[str, Family]:
-    """Of each family the answers asked about; ``lexical``: by family, fitted to all answers of the others."""
-    asked = {}
-    for f, rows in examples.items():
-        by_answer, by_sentence = (
-            read_replies(replies, rows, g) for g in ("answer", "sentence")
-        )
-        both = {a.id for a in usable(by_answer.values())} & {
-            a.id for a in usable(by_sentence.values())
-        }
-        asked[f] = [
-            [side[i] for i in sorted(both)] for side in (by_answer, by_sentence)
-        ]
-    default = Default(
-        {f: sentences for f, (_, sentences) in asked.items()},
-        ["lm", *CLASSIFIER_FEATURES],
-    )
-    return {
-        f: Family(*sides, {"lexical": lexical[f], "both": default.fit(f)})
-        for f, sides in asked.items()
-        if sides[0]
-    }
+def replies_of(rows: Sequence[LabelledExample], path: Path) -> tuple[Answers, Answers]:
+    """The answers that were asked about, as one statement and by sentence: those that have a score either way."""
+    whole, sentences = (usable(read_replies(path, rows, g)) for g in GRANULARITIES)
+    both = {a.id for a in whole} & {a.id for a in sentences}
+    return [a for a in whole if a.id in both], [a for a in sentences if a.id in both]
 
 
-class Judged(NamedTuple):
-    """A family's answers by every judge of `SHOWN`."""
+def judged_by(
+    whole: Answers, sentences: Answers, lexical: Classifier, default: Classifier
+) -> dict[str, Answers]:
+    """A family's answers by every judge of `JUDGES`, in one order.
 
-    answers: dict[str, list[JudgedAnswer]]
-    fold_of: dict[str, int]
-    """By an answer's id."""
-
-
-def fitted(
-    answers: Sequence[JudgedAnswer],
-    names: Sequence[str],
-    prior: Classifier | None = None,
-) -> Classifier:
-    """The classifier that a study fits on these answers."""
-    fold_of = assign_folds([a.example for a in answers], SEED)
-    return fit_classifier(usable(answers), names, fold_of, prior=prior).classifier
-
-
-def systems(family: Family) -> Judged:
-    """Every judge of `SHOWN`; what is fitted to the family's own labels is cross-fitted by context.
-
-    The champion is the judge by sentence, fitted as a study fits it.
+    What is fitted to the family's own labels is cross-fitted by context. ``lexical`` and ``default`` are fitted to the
+    other families. The champion is the judge by sentence, fitted as a study fits it.
     """
-    bare, no_lm = Judge(KEPT, classifier=None), Judge(NO_LM)
-    default = Judge(KEPT, classifier=family.priors["both"])
-    found = {
-        "untuned judge": list(family.whole),
-        "LM by sentence": list(family.sentences),
-        "default judge": [a.by(default) for a in family.sentences],
+    lm, no_lm = Judge(KEPT, classifier=None), Judge(NO_LM)
+    unasked = without_lm(a.example for a in sentences).answers
+    fits = {
+        "LM calibrated": (lm, sentences, ["lm"], None),
+        "lexical baseline": (no_lm, unasked, CLASSIFIER_FEATURES, lexical),
+        "champion": (lm, sentences, FEATURES, default),
     }
-    fold_of = {}
-    fold_of_source = assign_folds([a.example for a in family.sentences], SEED)
-    for k in sorted(set(fold_of_source.values())):
-        known, held = (
-            [a for a in family.sentences if (fold_of_source[a.source] == k) is side]
-            for side in (False, True)
-        )
-        fold_of |= {a.id: k for a in held}
-        unasked, unasked_held = (
-            without_lm(a.example for a in side).answers for side in (known, held)
-        )
-        alone = fitted(known, ["lm"])
-        champion = fitted(known, ["lm", *CLASSIFIER_FEATURES], family.priors["both"])
-        lexical = fitted(unasked, CLASSIFIER_FEATURES, family.priors["lexical"])
-        for name, judge, answers in (
-            ("LM calibrated", bare.copy(classifier=alone), held),
-            ("lexical baseline", no_lm.copy(classifier=lexical), unasked_held),
-            ("champion", bare.copy(classifier=champion), held),
-        ):
-            found.setdefault(name, []).extend(a.by(judge) for a in answers)
-    return Judged(found, fold_of)
+    shipped = lm.copy(classifier=default)
+    judged = {
+        "untuned judge": whole,
+        "LM by sentence": sentences,
+        "default judge": [a.by(shipped) for a in sentences],
+    }
+    fold_of = assign_folds([a.example for a in sentences], SEED)
+    for name, (judge, answers, features, prior) in fits.items():
+        judged[name] = []
+        for fold in sorted(set(fold_of.values())):
+            others = [a for a in answers if fold_of[a.source] != fold]
+            inner = assign_folds([a.example for a in others], SEED)
+            fit = fit_classifier(usable(others), features, inner, prior=prior)
+            fitted = judge.copy(classifier=fit.classifier)
+            judged[name] += [a.by(fitted) for a in answers if fold_of[a.source] == fold]
+        judged[name].sort(key=lambda a: a.id)
+    return judged
 
 
-def closest(answers: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
+def with_closest_chunks(a: JudgedAnswer) -> JudgedAnswer:
     """The same, with a statement's closest chunks as its evidence where it has none."""
-    found = []
-    for a in answers:
-        named = [
-            {"supporting_chunk_ids": s.supporting_chunk_ids or s.closest_chunk_ids}
-            for s in a.judgment.statements
-        ]
-        statements = tuple(
-            s.model_copy(update=u)
-            for s, u in zip(a.judgment.statements, named, strict=True)
-        )
-        found.append(
-            a.model_copy(
-                update={
-                    "judgment": a.judgment.model_copy(update={"statements": statements})
-                }
-            )
-        )
-    return found
+    statements = []
+    for s in a.judgment.statements:
+        ids = s.supporting_chunk_ids or s.closest_chunk_ids
+        statements.append(s.model_copy(update={"supporting_chunk_ids": ids}))
+    update = {"statements": tuple(statements)}
+    return a.with_judgment(a.judgment.model_copy(update=update))
 
 
-def answer_draws(
-    answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]
-) -> dict[str, Draws]:
-    """Each of `METRICS`, then on 1,000 resamples of contexts, the same ones for every judge.
-
-    AUROC compares answers of one fold (``fold_of``, by id), for every judge: classifiers of different folds have
-    different zeros, which would count against those that are fitted here.
-    """
-    rows = sorted(answers, key=lambda r: r.id)
-    labels, passed = (
-        np.array([r.label for r in rows]),
-        np.array([bool(r.predicted) for r in rows]),
-    )
-    ranks = np.array(
-        [np.nan if r.probability is None else r.probability for r in rows],
-        dtype=np.float64,
-    )
-    weights = np.vstack([np.ones(len(rows)), *_resampled([r.source for r in rows])])
-    values = metric_values(weights, labels, passed, ranks)
-    found = {"balanced_accuracy": values["balanced_accuracy"]}
-    above = pairs = np.zeros(len(weights))
-    for at in (
-        np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}
-    ):
-        w, y = weights[:, at], labels[at]
-        n = w[:, y].sum(axis=1) * w[:, ~y].sum(axis=1)
-        above = above + n * np.nan_to_num(
-            metric_values(w, y, passed[at], ranks[at])["auroc"]
-        )
-        pairs = pairs + n
-    with np.errstate(invalid="ignore"):
-        return found | {"auroc": above / pairs}
+def measured(judged: Mapping[str, Answers]) -> dict[str, JudgeAgreement]:
+    """Agreement of each judge on one family."""
+    closest = [with_closest_chunks(a) for a in judged["champion"]]
+    agreement = {}
+    for name, answers in {**judged, CLOSEST: closest}.items():
+        examples = [a.example for a in answers]
+        agreement[name] = measure_agreement(examples, [a.judgment for a in answers])
+    return agreement
 
 
-def _resampled(contexts: Sequence[str]) -> Floats:
-    """How often each answer is drawn in each of 1,000 resamples of whole contexts."""
-    member = np.unique(np.asarray(contexts), return_inverse=True)[1]
-    g = int(member.max()) + 1
-    counts = np.random.default_rng(SEED).multinomial(g, np.full(g, 1 / g), size=1000)
-    return counts[:, member].astype(np.float64)
+def answers_table(agreement: Agreements) -> Table:
+    """Balanced accuracy and AUROC of every judge by family, and of the champion's statements."""
+
+    def cells(families: Sequence[str]) -> Iterator[str]:
+        for judge in JUDGES:
+            yield accuracy_and_auroc([agreement[f][judge].answers for f in families])
+        statements = [agreement[f]["champion"].statements for f in families]
+        known = [level for level in statements if level]
+        yield accuracy_and_auroc(known) if known else NONE
+
+    numbers = {f: judges["champion"].answers.n for f, judges in agreement.items()}
+    columns = (*JUDGES, "champion, statements")
+    return family_table("Balanced accuracy · AUROC", columns, numbers, cells)
 
 
-def interval(draws: Draws) -> Estimate:
-    """The first value with the 95 % interval of the others."""
-    kept = draws[1:][~np.isnan(draws[1:])]
-    if np.isnan(draws[0]) or not len(kept):
-        return Estimate(why="all answers have the same label")
-    low, high = np.quantile(kept, [0.025, 0.975])
-    return Estimate(value=float(draws[0]), low=float(low), high=float(high))
+def evidence_table(agreement: Agreements) -> Table:
+    """F1 of the chunks named, by family and judge, where people named them."""
+    numbers = {}
+    for family, judges in agreement.items():
+        if all(judges[judge].evidence for judge in EVIDENCE):
+            numbers[family] = judges["champion"].evidence.n
+
+    def cells(families: Sequence[str]) -> Iterator[str]:
+        for judge in EVIDENCE:
+            evidence = [agreement[f][judge].evidence for f in families]
+            yield with_interval(mean([level.f1 for level in evidence]))
+
+    return family_table("Evidence: F1", EVIDENCE, numbers, cells)
 
 
-def macro(found: Sequence[Estimate | None]) -> Estimate:
-    """Mean of estimates that are independent of each other; its interval is normal, from theirs."""
-    known = [e for e in found if e is not None and e.value is not None]
-    if not known:
-        return Estimate(why="nothing was measured")
-    if len(known) == 1:
-        return known[0]
-    value = float(np.mean([e.value for e in known]))
-    spread = [
-        (e.high - e.low) / 2 for e in known if e.low is not None and e.high is not None
-    ]
-    half = math.sqrt(sum(s * s for s in spread)) / len(known)
-    return Estimate(value=value, low=value - half, high=value + half)
-
-
-def answers_table(
-    draws: Mapping[str, Mapping[str, Mapping[str, Draws]]],
-    n: Mapping[str, int],
-    levels: Mapping[str, Mapping[str, JudgeAgreement]],
-) -> str:
-    """Balanced accuracy and AUROC of every judge by family, and of the champion's statements; the mean last."""
-    counted = [f for f in draws if n[f] >= ENOUGH]
-    means = {
-        s: {
-            m: np.mean([draws[f][s][m] for f in counted], axis=0)
-            for m in METRICS.values()
-        }
-        for s in SHOWN
-    }
-    rows = [(f, n[f], draws[f], [f]) for f in draws]
-    total = sum(n[f] for f in counted)
-    rows.append((f"**mean of {len(counted)}**", total, means, counted))
-
-    def answers(found: Mapping[str, Draws]) -> str:
-        ranked = number(float(found["auroc"][0]))
-        return f"{with_interval(interval(found['balanced_accuracy']))} · {ranked}"
-
-    def statements(names: Sequence[str]) -> str:
-        found = [a for f in names if (a := levels[f]["champion"].statements)]
-        balanced, ranked = (
-            macro([getattr(a, m) for a in found]) for m in METRICS.values()
-        )
-        return f"{with_interval(balanced)} · {number(ranked.value)}" if found else "–"
-
-    return table(
-        "Balanced accuracy · AUROC",
-        ("set", "n", *SHOWN, "champion, statements"),
-        [
-            (name, str(count), *(answers(found[s]) for s in SHOWN), statements(names))
-            for name, count, found, names in rows
-        ],
-    )
-
-
-def cost_table(asked: Mapping[str, Family]) -> str:
-    """Calls and tokens an answer, the mean over families with enough answers; what is cross-fitted asks by sentence."""
-    counted = [family for family in asked.values() if len(family.whole) >= ENOUGH]
+def parts_table(families: Sequence[Mapping[str, Answers]]) -> Table:
+    """The champion minus each of its parts, in points: means over families, paired."""
     rows = []
-    for name in SHOWN:
-        if name == "lexical baseline":
-            rows.append((name, "0", "0", "0", "0"))
-            continue
-        side = "whole" if name == "untuned judge" else "sentences"
-        usages = [[a.raw.usage for a in getattr(family, side)] for family in counted]
-        figures = [
-            np.mean([np.mean([getattr(u, kind) for u in us]) for us in usages])
-            for kind in ("calls", "prompt_tokens", "cached_tokens", "output_tokens")
-        ]
-        rows.append((name, f"{figures[0]:.1f}", *(f"{x:,.0f}" for x in figures[1:])))
-    title = "What an answer costs"
-    columns = ("judge", "LM calls", "prompt tokens", "of them cached", "completion")
-    return table(title, columns, rows)
+    for part in PARTS:
+        pairs = [compare(judged["champion"], judged[part]) for judged in families]
+        rows.append((part, points(mean([pair.balanced_accuracy for pair in pairs]))))
+    title = "The champion minus each of its parts, in points"
+    return Table(title, ("part", "balanced accuracy"), tuple(rows))
 
 
-def evidence_table(agreement: Mapping[str, Mapping[str, JudgeAgreement]]) -> str:
-    """F1 of the chunks named, by family and judge, where people named them; the mean last."""
-    found = {
-        f: {s: judges[s].evidence for s in EVIDENCE} for f, judges in agreement.items()
+def cost_table(families: Sequence[Mapping[str, Answers]]) -> Table:
+    """Calls and tokens an answer, the mean over families."""
+    kinds = {
+        "LM calls": ("calls", ".1f"),
+        "prompt tokens": ("prompt_tokens", ".0f"),
+        "of them cached": ("cached_tokens", ".0f"),
+        "completion": ("output_tokens", ".0f"),
     }
-    found = {f: judges for f, judges in found.items() if all(judges.values())}
-    counted = [f for f, judges in found.items() if judges[EVIDENCE[0]].n >= ENOUGH]
-    rows = [
-        (f, str(judges[EVIDENCE[0]].n), *(with_interval(e.f1) for e in judges.values()))
-        for f, judges in found.items()
-    ]
-    means = [with_interval(macro([found[f][s].f1 for f in counted])) for s in EVIDENCE]
-    total = sum(found[f][EVIDENCE[0]].n for f in counted)
-    rows.append((f"**mean of {len(counted)}**", str(total), *means))
-    return table("Evidence: F1", ("set", "n", *EVIDENCE), rows)
+    rows = []
+    for judge in JUDGES:
+        cells = []
+        for kind, form in kinds.values():
+            used = [[getattr(a.raw.usage, kind) for a in f[judge]] for f in families]
+            cells.append(format(fmean(map(fmean, used)), form))
+        rows.append((judge, *cells))
+    return Table("What an answer costs", ("judge", *kinds), tuple(rows))
 
 
-def parts_table(
-    draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]
-) -> str:
-    """The champion minus each of its parts, in points: means over families, paired, on the same resamples."""
-    counted = [f for f in draws if n[f] >= ENOUGH]
-
-    def minus(part: str, metric: str) -> str:
-        differences = [
-            draws[f]["champion"][metric] - draws[f][part][metric] for f in counted
-        ]
-        return points(interval(np.mean(differences, axis=0)))
-
-    rows = [(part, *(minus(part, m) for m in METRICS.values())) for part in PARTS]
-    return table(
-        "The champion minus each of its parts, in points", ("part", *METRICS), rows
-    )
-
-
-def main(labels: Paths = None, replies: Path = REPLIES, ask: str = "") -> None:
+def main(
+    labels: Annotated[list[Path] | None, typer.Argument()] = None,
+    replies: Path = REPLIES,
+    ask: str = "",
+) -> None:
     """Put a sample to the LM ``--ask``, or make the tables."""
     examples = read(labels or sorted(DATA.glob("*.jsonl")))
     if ask:
-        ask_lm({f: sample(f, rows) for f, rows in examples.items()}, ask, replies)
+        samples = (sample(family, rows) for family, rows in examples.items())
+        ask_lm(list(chain.from_iterable(samples)), ask, replies)
         return
     unasked = {f: without_lm(rows).answers for f, rows in examples.items()}
+    asked = {f: replies_of(rows, replies) for f, rows in examples.items()}
     lexical = Default(unasked, CLASSIFIER_FEATURES)
-    asked = families(examples, replies, {f: lexical.fit(f) for f in examples})
-    judges = {}
-    for f, family in asked.items():
-        print(f, flush=True)
-        judges[f] = systems(family)
-    draws = {
-        f: {s: answer_draws(rows, found.fold_of) for s, rows in found.answers.items()}
-        for f, found in judges.items()
-    }
-    n = {f: len(family.sentences) for f, family in asked.items()}
-    levels = {
-        f: {
-            s: measure_agreement([a.example for a in rows], [a.judgment for a in rows])
-            for s, rows in (
-                found.answers | {CLOSEST: closest(found.answers["champion"])}
-            ).items()
-        }
-        for f, found in judges.items()
-    }
-    tables = [
-        answers_table(draws, n, levels),
-        parts_table(draws, n),
-        evidence_table(levels),
-        cost_table(asked),
+    default = Default({f: sentences for f, (_, sentences) in asked.items()}, FEATURES)
+    judged = {}
+    for family, sides in asked.items():
+        if sides[0]:
+            print(family, flush=True)
+            fits = lexical.fit(family), default.fit(family)
+            judged[family] = judged_by(*sides, *fits)
+    agreement = {family: measured(by_judge) for family, by_judge in judged.items()}
+    counted = [
+        judges for judges in judged.values() if len(judges["champion"]) >= ENOUGH
     ]
-    print(*tables, sep="\n", flush=True)
-    write(CARD, tables)
+    tables = [
+        answers_table(agreement),
+        parts_table(counted),
+        evidence_table(agreement),
+        cost_table(counted),
+    ]
+    text = markdown(tables)
+    print(text)
+    write(CARD, text)
 
 
 if __name__ == "__main__":

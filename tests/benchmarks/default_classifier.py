@@ -1,11 +1,11 @@
 """Fit the default classifiers anew, and measure them with each set's family left out.
 
-``python -m tests.benchmarks.default_classifier LABELS… [--ask] [--save]``
+``python -m tests.benchmarks.default_classifier LABELS… [--save]``
 
 ``none`` is fitted to labelled answers. ``local`` is fitted to the embedded model's replies on a part of them, and on
-faithful ones with one thing changed (`asked`), kept as numbers in ``results/local.jsonl``; ``--ask`` asks about what is
-not there. What is expected beforehand is the sum of both judges' log-odds, the LM's counted twice; labels move the
-weights a little from there. ``local:raw`` stays as it was fitted.
+faithful ones with one thing changed (`asked`), kept as numbers in ``results/local.jsonl``; what is not there is asked.
+What is expected beforehand is the sum of both judges' log-odds, the LM's counted twice; labels move the weights a
+little from there. ``local:raw`` stays as it was fitted.
 
 ``--save`` replaces the numbers, and the tables of ``DEFAULT.md``.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -23,6 +23,7 @@ import numpy as np
 import typer
 
 from faith_dspy import Judge
+from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers, slopes_of
 from faith_dspy.optimize.classifier.logistic import (
     class_weights,
@@ -30,9 +31,9 @@ from faith_dspy.optimize.classifier.logistic import (
 )
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.ask import usable, without_lm
-from faith_dspy.report.tables import number
+from faith_dspy.report.tables import Table, markdown
 from faith_dspy.schema import LabelledExample
-from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
+from faith_dspy.scoring.agreement import measure_agreement
 from faith_dspy.scoring.classifier import (
     DEFAULT_FILE,
     AnswerClassifier,
@@ -42,13 +43,19 @@ from faith_dspy.scoring.classifier import (
 )
 
 from .perturbations import PERTURBATIONS, Case
-from .public_labels import ask_lm, read, read_replies, table, write
+from .public_labels import (
+    ENOUGH,
+    KEPT,
+    accuracy_and_auroc,
+    ask_lm,
+    family_table,
+    read,
+    read_replies,
+    write,
+)
 
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
 REPLIES = Path(__file__).parent / "results" / "local.jsonl"
-ENOUGH = 20
-"""Answers of a family to learn from it, and to count in the mean; a smaller one is only measured."""
-METRICS = {"balanced accuracy": "balanced_accuracy", "AUROC": "auroc"}
 WIDTH, SUM_WIDTH = 0.1, 0.05
 """Standard deviation of the prior on each weight: around small weights, and around the sum (`optimize/LOG.md`)."""
 RELATED = {
@@ -82,7 +89,6 @@ WEAKEST = AnswerClassifier(
 )
 """An answer is as probable as its weakest statement: no sentence beside it makes that one truer."""
 PERTURBED = ", perturbed"
-CHANGED = ("number", "name", "negation")
 PERTURBED_SHARE = 0.03
 """Weight of a perturbed family beside one of real answers."""
 MOST_PERTURBED = 100
@@ -101,8 +107,8 @@ def _changed(
 ) -> list[LabelledExample]:
     others = [o for o in answers if o.context_key != e.context_key]
     examples = []
-    for name in CHANGED:
-        answer = PERTURBATIONS[name](Case(e, others, random.Random(e.id)))
+    for name, perturb in PERTURBATIONS.items():
+        answer = perturb(Case(e, others, random.Random(e.id)))
         if answer is not None:
             wrong = {
                 "answer": answer,
@@ -222,48 +228,31 @@ def with_bounds(classifier: Classifier) -> Classifier:
     return classifier.model_copy(update={"statement": bounded})
 
 
-def measured(
-    judged: dict[str, list[JudgedAnswer]],
-    lm: str,
-    classifiers: Mapping[str, Classifier | None],
-) -> dict[str, JudgeAgreement]:
-    """Agreement on each family by a judge with the classifier of that family."""
-    found = {}
-    for f, rows in judged.items():
-        judge = Judge(lm, classifier=classifiers[f])
-        found[f] = measure_agreement(
-            [a.example for a in rows], [a.by(judge).judgment for a in rows]
-        )
-    return found
+Classifiers = Mapping[str, Classifier | None]
+"""By family."""
+Judged = Mapping[str, Sequence[JudgedAnswer]]
+"""Answers by family."""
 
 
-Agreements = Mapping[str, JudgeAgreement]
+def agreement_table(
+    title: str, judges: Mapping[str, tuple[str, Judged, Classifiers]]
+) -> Table:
+    """Agreement of judges on families of answers, by each family's classifier: by name the LM, answers, classifiers."""
+    agreement = {}
+    for name, (lm, judged, classifiers) in judges.items():
+        agreement[name] = {}
+        for family, answers in judged.items():
+            judge = Judge(lm, classifier=classifiers[family])
+            judgments = [a.by(judge).judgment for a in answers]
+            measured = measure_agreement([a.example for a in answers], judgments)
+            agreement[name][family] = measured.answers
+    numbers = {f: level.n for f, level in next(iter(agreement.values())).items()}
 
+    def cells(families: Sequence[str]) -> Iterator[str]:
+        for by_family in agreement.values():
+            yield accuracy_and_auroc([by_family[f] for f in families])
 
-def agreement_table(title: str, judges: Mapping[str, Agreements]) -> str:
-    """Balanced accuracy and AUROC of judges on answers, by family, and their means over those with `ENOUGH` answers."""
-    rows: list[list[str]] = []
-    values: dict[tuple[str, str], list[float]] = {}
-    first = next(iter(judges.values()))
-    for family in first:
-        cells = [family]
-        for name, agreement in judges.items():
-            answers = agreement[family].answers
-            if answers is None or answers.n < ENOUGH:
-                break
-            if len(cells) == 1:
-                cells.append(str(answers.n))
-            figures = [getattr(answers, metric) for metric in METRICS.values()]
-            cells.append(" · ".join(number(e.value) for e in figures))
-            for metric, e in zip(METRICS, figures, strict=True):
-                values.setdefault((name, metric), []).append(e.value)
-        else:
-            rows.append(cells)
-    means = ["**mean**", ""]
-    for name in judges:
-        both = [number(float(np.mean(values[name, metric]))) for metric in METRICS]
-        means.append(" · ".join(both))
-    return table(title, ("set", "n", *judges), [*rows, means])
+    return family_table(title, tuple(judges), numbers, cells)
 
 
 def _rounded(fields: dict[str, object]) -> dict[str, object]:
@@ -276,63 +265,47 @@ def _rounded(fields: dict[str, object]) -> dict[str, object]:
     }
 
 
-def with_lm(
-    name: str, judged: dict[str, list[JudgedAnswer]], lexical: Default
-) -> tuple[Classifier, str]:
-    """The classifier of an LM, and its table: the LM alone, words alone, both."""
-    unasked = {
-        f: without_lm(a.example for a in rows).answers for f, rows in judged.items()
-    }
-    both = Default(judged, BESIDE_LM)
-    words = {f: with_bounds(lexical.fit(f)) for f in judged}
-    fitted = {f: both.fit(f, lexical=words[f]) for f in judged}
-    judges = {
-        "LM alone": measured(judged, "openai/kept", dict.fromkeys(judged)),
-        "words alone": measured(unasked, "none", words),
-        "both": measured(judged, "openai/kept", fitted),
-    }
-    title = f"`{name}`: the LM's weakest sentence, words, both"
-    return both.fit(lexical=with_bounds(lexical.fit())), agreement_table(title, judges)
-
-
-def main(labels: list[Path], ask: bool = False, save: bool = False) -> None:
-    """Fit, measure, print; ``--save`` writes the classifiers and the tables."""
+def main(labels: list[Path], save: bool = False) -> None:
+    """Ask, fit, measure, print; ``--save`` writes the classifiers and the tables."""
     examples = read(labels)
-    judged = {f: without_lm(rows).answers for f, rows in examples.items()}
+    answers = {f: without_lm(rows).answers for f, rows in examples.items()}
     changed = {
         f"{f}{PERTURBED}": without_lm(perturbed(rows)).answers
         for f, rows in examples.items()
     }
-    words = Default(judged, FITTED)
-    fits = {f: with_bounds(words.fit(f)) for f in judged}
-    left_out = {f: fits[f.removesuffix(PERTURBED)] for f in changed}
-    tables = [
-        agreement_table(title, {"words": measured(answers, "none", classifiers)})
-        for title, answers, classifiers in (
-            ("`none`: answers as they are", judged, fits),
-            (
-                "`none`: faithful answers, and each with one thing changed",
-                changed,
-                left_out,
-            ),
-        )
-    ]
+    words = Default(answers, FITTED)
+    fits = {f: with_bounds(words.fit(f)) for f in answers}
+    of_changed = {f: fits[f.removesuffix(PERTURBED)] for f in changed}
     parts: dict[str, list[LabelledExample]] = {}
     for family, rows in examples.items():
         if len(rows) >= ENOUGH:
             parts |= asked(family, rows)
-    if ask:
-        ask_lm(parts, "local", REPLIES, ["sentence"])
-    replies = read_replies(REPLIES, chain.from_iterable(parts.values()), "sentence")
-    said = {
-        f: [replies[e.id] for e in rows if e.id in replies] for f, rows in parts.items()
+    ask_lm(chain.from_iterable(parts.values()), "local", REPLIES, ["sentence"])
+    said = {f: read_replies(REPLIES, rows, "sentence") for f, rows in parts.items()}
+    unasked = {f: without_lm(a.example for a in said[f]).answers for f in said}
+    lexical = {f: with_bounds(words.fit(f)) for f in said}
+    both = Default(said, BESIDE_LM)
+    fitted = {"none": with_bounds(words.fit())}
+    fitted["local"] = both.fit(lexical=fitted["none"])
+    with_lm = {
+        "LM alone": (KEPT, said, dict.fromkeys(said)),
+        "words alone": (NO_LM, unasked, lexical),
+        "both": (KEPT, said, {f: both.fit(f, lexical=lexical[f]) for f in said}),
     }
-    local, of_lm = with_lm("local", said, words)
-    tables.append(of_lm)
-    print(*tables, sep="\n", flush=True)
-    fitted = {"none": with_bounds(words.fit()), "local": local}
+    tables = [
+        agreement_table(
+            "`none`: answers as they are", {"words": (NO_LM, answers, fits)}
+        ),
+        agreement_table(
+            "`none`: faithful answers, and each with one thing changed",
+            {"words": (NO_LM, changed, of_changed)},
+        ),
+        agreement_table("`local`: the LM's weakest sentence, words, both", with_lm),
+    ]
+    text = markdown(tables)
+    print(text)
     if save:
-        write(HOME / "DEFAULT.md", tables)
+        write(HOME / "DEFAULT.md", text)
         shipped = json.loads((HOME / DEFAULT_FILE).read_text(encoding="utf-8"))
         shipped |= {name: c.model_dump(mode="json") for name, c in fitted.items()}
         (HOME / DEFAULT_FILE).write_text(

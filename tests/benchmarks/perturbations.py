@@ -1,6 +1,6 @@
-"""Faithful answers made unfaithful: what the makers of the shipped classifier and weights learn errors from.
+"""Faithful answers made unfaithful: what the maker of the shipped classifier learns errors from.
 
-A number changed, a name swapped, a negation inserted, a sentence of another answer added.
+A number changed, a name swapped, a negation inserted.
 """
 
 import random
@@ -9,11 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from faith_dspy.schema import LabelledExample as Example
-from faith_dspy.text.features import Comparison, index_context, lexical_features
 from faith_dspy.text.sentences import sentences, split_answer
 
-_FOREIGN = 0.5
-"""Share of a sentence's content words that a context must lack for the sentence to be foreign to it."""
 _TRIES = 30
 _NUMBER = re.compile(r"(?<![\w.,\[])\d+(?:[.,]\d+)*(?![\w\]])")
 _VERB = re.compile(
@@ -31,10 +28,6 @@ class Case(NamedTuple):
     others: Sequence[Example]
     """Answers over other contexts."""
     rng: random.Random
-
-    def some_others(self) -> list[Example]:
-        """Draw up to `_TRIES` of the other answers."""
-        return self.rng.sample(self.others, min(len(self.others), _TRIES))
 
 
 def _number(case: Case) -> str | None:
@@ -60,7 +53,8 @@ def _name(case: Case) -> str | None:
     context = _text(e)
     names = [name for name in _names(e.answer) if name in context]
     foreign = set()
-    for other in case.some_others():
+    drawn = case.rng.sample(case.others, min(len(case.others), _TRIES))
+    for other in drawn:
         for name in _names(_text(other)):
             if name.casefold() not in context.casefold() and name not in e.answer:
                 foreign.add(name)
@@ -87,19 +81,6 @@ def _negation(case: Case) -> str | None:
     return None
 
 
-def _foreign(case: Case) -> str | None:
-    e = case.example
-    context = index_context(e.context)
-    for other in case.some_others():
-        candidates = [s.text for s in split_answer(other.answer).stating]
-        case.rng.shuffle(candidates)
-        for text in candidates:
-            features = lexical_features(Comparison(text, context))
-            if features["novel_words"] >= _FOREIGN:
-                return f"{e.answer.rstrip()} {text}"
-    return None
-
-
 def _text(e: Example) -> str:
     return "\n".join(c.text for c in e.context)
 
@@ -108,6 +89,5 @@ PERTURBATIONS: dict[str, Callable[[Case], str | None]] = {
     "number": _number,
     "name": _name,
     "negation": _negation,
-    "foreign sentence": _foreign,
 }
 """By name: the answer that is unfaithful then; None where it cannot be made."""

@@ -6,23 +6,25 @@ chunk ids and tokens. It holds no text; `read_replies` puts the answers' own bac
 
 from __future__ import annotations
 
+import json
+import math
 import random
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from faith_dspy import Judge
 from faith_dspy.eval_sets.public import PUBLIC, load_public
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.schema import LabelledExample, RawJudgment
-from faith_dspy.scoring.measure import measure_features
-from faith_dspy.scoring.score import early_judgment, judgment_of
+from faith_dspy.report.tables import Table, number, with_interval
+from faith_dspy.schema import Judgment, LabelledExample, RawJudgment, Unscored
+from faith_dspy.scoring.agreement import Agreement
+from faith_dspy.scoring.score import early_judgment
+from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.sentences import split_answer
-
-from .log import Log
 
 FAMILIES = {"expertqa_answers": "expertqa_claims"}
 """Sources, as the labels' ``source`` says, that are one family: neither is measured by what the other taught."""
@@ -30,6 +32,12 @@ SAMPLE, MAX_CHARACTERS = 50, 2800
 """Answers of a family that the LM is asked about, half of them faithful, and the length of their contexts."""
 GRANULARITIES = ("answer", "sentence")
 """What the LM is asked about each of them: the whole answer, as the untuned judge of a study, and each sentence."""
+ENOUGH = 20
+"""Answers of a family to learn from it, and to count in the mean; a smaller one is only measured."""
+METRICS = {"balanced accuracy": "balanced_accuracy", "AUROC": "auroc"}
+KEPT = "openai/kept"
+"""A judge's LM, which is never asked: its replies are there."""
+NOT_ASKED = Judgment(unscored=Unscored.NO_STATEMENTS)
 _NOT_KEPT = {
     "sentences": {"__all__": {"text"}},
     "raw_verdicts": {"__all__": {"text", "quotes", "reason", "error"}},
@@ -41,38 +49,32 @@ def read(paths: Iterable[Path]) -> dict[str, list[LabelledExample]]:
 
     A path is a labels file, or a folder with the published files of public sets, each in a folder of its name.
     """
-    found: dict[str, dict[tuple[str, str], LabelledExample]] = {}
+    families: dict[str, dict[tuple[str, str], LabelledExample]] = {}
     for path in paths:
-        rows = [
-            load_public(name, path / name) for name in PUBLIC if (path / name).is_dir()
-        ]
-        for e in read_labels(list(chain(*rows)) if path.is_dir() else path):
+        rows: Any = path
+        if path.is_dir():
+            names = [name for name in PUBLIC if (path / name).is_dir()]
+            rows = list(chain(*(load_public(name, path / name) for name in names)))
+        for e in read_labels(rows):
             source = e.tags.get("source", path.stem)
-            found.setdefault(FAMILIES.get(source, source), {}).setdefault(
-                (e.context_key, e.answer), e
-            )
-    return {
-        family: list(examples.values()) for family, examples in sorted(found.items())
-    }
+            family = families.setdefault(FAMILIES.get(source, source), {})
+            family.setdefault((e.context_key, e.answer), e)
+    return {name: list(family.values()) for name, family in sorted(families.items())}
 
 
 def sample(family: str, rows: Iterable[LabelledExample]) -> list[LabelledExample]:
     """The answers of a family that the LM is asked about; those over one context follow each other."""
-    short = sorted(
-        (e for e in rows if sum(len(c.text) for c in e.context) <= MAX_CHARACTERS),
-        key=lambda e: e.id,
-    )
+    short = [e for e in rows if sum(len(c.text) for c in e.context) <= MAX_CHARACTERS]
+    short.sort(key=lambda e: e.id)
     random.Random(family).shuffle(short)
-    halves = [
-        [e for e in short if e.label is label][: SAMPLE // 2] for label in (True, False)
-    ]
-    return sorted(
-        (e for half in halves for e in half), key=lambda e: (e.context_key, e.id)
-    )
+    drawn: list[LabelledExample] = []
+    for label in (True, False):
+        drawn += [e for e in short if e.label is label][: SAMPLE // 2]
+    return sorted(drawn, key=lambda e: (e.context_key, e.id))
 
 
 def ask_lm(
-    examples: Mapping[str, Sequence[LabelledExample]],
+    examples: Iterable[LabelledExample],
     lm: str,
     path: Path,
     granularities: Sequence[str] = GRANULARITIES,
@@ -81,78 +83,99 @@ def ask_lm(
 
     What the LM failed on is left out, and asked again by the next run.
     """
-    log = Log(path)
-    left = [
-        (f, e) for f, rows in examples.items() for e in rows if not log.has(id=e.id)
-    ]
+    asked = {row["id"] for row in _rows(path)}
+    left = [e for e in examples if e.id not in asked]
     judges = [_judge(lm, granularity) for granularity in granularities]
-    said = zip(*(judge.stream_raw(e for _, e in left) for judge in judges), strict=True)
-    started = time.monotonic()
-    for i, ((family, e), replies) in enumerate(zip(left, said, strict=True), 1):
-        raws = dict(zip(granularities, (raw for raw, _ in replies), strict=True))
-        if not any(
-            v.verdict is None for raw in raws.values() for v in raw.raw_verdicts
-        ):
-            log.add(id=e.id, **{g: _numbers(raw) for g, raw in raws.items()})
-        minutes = (time.monotonic() - started) / i * (len(left) - i) / 60
-        print(
-            f"{i} of {len(left)} answers ({family}), {minutes:.0f} minutes left",
-            flush=True,
-        )
+    replies = zip(*(judge.stream_raw(left) for judge in judges), strict=True)
+    with path.open("a", encoding="utf-8") as file:
+        for i, (e, said) in enumerate(zip(left, replies, strict=True), 1):
+            raws = [raw for raw, _ in said]
+            row = {"id": e.id}
+            for granularity, raw in zip(granularities, raws, strict=True):
+                row[granularity] = raw.model_dump(
+                    mode="json", exclude=_NOT_KEPT, exclude_defaults=True
+                )
+            if all(v.verdict for raw in raws for v in raw.raw_verdicts):
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+            print(f"{i} of {len(left)} answers", flush=True)
 
 
 def read_replies(
     path: Path, examples: Iterable[LabelledExample], granularity: str
-) -> dict[str, JudgedAnswer]:
-    """The answers that the LM was asked about, with what it said, by their ids."""
+) -> list[JudgedAnswer]:
+    """The answers that the LM was asked about, with what it said, in the order of their ids."""
     by_id = {e.id: e for e in examples}
-    config = _judge("local", granularity).config
-    found = {}
-    for row in Log(path).rows:
+    judge = _judge(KEPT, granularity)
+    answers = []
+    for row in sorted(_rows(path), key=lambda row: row["id"]):
         if e := by_id.get(row["id"]):
             raw = _with_text(row[granularity], e.answer)
-            if early := early_judgment(e.context, split_answer(e.answer), config):
+            early = early_judgment(e.context, split_answer(e.answer), judge.config)
+            if early:
                 raw = RawJudgment(sentences=raw.sentences)
-            features = measure_features(raw, e.context, e.question)
-            judgment = early or judgment_of(raw, features, config)
-            found[e.id] = JudgedAnswer.judged(e, raw, judgment)
-    return found
+            answer = JudgedAnswer.judged(e, raw, early or NOT_ASKED)
+            answers.append(answer.by(judge))
+    return answers
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def _judge(lm: str, granularity: Any) -> Judge:
     return Judge(lm, granularity=granularity, classifier=None)
 
 
-def _numbers(raw: RawJudgment) -> dict[str, Any]:
-    return raw.model_dump(mode="json", exclude=_NOT_KEPT, exclude_defaults=True)
-
-
 def _with_text(numbers: Mapping[str, Any], answer: str) -> RawJudgment:
-    sentences = [
-        s | {"text": answer[s["start"] : s["end"]]}
-        for s in numbers.get("sentences", ())
-    ]
-    texts: dict[int | None, str] = {s["index"]: s["text"] for s in sentences} | {
-        None: answer.strip()
-    }
-    verdicts = [
-        v | {"text": texts[v.get("sentence_index")]}
-        for v in numbers.get("raw_verdicts", ())
-    ]
-    return RawJudgment.model_validate(
-        dict(numbers) | {"sentences": sentences, "raw_verdicts": verdicts}
+    texts: dict[int | None, str] = {None: answer.strip()}
+    sentences, verdicts = [], []
+    for s in numbers.get("sentences", ()):
+        texts[s["index"]] = answer[s["start"] : s["end"]]
+        sentences.append(s | {"text": texts[s["index"]]})
+    for v in numbers.get("raw_verdicts", ()):
+        verdicts.append(v | {"text": texts[v.get("sentence_index")]})
+    fields = dict(numbers) | {"sentences": sentences, "raw_verdicts": verdicts}
+    return RawJudgment.model_validate(fields)
+
+
+def family_table(
+    title: str,
+    columns: Sequence[str],
+    numbers: Mapping[str, int],
+    cells: Callable[[Sequence[str]], Iterable[str]],
+) -> Table:
+    """A row by family, and the mean of those with `ENOUGH` answers; ``numbers``: of answers, by family."""
+    counted = [family for family, n in numbers.items() if n >= ENOUGH]
+    rows = [(family, str(n), *cells([family])) for family, n in numbers.items()]
+    total = sum(numbers[family] for family in counted)
+    rows.append((f"**mean of {len(counted)}**", str(total), *cells(counted)))
+    return Table(title, ("set", "n", *columns), tuple(rows))
+
+
+def accuracy_and_auroc(levels: Sequence[Agreement]) -> str:
+    """Their means over families, the first with its interval."""
+    accuracy, auroc = (
+        mean([getattr(level, metric) for level in levels])
+        for metric in METRICS.values()
     )
+    return f"{with_interval(accuracy)} · {number(auroc.value)}"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table under a heading."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(
-        [f"## {title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""]
-    )
+def mean(estimates: Sequence[Estimate]) -> Estimate:
+    """Mean of estimates that are independent of each other; its interval is normal, from theirs."""
+    if len(estimates) == 1:
+        return estimates[0]
+    half = 0.0
+    for e in estimates:
+        if e.low is not None and e.high is not None:
+            half = math.hypot(half, (e.high - e.low) / 2 / len(estimates))
+    value = fmean(e.value for e in estimates if e.value is not None)
+    return Estimate(value=value, low=value - half, high=value + half)
 
 
-def write(page: Path, tables: Iterable[str]) -> None:
+def write(page: Path, tables: str) -> None:
     """Replace the tables of a page; its prose before them stays."""
     prose = page.read_text(encoding="utf-8").partition("\n## ")[0].rstrip()
-    page.write_text("\n".join([prose, "", *tables]), encoding="utf-8")
+    page.write_text(f"{prose}\n\n{tables}", encoding="utf-8")
