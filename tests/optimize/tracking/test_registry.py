@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from faith_dspy import Judge
@@ -17,74 +15,33 @@ WRONG = rows([0.1, 0.9] * 20)
 MOSTLY, OFTEN = (*RIGHT[:36], *WRONG[36:]), (*RIGHT[:30], *WRONG[30:])
 ELSEWHERE = rows([0.9, 0.1] * 20, prefix="b")
 CORRECTED = (*rows([0.9], [False]), *RIGHT[1:])
+OWN = "better than its own untuned judge"
 HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
 
 
 @pytest.mark.parametrize(
-    ("champion", "untuned", "present", "promoted", "reason"),
+    ("champion", "untuned", "present", "reason"),
     [
         # Measured on other answers, under corrected labels too, it must be better than its own untuned judge.
-        (
-            MOSTLY,
-            WRONG,
-            None,
-            True,
-            "it is better than its own untuned judge; the present @champion was not measured on",
-        ),
-        (
-            MOSTLY,
-            WRONG,
-            CORRECTED,
-            True,
-            "it is better than its own untuned judge; the present @champion was not",
-        ),
-        (
-            MOSTLY,
-            MOSTLY,
-            ELSEWHERE,
-            False,
-            "it is not significantly better than its own untuned judge",
-        ),
+        (MOSTLY, WRONG, None, f"{OWN}; the present @champion was not measured on the same answers"),
+        (MOSTLY, WRONG, CORRECTED, f"{OWN}; the present @champion was not measured on the same answers"),
+        (MOSTLY, MOSTLY, ELSEWHERE, f"not significantly {OWN}"),
         # Measured on the same answers, a difference that is shown decides. All right against all wrong: 100 points.
-        (
-            OFTEN,
-            WRONG,
-            RIGHT,
-            False,
-            "it is worse than the present @champion on the same 40 answers (-25.0 [",
-        ),
-        (
-            RIGHT,
-            RIGHT,
-            WRONG,
-            True,
-            "it is better than the present @champion on the same 40 answers (+100.0 [",
-        ),
+        (OFTEN, WRONG, RIGHT, "worse than the present @champion on the same 40 answers (-25.0 ["),
+        (RIGHT, RIGHT, WRONG, "better than the present @champion on the same 40 answers (+100.0 ["),
         # Where none is shown it has still to be worth its tuning.
-        (
-            RIGHT,
-            WRONG,
-            RIGHT,
-            True,
-            "it is better than its own untuned judge, and not significantly worse than the present",
-        ),
-        (
-            RIGHT,
-            RIGHT,
-            RIGHT,
-            False,
-            "it is not significantly better than its own untuned judge",
-        ),
+        (RIGHT, WRONG, RIGHT, f"{OWN}, and not significantly worse than the present"),
+        (RIGHT, RIGHT, RIGHT, f"not significantly {OWN}"),
         # What no comparison can earn: no better than chance, or worse than what costs less.
-        (WRONG, WRONG, None, False, "it is not significantly better than chance"),
-        (OFTEN, RIGHT, None, False, "it is worse than the untuned judge"),
+        (WRONG, WRONG, None, "not significantly better than chance"),
+        (OFTEN, RIGHT, None, "worse than the untuned judge"),
     ],
-)
-def test_who_takes_the_alias(champion, untuned, present, promoted, reason):
+)  # fmt: skip
+def test_who_takes_the_alias(champion, untuned, present, reason):
     """A champion is replaced by one better on its answers, or else by one better than no tuning."""
     found = decide_promotion(study(champion, untuned), present and study(present))
-    assert found.promoted is promoted
-    assert found.reason.startswith(reason)
+    assert found.promoted is reason.startswith("better")
+    assert found.reason.startswith(f"it is {reason}")
 
 
 def test_a_champion_that_needs_a_column_replaces_none_that_needs_none():
@@ -102,18 +59,10 @@ def test_a_champion_that_needs_a_column_replaces_none_that_needs_none():
 @pytest.mark.parametrize("cheaper", ["lm-calibrated", "lexical-baseline"])
 def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper):
     """Not even the first: the LM calibrated needs no features, the lexical baseline no LM."""
-    result = study(
-        OFTEN,
-        WRONG,
-        cv=measured(
-            judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)
-        ),
-    )
+    result = study(OFTEN, cv=measured(judge("champion", OFTEN), judge(cheaper, RIGHT)))
     found = decide_promotion(result, None, first=True)
-    assert (found.promoted, found.reason.startswith("it is worse than the ")) == (
-        False,
-        True,
-    )
+    assert not found.promoted
+    assert found.reason.startswith("it is worse than the ")
 
 
 @pytest.fixture
@@ -123,61 +72,40 @@ def registered(own_store):
     (own_store / "theirs.db").write_bytes((own_store / "mlflow.db").read_bytes())
     store = connect(uri)
 
-    def make(result, card="# Faithfulness judge\n\nThe card."):
+    Judge("openai/tiny", granularity="sentence").save("judge")
+
+    def make(study_id, *rows, **more):
+        result = study(*rows, study_id=study_id, judge_dir="judge", **more)
         run = store.client.create_run(store.experiment_id).info.run_id
         store.client.log_text(run, result.model_dump_json(), "study.json")
-        Judge("openai/tiny", granularity="sentence").save("judge")
-        Path("judge/CARD.md").write_text(card, encoding="utf-8")
-        told, address = register(
-            store, run, result.model_copy(update={"judge_dir": "judge"})
-        )
-        assert address.endswith("@champion") == (
-            " and @champion" in told or "(@champion" in told
-        )
+        told, address = register(store, run, result)
+        assert address.endswith("@champion") == (" and @champion" in told)
         aliases = store.client.get_registered_model("faithfulness").aliases
-        return told.removeprefix("Registered as faithfulness version "), {
-            k: str(v) for k, v in aliases.items()
-        }
+        champion = aliases.get("champion")
+        return told.removeprefix("Registered as faithfulness version "), champion
 
     make.client = store.client
     return make
 
 
 def test_the_alias_moves_when_it_is_earned(registered):
-    """The first is champion; one shown worse is registered beside it; a better one takes the alias. Set by
-    hand, it stays.
-
-    Nobody who is no better than chance, or was held back under stress, is champion, whoever is there.
-    """
-    nobody = "but not @champion: it"
-    assert registered(study(WRONG, study_id="none")) == (
-        f"1, {nobody} is not significantly better than chance.",
-        {},
-    )
-    assert registered(study(RIGHT, WRONG, study_id="held", **HELD)) == (
-        f"2, {nobody} was held back under stress.",
-        {},
-    )
-    first = registered(study(MOSTLY, study_id="a"))
-    assert first == ("3 and @champion: there was none.", {"champion": "3"})
-    told, aliases = registered(study(OFTEN, RIGHT, study_id="b"))
-    assert told.startswith("4, but @champion stays version 3: it is worse than the")
-    assert aliases == {"champion": "3"}
-
-    better = study(RIGHT, WRONG, study_id="c")
-    told, aliases = registered(better)
-    assert told.startswith("5 and @champion, which was version 3: it is better than ")
-    assert aliases == {"champion": "5"}
-
-    registered.client.set_registered_model_alias("faithfulness", "champion", "3")
-    again = registered(better)
-    assert again == (
-        "Registered before as faithfulness version 5.",
-        {"champion": "3"},
-    )
-
-    fourth = registered.client.get_model_version("faithfulness", "4")
-    assert fourth.tags["promoted"].startswith("no: it is worse than")
+    """One held back under stress is not champion, whoever is there; the first other is; one shown worse is registered
+    beside it; a better one takes the alias. Set by hand, it stays."""
+    held = "1, but not @champion: it was held back under stress."
+    assert registered("held", RIGHT, WRONG, **HELD) == (held, None)
+    first = registered("a", MOSTLY)
+    assert first == ("2 and @champion: there was none.", "2")
+    told, champion = registered("b", OFTEN, RIGHT)
+    assert told.startswith("3, but @champion stays version 2: it is worse than the")
+    assert champion == "2"
+    told, champion = registered("c", RIGHT, WRONG)
+    assert told.startswith("4 and @champion, which was version 2: it is better than ")
+    assert champion == "4"
+    registered.client.set_registered_model_alias("faithfulness", "champion", "2")
+    again = registered("c", RIGHT, WRONG)
+    assert again == ("Registered before as faithfulness version 4.", "2")
+    third = registered.client.get_model_version("faithfulness", "3")
+    assert third.tags["promoted"].startswith("no: it is worse than")
 
 
 def test_a_compiled_prompt_is_a_version_after_its_seed(own_store):
