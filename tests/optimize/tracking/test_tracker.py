@@ -1,5 +1,3 @@
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,11 +32,13 @@ class Logged(NamedTuple):
         local = self.client.download_artifacts(self.run.info.run_id, path)
         return Path(local).read_text(encoding="utf-8")
 
+    def runs(self, query=""):
+        return self.client.search_runs([self.store.experiment_id], query)
+
     def traces(self, run_id=None):
+        where = [self.store.experiment_id]
         run_id = run_id or self.run.info.run_id
-        return self.client.search_traces(
-            locations=[self.store.experiment_id], run_id=run_id
-        )
+        return self.client.search_traces(locations=where, run_id=run_id)
 
 
 @pytest.fixture(scope="module")
@@ -64,68 +64,65 @@ def short_log(monkeypatch):
     log_little(monkeypatch)
 
 
-def children(client, run_id):
-    """The runs of a study's candidates and of the variants that became none, by name."""
-    found = client.search_runs(
-        [client.get_run(run_id).info.experiment_id],
-        f"tags.`mlflow.parentRunId` = '{run_id}' AND tags.`faith_dspy.candidate` != ''",
-    )
-    return {r.data.tags["faith_dspy.candidate"]: r for r in found}
+def near(*values):
+    """As MLflow shows figures."""
+    return pytest.approx(values, abs=1e-4)
 
 
 def test_every_candidate_is_a_run_under_the_studys(logged):
     """With the metrics to compare it by; what is not known is not logged at all. A variant that failed says why."""
-    result, runs = logged.result, children(logged.client, logged.run.info.run_id)
-    skipped = [v.name for v in result.skipped]
-    assert list(reversed(runs)) == [c.name for c in result.candidates] + skipped
-    measured, metrics = result.chosen, runs[result.champion].data.metrics
-    accuracy = pytest.approx(measured.agreement.balanced_accuracy.value, abs=1e-4)
-    assert metrics["pool/balanced_accuracy"] == accuracy
-    tokens = pytest.approx(measured.usage.computed_tokens / measured.judged, abs=1e-4)
-    assert metrics["cost/computed_tokens"] == tokens
+    result = logged.result
+    below = f"tags.`mlflow.parentRunId` = '{logged.run.info.run_id}'"
+    found = logged.runs(f"{below} AND tags.`faith_dspy.candidate` != ''")
+    runs = {run.data.tags["faith_dspy.candidate"]: run for run in reversed(found)}
+    assert [*runs] == [one.name for one in (*result.candidates, *result.skipped)]
+    chosen, metrics = result.chosen, runs[result.champion].data.metrics
+    accuracy = chosen.agreement.balanced_accuracy.value
+    tokens = chosen.usage.computed_tokens / chosen.judged
+    names = "pool/balanced_accuracy", "cost/computed_tokens"
+    assert tuple(metrics[name] for name in names) == near(accuracy, tokens)
     failed = runs["broken"]
     assert (failed.info.status, failed.data.metrics) == ("FAILED", {})
     assert "nothing came to its mind" in failed.data.tags["mlflow.note.content"]
 
 
 def test_the_studys_run_holds_its_figures_and_the_judge(logged):
-    """The three lines with links to what opens in place, the judge with its report, answers with mistakes on top, all
-    as JSON."""
+    """The three lines with links to what opens in place, the judge with its report, answers, all as JSON."""
     result, run = logged.result, logged.run
     metrics, tags = run.data.metrics, run.data.tags
     assert run.info.status == "FINISHED"
     for part, measured in (("cv", result.cv), ("test", result.test)):
         gain = measured.comparisons["untuned"]
         accuracy = measured.champion.agreement.balanced_accuracy.value
-        expected = pytest.approx([accuracy, gain.balanced_accuracy.value], abs=1e-4)
         names = f"{part}/balanced_accuracy", f"{part}/gain_over_untuned"
-        assert [metrics[name] for name in names] == expected
+        figures = tuple(metrics[name] for name in names)
+        assert figures == near(accuracy, gain.balanced_accuracy.value)
     assert metrics["pool/flip_rate"] == 0.25
     assert run.data.params["lm"] == "openai/tiny"
     assert (tags["champion"], tags["vs_untuned"]) == (result.champion, gain.verdict)
-    opened = "judge/report.html", "predictions.csv", "details.md", "judge/CARD.md"
-    for name in opened:
-        assert (
-            f"/runs/{run.info.run_id}/artifacts/{name})" in tags["mlflow.note.content"]
-        )
+    here = f"/runs/{run.info.run_id}/artifacts"
+    for name in ("judge/report.html", "predictions.csv", "details.md", "judge/CARD.md"):
+        assert f"{here}/{name})" in tags["mlflow.note.content"]
         assert logged.read(name)
     study = json.loads(logged.read("study.json"))
     assert study["champion"] == result.champion
     assert not {"answer", "context"} & set(study["test"]["judges"][0]["rows"][0])
-    predictions = logged.read("predictions.csv")
-    right = [row["right"] for row in csv.DictReader(io.StringIO(predictions))]
-    assert right == sorted(right, key=["NO", "–", "yes"].index)
-    datasets = {i.tags[0].value: i.dataset for i in run.inputs.dataset_inputs}
-    assert {part: d.digest for part, d in datasets.items()} == result.split["hashes"]
-    assert datasets["test"].name == f"cities {datasets['test'].digest[:8]}"
+
+
+def test_the_labels_are_datasets(logged):
+    """Pool and test, each answer with its label, as `mlflow.genai.evaluate` takes them."""
+    used = logged.run.inputs.dataset_inputs
+    datasets = {i.tags[0].value: i.dataset for i in used}
+    hashes = {part: d.digest for part, d in datasets.items()}
+    assert hashes == logged.result.split["hashes"]
+    name = datasets["test"].name
+    assert name == f"cities {hashes['test'][:8]}"
     with global_store(logged.store):
-        rows = get_dataset(name=datasets["test"].name).to_df()
-    kept = [
-        record_of(*row) for row in zip(rows["inputs"], rows["outputs"], strict=True)
-    ]
-    read = {r["answer"]: r["context"] for r in kept}
-    answers = [a.example for a in result.test.champion.answers]
-    assert read == {e.answer: [c.text for c in e.context] for e in answers}
+        rows = get_dataset(name=name).to_df()
+    kept = map(record_of, rows["inputs"], rows["outputs"])
+    examples = [a.example for a in logged.result.test.champion.answers]
+    contexts = {e.answer: [c.text for c in e.context] for e in examples}
+    assert {r["answer"]: r["context"] for r in kept} == contexts
     assert {e["faithful"] for e in rows["expectations"]} == {"yes", "no"}
 
 
@@ -135,9 +132,6 @@ def test_the_champions_prompts_are_in_the_prompt_registry(logged):
     told = logged.result.chosen.prompts.now["verify.predict"]
     assert prompt.template.startswith(told["instructions"])
     assert prompt.tags["variant"] == logged.result.champion
-    of_experiment = f"experiment_id='{logged.store.experiment_id}'"
-    (registered,) = logged.client.search_prompts(of_experiment)
-    assert registered.name == prompt.name
     linked = json.loads(logged.run.data.tags["mlflow.linkedPrompts"])
     assert linked == [{"name": "faithfulness.verify.predict", "version": "1"}]
 
@@ -166,7 +160,13 @@ def test_an_answer_is_a_trace(logged):
         context = [c.text for c in e.context]
         assert span.inputs == {"question": e.question, "context": context}
         assert span.outputs == e.answer
-        assert said(trace) == expected(row)
+        assessments = trace.info.assessments
+        assert {(a.name, a.source.source_type): a.value for a in assessments} == {
+            ("faithful", "HUMAN"): YES[row.label],
+            ("faithful", "LLM_JUDGE"): YES[row.predicted],
+            ("agrees", "CODE"): YES[row.predicted == row.label],
+            ("probability", "LLM_JUDGE"): round(row.probability, 4),
+        }
         (feedback,) = trace.search_assessments("faithful", type="feedback")
         for statement in row.judgment.statements:
             assert statement.text in feedback.rationale
@@ -179,9 +179,7 @@ def test_an_answer_is_a_trace(logged):
 def test_judges_are_compared_answer_by_answer(logged):
     """The champion and what it was compared with show the same answers; an answer has the same request in each, by
     which MLflow puts it side by side."""
-    experiment = [logged.store.experiment_id]
-    baselines = "tags.`faith_dspy.kind` = 'baseline'"
-    tested = logged.client.search_runs(experiment, baselines)
+    tested = logged.runs("tags.`faith_dspy.kind` = 'baseline'")
     names = {run.info.run_name.partition(" ")[0] for run in tested}
     assert names == {"untuned", "lm-calibrated", "lexical-baseline"}
     requests = {t.info.request_preview for t in logged.traces()}
@@ -192,26 +190,9 @@ def test_judges_are_compared_answer_by_answer(logged):
         assert "test/balanced_accuracy" in run.data.metrics
 
 
-def said(trace):
-    """A trace's assessments, by name and kind of source."""
-    return {(a.name, a.source.source_type): a.value for a in trace.info.assessments}
-
-
-def expected(row):
-    """What a judge and people are shown to say of an answer."""
-    return {
-        ("faithful", "HUMAN"): YES[row.label],
-        ("faithful", "LLM_JUDGE"): YES[row.predicted],
-        ("agrees", "CODE"): YES[row.predicted == row.label],
-        ("probability", "LLM_JUDGE"): round(row.probability, 4),
-    }
-
-
 def test_the_model_is_in_a_run_of_its_own(logged):
     """MLflow leaves out runs that hold a model where it lists evaluation runs."""
-    experiment = [logged.store.experiment_id]
-    runs = logged.client.search_runs(experiment)
-    (run,) = (r for r in runs if r.outputs and r.outputs.model_outputs)
+    (run,) = (r for r in logged.runs() if r.outputs and r.outputs.model_outputs)
     assert run.data.tags["mlflow.parentRunId"] == logged.run.info.run_id
     version = logged.client.get_model_version("faithfulness", "1")
     assert version.run_id == logged.run.info.run_id
@@ -259,10 +240,9 @@ def test_a_study_that_is_run_again_replaces_what_it_left(own_store, chat_server,
     (version,) = connect().client.search_model_versions("name = 'faithfulness'")
     assert connect().client.get_run(version.run_id).info.lifecycle_stage == "active"
     tune("elsewhere")
-    code, listed, _ = cli("study", "list")
-    ids = {line.split()[0] for line in listed.splitlines() if "cities" in line}
-    (prefix,) = ids
-    code, out, err = cli("study", "show", prefix)
+    _, listed, _ = cli("study", "list")
+    (study,) = (line.split()[0] for line in listed.splitlines() if "cities" in line)
+    code, out, err = cli("study", "show", study)
     assert (code, "Agreement with people: " in out, err) == (0, True, "")
 
 
@@ -291,10 +271,8 @@ def test_a_store_that_stays_away_does_not_end_the_study(
     assert is_registered is (away == ["register_prompt"])
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
     failed, incomplete = (r.getMessage() for r in caplog.records)
-    assert (
-        failed
-        == f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
-    )
+    where = f"MLflow at sqlite:///{own_store}/mlflow.db"
+    assert failed == f"{where} failed (connection refused); the study goes on."
     assert "record of this study is incomplete" in incomplete
 
 
