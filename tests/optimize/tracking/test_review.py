@@ -7,7 +7,7 @@ from mlflow.entities import AssessmentSource, Document, Feedback, SpanType
 from mlflow.genai import review_queues
 
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.io.labels import parse_example, read_labels
+from faith_dspy.io.labels import read_labels
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.tracking.review import (
     FAITHFUL,
@@ -36,8 +36,7 @@ def traces():
 
 def trace_of(row):
     """The trace of a pushed answer."""
-    spans = ((t.info, s) for t in traces() for s in t.data.spans)
-    return next(info for info, span in spans if span.outputs == row["answer"])
+    return next(t.info for t in traces() if t.data.spans[0].outputs == row["answer"])
 
 
 def finish(row, queue, faithful, unsupported=(), why=None, who="default"):
@@ -65,11 +64,8 @@ def statement(text, verdict, **more):
 def test_from_answers_to_labels(own_store):
     """What a reviewer picks becomes statement verdicts and reasons; the answer's own fields stay; pushing again adds
     what is new and doubles nothing."""
-    queued = queue_answers([KETTLE], "first")
-    assert (queued.traces, queued.items) == (1, 1)
-    assert queue_answers([KETTLE, CUP], "first")[:2] == (1, 1)
-    assert queue_answers([KETTLE, CUP], "first").items == 0
-    assert len(traces()) == 2
+    for answers, added in (([KETTLE], 1), ([KETTLE, CUP], 1), ([KETTLE, CUP], 0)):
+        assert queue_answers(answers, "first")[:2] == (added, added)
     finish(KETTLE, "first", False, ["2"], "No date is given.")
     labels = reviews(reviewer="ann")
     (row,) = labels.rows
@@ -85,9 +81,8 @@ def test_from_answers_to_labels(own_store):
         ],
     }
     assert labels.sentence == "1 labelled answer, 0 faithful; 1 review unfinished."
-    with pytest.raises(
-        InputError, match="there is no review queue 'second'; the experiment has first"
-    ):
+    none = "there is no review queue 'second'; the experiment has first"
+    with pytest.raises(InputError, match=none):
         reviews("second")
 
 
@@ -111,7 +106,6 @@ def test_two_people(own_store):
     of one who did not log in. An answer on which they are split keeps both labels and has none of its own."""
     for queue in ("first", "second"):
         queue_answers([KETTLE, CUP], queue)
-    assert len(traces()) == 2
     finish(KETTLE, "first", False, ["1", "2"], who="ann")
     finish(KETTLE, "second", True)
     finish(CUP, "first", True, who="ann")
@@ -124,7 +118,6 @@ def test_two_people(own_store):
     assert "statements" not in kettle
     assert cup["statements"] == [statement(CUP["answer"], "fully_supported")]
     assert (labels.split, labels.unfinished) == (["kettle"], 0)
-    assert parse_example(kettle).label is None
 
 
 def test_statements_that_are_not_there(own_store):
@@ -163,11 +156,10 @@ def test_a_push_that_was_cut_off(own_store, monkeypatch, where, name, calls):
         with pytest.raises(FaithDspyError, match="the server is gone"):
             queue_answers([KETTLE, CUP], "first")
     queue_answers([KETTLE, CUP], "first")
-    assert len(traces()) == 2
     (queue,) = review_queues.list_review_queues(experiment_id=connect().experiment_id)
     items = review_queues.list_review_queue_items(queue.queue_id)
-    queued = sorted(item.item_id for item in items)
-    assert queued == sorted(t.info.trace_id for t in traces())
+    pushed = {t.info.trace_id for t in traces()}
+    assert ({item.item_id for item in items}, len(pushed)) == (pushed, 2)
 
 
 def test_traces_of_an_application(own_store, monkeypatch):
@@ -182,8 +174,7 @@ def test_traces_of_an_application(own_store, monkeypatch):
     assert len(review_queues.get_review_queue(**queue).schema_ids) == 1
     finish(CUP, "live", True)
     (row,) = reviews("live").rows
-    assert CUP.items() <= row.items()
-    assert row["faithful"] is True
+    assert {**CUP, "faithful": True}.items() <= row.items()
     with pytest.raises(InputError, match="no trace of the experiment 'faithfulness'"):
         queue_answers(None, "live", traces="attributes.status = 'ERROR'")
 
@@ -191,29 +182,27 @@ def test_traces_of_an_application(own_store, monkeypatch):
 def test_queues_on_the_command_line(own_store, cli):
     """`labels push` says what was added and where the page is, `labels pull` what the labels are."""
 
-    def run(*args):
-        code, _, err = cli("labels", *args, "--queue", "first")
-        return code, err
+    def run(words, code, said):
+        done, _, err = cli("labels", *words.split(), "--queue", "first")
+        assert (done, bool(re.match(said, err))) == (code, True), err
 
     Path("answers.csv").write_text("context,answer\nA cup.,It is a cup.\n")
-    code, err = run("push", "answers.csv", "--verdicts", "none")
-    assert code == 0
-    assert err.startswith("first: 1 review added (1 new trace). Its page")
-    assert "review-queue?selectedQueueId=rq-" in err
-    code, err = run("pull")
-    assert code == 2
-    assert "nobody has finished a review of the queue 'first': 0 labelled" in err
+    added = r"first: 1 review added \(1 new trace\)\. Its page.*review-queue\?selectedQueueId=rq-"
+    run("push answers.csv --verdicts none", 0, added)
+    none = "nobody has finished a review of the queue 'first': 0 labelled"
+    run("pull", 2, f".*{none}")
     finish(CUP, "first", True)
-    pulled = run("pull", "--reviewer", "ann")
-    assert pulled == (0, "labels.jsonl: 1 labelled answer, 1 faithful.\n")
+    run("pull --reviewer ann", 0, r"labels.jsonl: 1 labelled answer, 1 faithful\.\n")
     assert read_labels("labels.jsonl")[0].annotators == {"ann": True}
-    assert run("push")[0] == run("push", "--traces", "", "--verdicts", "none")[0] == 2
+    run("push", 2, ".*give either answers or --traces FILTER")
+    run("push --traces x --verdicts none", 2, ".*--verdicts is for answers")
 
 
 def say(trace_id, who, value, name="faithful", why=None, kind="HUMAN"):
-    said = {"name": name, "value": value, "rationale": why}
-    person = AssessmentSource(kind, who)
-    mlflow.log_feedback(trace_id=trace_id, source=person, **said)
+    source = AssessmentSource(kind, who)
+    mlflow.log_feedback(
+        trace_id=trace_id, name=name, value=value, source=source, rationale=why
+    )
 
 
 def traced(answer, context="A kettle."):
@@ -266,9 +255,8 @@ def test_people_on_traces_of_an_agent(own_store):
 
 def test_what_does_not_become_a_label(own_store):
     """Traces on which people are split have no label; words nobody explained and traces without a context are named."""
-    split, unknown, bare, told = (
-        traced(a, c) for a, c in (("A.", "x"), ("B.", "x"), ("C.", ""), ("D.", "x"))
-    )
+    split, unknown, told = (traced(answer) for answer in ("A.", "B.", "D."))
+    bare = traced("C.", context="")
     say(split, "ann", True)
     say(split, "bob", False)
     say(unknown, "ann", "plausible")
@@ -278,12 +266,10 @@ def test_what_does_not_become_a_label(own_store):
     of_trace = {split: None, told: False}
     assert {row["id"]: row["faithful"] for row in labels.rows} == of_trace
     assert labels.split == [split]
-    assert sorted(labels.unreadable) == sorted(
-        [
-            f"trace {bare}: context is empty: a labelled example needs the text the answer was judged against.",
-            f"trace {unknown}: the label is 'plausible'. Say what it means: --value 'plausible=true'",
-        ]
-    )
+    assert {*labels.unreadable} == {
+        f"trace {bare}: context is empty: a labelled example needs the text the answer was judged against.",
+        f"trace {unknown}: the label is 'plausible'. Say what it means: --value 'plausible=true'",
+    }
     explained = {r["id"]: r for r in feedback(values={"plausible": True}).rows}
     assert explained[unknown]["faithful"] is True
     assert explained[told]["reasons"] == {"ann": "It is not there."}
