@@ -205,9 +205,8 @@ class Cost(_Result):
     @property
     def tokens(self) -> float:
         """Tokens per answer: computed prompt tokens plus three times the completion tokens."""
-        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(
-            1, self.judged
-        )
+        total = self.usage.computed_tokens + 3 * self.usage.output_tokens
+        return total / self.judged
 
 
 class JudgeResult(Cost):

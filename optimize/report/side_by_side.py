@@ -44,10 +44,14 @@ def side_by_side(
     }
     caption = "In brackets 95 % intervals, over sources."
     if any(judge.lm_share for judge in judges):
-        cost, unit = "tokens", "computed prompt tokens and three times the completion"
         if have_prices(judges):
-            cost, unit = "$ for\n1,000", "by LiteLLM's price list"
-        columns[cost] = _cost if cost == "tokens" else _dollars
+            unit = "by LiteLLM's price list"
+            columns["$ for\n1,000"] = lambda j: (
+                NONE if j.price is None else f"{1000 * j.price:.2f}"
+            )
+        else:
+            unit = "computed prompt tokens and three times the completion"
+            columns["tokens"] = lambda j: f"{j.tokens:,.0f}" if j.lm_share else NONE
         columns["s"] = lambda j: by_lm(j, "seconds")
         caption += f" Cost ({unit}) and seconds of an answer, where an LM was asked."
     return table_of(
@@ -59,14 +63,6 @@ def side_by_side(
     )
 
 
-def _cost(judge: JudgeResult) -> str:
-    return f"{judge.tokens:,.0f}" if judge.lm_share else NONE
-
-
-def _dollars(judge: JudgeResult) -> str:
-    return f"{1000 * (judge.price or 0):.2f}" if judge.lm_share else NONE
-
-
 def where_they_differ(
     examples: Sequence[LabelledExample], judges: Sequence[JudgeResult]
 ) -> Table:
@@ -75,13 +71,13 @@ def where_they_differ(
     alike = 0
     for example, *rows in zip(examples, *(j.rows for j in judges), strict=True):
         verdicts = [row.predicted for row in rows]
-        if len(set(verdicts)) > 1:
-            wrong = sum(verdict is not example.label for verdict in verdicts)
-            text = textwrap.shorten(example.answer, 80, placeholder=" …")
-            marks = [_MARK[verdict] for verdict in (example.label, *verdicts)]
-            differing.append((wrong, (example.id, text, *marks)))
-        else:
+        if len(set(verdicts)) == 1:
             alike += verdicts[0] is (not example.label)
+            continue
+        wrong = sum(verdict is not example.label for verdict in verdicts)
+        text = textwrap.shorten(example.answer, 80, placeholder=" …")
+        marks = [_MARK[verdict] for verdict in (example.label, *verdicts)]
+        differing.append((wrong, (example.id, text, *marks)))
     differing.sort(key=lambda answer: -answer[0])
     numbers = [str(i) for i, _ in enumerate(judges, 1)]
     title = f"Where the judges differ: {counted(len(differing), 'answer')}"
