@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,14 +17,13 @@ from faith_dspy.errors import (
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.optimize.data.pool import Partition
-from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan, Study
+from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan, Study, Variant
 from faith_dspy.optimize.report.headline import of_study
 from faith_dspy.optimize.results import BASELINES, CALIBRATED, COLUMN, FUNCTION, UNTUNED
 from faith_dspy.optimize.select.ask import in_minutes
-from faith_dspy.optimize.stress import StressReport, stress
+from faith_dspy.optimize.stress import stress
 from faith_dspy.optimize.study import run, study_id
 from faith_dspy.optimize.tracking.store import connect, read_study
-from faith_dspy.scoring.statistics import wilson
 from tests.support.files import MAIN, blue_kettles, write_lines
 from tests.support.studies import (
     CITIES,
@@ -102,20 +102,15 @@ def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
     assert judge.classifier.fitted_to == "labels"
 
 
-@pytest.mark.parametrize(
-    "options", [{"lm": "none"}, {"variants": "lexical"}], ids=["lm", "variants"]
-)
-def test_a_study_may_ask_no_lm(tmp_path, options):
+def test_a_study_may_ask_no_lm(tmp_path, chat_server):
     """Words alone are tuned, measured and exported: nothing is reached, and nothing else recommended."""
-    path = labels(tmp_path / "l.jsonl", parts=False)
-    out = tmp_path / "judge"
-    asks = {"lm": "openai/tiny", "api_base": "http://127.0.0.1:9/v1"}
-    result = run(path, Options(**asks | options, out=out), Quiet(), tracker=Record)
+    dead = chat_server()
+    dead.close()
+    result = quick_study(tmp_path, dead, "lexical")
     assert result.cv.judge(CALIBRATED) is None
-    assert result.cv.champion.agreement.n == 36
     assert result.usage.calls == 0
     assert of_study(result).notes[2].startswith("Next: use it (free): ")
-    assert not load_judge(out).asks_lm
+    assert not load_judge(tmp_path / "judge").asks_lm
 
 
 def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server):
@@ -124,8 +119,8 @@ def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server
     path = labels(tmp_path / "l.jsonl", parts=False, swapped=True)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for i, row in enumerate(rows):
-        verdicts = [s["verdict"] == "fully_supported" for s in row["statements"]]
-        row["risk"] = f"{80 - 70 * all(verdicts) + i % 7} %"
+        is_false = "no_evidence" in str(row["statements"])
+        row["risk"] = f"{10 + 70 * is_false + i % 7} %"
     asks = {"lm": "openai/tiny", "api_base": server.base, "variants": "sentence"}
     options = Options(**asks, scores="!risk", out=tmp_path / "j")
     view = Quiet()
@@ -140,11 +135,10 @@ def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server
     asked = len(server.requests)
     row = {name: rows[0][name] for name in ("question", "context", "answer")}
     risky = [row | {"risk": risk} for risk in (0.1, 0.8, "101 %")]
-    good, bad, *lacking = judge.batch([*risky, row])
+    good, bad, strange, lacking = judge.batch([*risky, row])
     assert (good.faithful, bad.faithful) == (True, False)
-    for judgment in lacking:
-        assert judgment.unscored == "parse_failed"
-        assert "has no number or verdict in 'risk'" in judgment.detail
+    assert strange.unscored == lacking.unscored == "parse_failed"
+    assert "has no number or verdict in 'risk'" in strange.detail
     assert len(server.requests) == asked
     with pytest.raises(InputError, match="'risk', which was not recorded"):
         stress(judge, read_labels(path))
@@ -214,13 +208,10 @@ def test_a_champion_that_injections_flip_is_held_back(
 ):
     """It is put under stress on the pool alone, and exported all the same; a run not finished fails, too. Judges are
     compared at the operating point."""
-    orders = {"kind": "orders", "n": 4, "flipped": 2, "flips": []}
-    orders["share"] = wilson(2, 4)
-    report = {"judge": "", "answers": 4, "seed": 0, "injections": [orders]}
 
     def stress(judge, examples, **_):
         assert {e.split for e in examples} == {"train", "dev"}
-        return StressReport(**report, usage={})
+        return SimpleNamespace(flip_rate=0.5, flipped=lambda most: [f"over {most}."])
 
     def cut_short(*_, **__):
         raise LimitReachedError("the limit of 60 calls is reached")
@@ -229,18 +220,15 @@ def test_a_champion_that_injections_flip_is_held_back(
     options = {"max_flips": 0.25, "operating_point": "cost=3"}
     monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
     result = quick_study(tmp_path, server, "answer", **options)
-    (why,) = result.held_back
-    assert "flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed." in why
-    assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
+    assert (result.held_back, result.flip_rate) == (("over 0.25.",), 0.5)
+    assert result.notes[-1] == "Held back: over 0.25."
     assert all("cost=3" in c.sentence for c in result.cv.comparisons.values())
     assert (tmp_path / "judge" / "judge.json").is_file()
     monkeypatch.setattr("faith_dspy.optimize.study.stress", cut_short)
     result = quick_study(tmp_path, server, "answer", max_flips=1.0)
     unfinished = "the stress run on the pool was not finished: the limit of 60 calls"
-    assert (result.held_back, result.flip_rate) == (
-        (f"{unfinished} is reached.",),
-        None,
-    )
+    assert result.held_back == (f"{unfinished} is reached.",)
+    assert result.flip_rate is None
 
 
 def test_a_recall_is_caught_by_every_candidate(tmp_path, chat_server):
@@ -272,9 +260,7 @@ def test_whatever_changes_the_outcome_changes_the_id():
     made = {"context": ["c"], "answer": "a", "faithful": True}
     pool = [parse_example(made | {"id": f"{i}", "faithful": i > 4}) for i in range(10)]
     lm = {"model": "openai/tiny", "sha256": "ab", "api_base_hash": "cd"}
-    quick, answer = BUDGETS["quick"], VARIANTS["answer"]
-    criteria = answer.config.model_copy(update={"criteria": "Dates count."})
-    strict = answer.model_copy(update={"config": criteria})
+    quick, answer, sentence = BUDGETS["quick"], VARIANTS["answer"], VARIANTS["sentence"]
 
     def identity(pool=pool, test=(), lm=lm, budget=quick, variants=(answer,), **more):
         partition = Partition(pool, {}, test, [], [])
@@ -282,8 +268,10 @@ def test_whatever_changes_the_outcome_changes_the_id():
         return study_id(Study(planned, Options(**more), partition, Quiet()), lm)
 
     turned = pool[0].model_copy(update={"faithful": True})
-    sentence = VARIANTS["sentence"]
-    compiled = answer.model_copy(update={"optimizer": "mistakes"})
+    strict, compiled = (
+        Variant(name="mine", granularity="answer", **option)
+        for option in ({"criteria": "Dates count."}, {"optimizer": "mistakes"})
+    )
     several = [answer, sentence], [sentence, answer], [strict], [compiled]
     ids = {
         identity(),
