@@ -19,17 +19,19 @@ def row(i, right, source=None):
 def test_the_worst_group_is_named_with_its_chance():
     """A judge that is right about 28 of 30 answers on tea and 12 of 30 on milk is worse on milk; one that is right
     about 20 and 19 of them may be so by chance."""
-    group_of = {str(i): "tea" if i < 30 else "milk" for i in range(60)}
-    judged = [row(i, i < 28 or 30 <= i < 42) for i in range(60)]
-    groups = agreement_by_group(judged, group_of, "topic")
+
+    def by_topic(tea, milk):
+        judged = [row(i, i < tea or 30 <= i < 30 + milk) for i in range(60)]
+        group_of = {str(i): "tea" if i < 30 else "milk" for i in range(60)}
+        return agreement_by_group(judged, group_of, "topic")
+
+    groups = by_topic(28, 12)
     assert [(g.name, g.right) for g in groups.groups] == [("milk", 12), ("tea", 28)]
     assert groups.p < 0.001
     (note,) = groups_table(groups).notes
-    assert note.startswith(
-        "The worst is milk: judge and label agree on 12 of 30 answers. Significant"
-    )
-    even = [row(i, i < 20 or 30 <= i < 49) for i in range(60)]
-    groups = agreement_by_group(even, group_of, "topic")
+    worst = "The worst is milk: judge and label agree on 12 of 30 answers. Significant"
+    assert note.startswith(worst)
+    groups = by_topic(20, 19)
     assert groups.p > 0.3
     (note,) = groups_table(groups.model_copy(update={"p": 1.0})).notes
     assert "comes about in 100 % of the cases" in note
@@ -68,9 +70,9 @@ def test_a_study_shows_its_groups(cli, tmp_path):
 
 def test_columns_that_may_hold_groups():
     """Those with at least two values, and two answers a value; ids and constants are none."""
-    row = {"context": ["a"], "answer": "b", "faithful": True, "one": 1}
     table = []
     for i in range(9):
-        table.append(row | {"id": i, "group": i, "topic": i % 3, "mail": f"{i}@x"})
+        row = {"id": i, "group": i, "topic": i % 3, "mail": f"{i}@x", "one": 1}
+        table.append(row | {"context": ["a"], "answer": "b", "faithful": True})
     columns = group_columns(read_labels(table))
     assert (list(columns), columns["topic"]["4"]) == (["topic"], "1")

@@ -7,13 +7,13 @@ from faith_dspy.optimize.pass_rate import estimate_share, traffic_table
 from faith_dspy.optimize.results import Row
 
 
-def labelled_scores(scores, labels, sources=None):
-    sources = sources or [f"s{i}" for i in range(len(labels))]
-    rows = []
-    for score, label, source in zip(scores, labels, sources, strict=True):
-        said = {"predicted": None, "probability": score}
-        rows.append(Row(id="", source=source, label=bool(label), **said))
-    return rows
+def labelled_scores(scores, labels, sources="abcd"):
+    """Answers with their scores and labels, each a source of its own unless said."""
+    rows = zip(scores, labels, sources, strict=False)
+    return [
+        Row(id="", source=source, label=bool(label), predicted=None, probability=score)
+        for score, label, source in rows
+    ]
 
 
 def test_prediction_powered_share_worked_by_hand():
@@ -45,31 +45,32 @@ def test_useless_scores_are_not_used():
     assert (share.weight, share.powered.value) == (0.0, 0.75)
     assert "3 unlabelled answers (1 unscored). The" in traffic_table(share).notes[0]
     same = estimate_share(
-        labelled_scores([0.9, 0.8, 0.9], [1, 1, 1], ["a", "a", "b"]), [0.9, 0.1]
+        labelled_scores([0.9, 0.8, 0.9], [1, 1, 1], "aab"), [0.9, 0.1]
     )
     # Wilson's lower end of 2 of 2: n / (n + z²) = 2 / 5.8415.
     assert same.powered.value == 1
     assert same.powered.low == pytest.approx(0.3424, abs=1e-4)
     # Pairs, one of each in every source, show no spread: the interval is that of 1 of 2.
-    pairs = labelled_scores([0.9, 0.8, 0.9, 0.7], [1, 0, 1, 0], ["a", "a", "b", "b"])
+    pairs = labelled_scores([0.9, 0.8, 0.9, 0.7], [1, 0, 1, 0], "aabb")
     alike = estimate_share(pairs, [0.9, 0.1], judge_rate=0.25)
     assert (alike.alike, alike.labels_only.value) == (True, 0.5)
     assert alike.labels_only.high - alike.labels_only.low > 0.8
     assert "the judge passes .25 of the unlabelled" in traffic_table(alike).notes[0]
-    with pytest.raises(
-        InputError,
-        match="over 1 source and unlabelled ones over 1, expected at least 2 of each",
-    ):
-        estimate_share(labelled_scores([0.5, 0.6], [1, 0], ["a", "a"]), [0.5])
+    few = "over 1 source and unlabelled ones over 1, expected at least 2 of each"
+    with pytest.raises(InputError, match=few):
+        estimate_share(labelled_scores([0.5, 0.6], [1, 0], "aa"), [0.5])
 
 
 def test_five_copies_of_an_answer_tell_no_more_than_one():
     """Rows of one source are one draw: the interval is that of the sources alone, not √5 narrower."""
-    scores, labels = [0.8, 0.2, 0.4, 0.6], [1, 0, 1, 0]
-    more, sources = [0.8, 0.8, 0.6, 0.6], ["w", "x", "y", "z"]
-    once = estimate_share(labelled_scores(scores, labels), more)
-    copied = estimate_share(
-        labelled_scores(scores * 5, labels * 5, sources * 5), more * 5, sources * 5
+    scores, more = [0.8, 0.2, 0.4, 0.6], [0.8, 0.8, 0.6, 0.6]
+    once, copied = (
+        estimate_share(
+            labelled_scores(scores * n, [1, 0, 1, 0] * n, "wxyz" * n),
+            more * n,
+            "wxyz" * n,
+        )
+        for n in (1, 5)
     )
     assert copied.powered.low == pytest.approx(once.powered.low)
     assert (copied.labelled, copied.sources) == (20, 4)

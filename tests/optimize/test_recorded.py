@@ -60,26 +60,22 @@ def test_the_threshold_of_a_number_has_not_seen_the_answer():
     are unscored."""
     values = [7.0 - 0.01 * i if i % 2 == 0 else 2.0 + 0.01 * i for i in range(40)]
     values[6] = None
-    examples, alone = with_own_sources(
-        read_labels(rows("s", values), recorded=["s"], texts=False)
-    )
+    table = read_labels(rows("s", values), recorded=["s"], texts=False)
+    examples, alone = with_own_sources(table)
     ((_, judged, how),) = judge_columns(["s"], examples, (), "r.csv")
     assert "an answer passes at 4.48 or above" in how
     assert alone == 40
-    assert len({j.threshold for j in judged if j.unscored is None}) > 1
-    assert [j.faithful for j in judged if j.unscored is None] == [
-        e.label for e in examples if e.id != "row 7"
-    ]
-    assert judged[6].unscored == "parse_failed"
+    gap = judged.pop(6)
+    assert gap.unscored == "parse_failed"
+    assert len({j.threshold for j in judged}) > 1
+    labels = [e.label for e in examples if e.id != "row 7"]
+    assert [j.faithful for j in judged] == labels
 
 
 def test_a_score_is_no_label():
     """A recorded column is not taken for the label, whatever it is called."""
-    table = [
-        {"label": "faithful", "faithfulness": "0.3", "topic": "tea"},
-        {"label": "unfaithful", "faithfulness": "0.9", "topic": "tea"},
-    ]
+    beside = {"faithfulness": "0.3", "topic": "tea"}
+    table = [{"label": label, **beside} for label in ("faithful", "unfaithful")]
     examples = read_labels(table, recorded=["faithfulness"], texts=False)
     assert [e.label for e in examples] == [True, False]
-    assert examples[0].columns == {"faithfulness": "0.3", "topic": "tea"}
-    assert "columns" not in examples[0].model_dump()
+    assert examples[0].columns == beside
