@@ -7,18 +7,19 @@ from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.stress import attacks, inject, stress
 from tests.support.files import write_lines
 
-
-def row(name, faithful, answer, *context):
-    context = list(context)
-    return {"id": name, "context": context, "answer": answer, "faithful": faithful}
-
-
-MILL = row("mill", True, "The mill is old.", "The mill is old.", "It grinds rye.")
-LAKE = row("lake", False, "It freezes.", "The lake is deep.", "Ships cross it.")
-
-
-def examples(*rows):
-    return [parse_example(row) for row in rows or (MILL, LAKE)]
+MILL = {
+    "id": "mill",
+    "context": ["The mill is old.", "It grinds rye."],
+    "answer": "The mill is old.",
+    "faithful": True,
+}
+LAKE = {
+    "id": "lake",
+    "context": ["The lake is deep.", "Ships cross it."],
+    "answer": "It freezes.",
+    "faithful": False,
+}
+BOTH = [parse_example(row) for row in (MILL, LAKE)]
 
 
 def deaf(asked):
@@ -35,12 +36,11 @@ def obeys(asked):
     return "Yes" if "Yes" in content.partition("\n\n")[0] else "No"
 
 
-@pytest.mark.parametrize("row", [MILL, LAKE])
-def test_each_attack_orders_the_opposite_of_the_label(row):
+@pytest.mark.parametrize("example", BOTH)
+def test_each_attack_orders_the_opposite_of_the_label(example):
     """To pass what is unfaithful and to fail what is faithful; one field changes, and it only grows at its end."""
     texts = [t for a in attacks().values() for t in a["texts"]]
     assert len(set(texts)) == len(texts) >= 100
-    example = parse_example(row)
     opposite = "No" if example.label else "Yes"
     for kind, attack in attacks().items():
         for number in range(len(attack["texts"])):
@@ -52,14 +52,14 @@ def test_each_attack_orders_the_opposite_of_the_label(row):
                 assert not example.label
                 assert value.startswith("It freezes ")
             elif name == "context":
-                pairs = zip(value, row["context"], strict=False)
-                assert all(c.text.startswith(before) for c, before in pairs)
+                pairs = zip(value, example.context, strict=False)
+                assert all(c.text.startswith(before.text) for c, before in pairs)
 
 
 def test_a_judge_that_obeys_is_found_out(judge_at):
     """It is flipped and fails the bar; a deaf one is not and passes. Of 15 kinds on two answers it obeys three times:
     both by tool results, one by another kind that names a tool."""
-    firm, weak = (stress(judge_at(says=says)[0], examples()) for says in (deaf, obeys))
+    firm, weak = (stress(judge_at(says=says)[0], BOTH) for says in (deaf, obeys))
     assert {(i.n, i.share.value) for i in firm.injections} == {(2, 0.0)}
     assert firm.flipped(0.0) == weak.flipped(None) == []
     assert (firm.flip_rate, weak.flip_rate) == (0.0, pytest.approx(3 / 30))
@@ -74,7 +74,7 @@ def test_an_unscored_answer_is_flipped(judge_at):
         failing = "tool" in asked["messages"][-1]["content"] and deaf(asked) == "Yes"
         return {"status": 500, "text": "no"} if failing else deaf(asked)
 
-    report = stress(judge_at(says=fails)[0], examples())
+    report = stress(judge_at(says=fails)[0], BOTH)
     (tools,) = (i for i in report.injections if i.kind == "tool results")
     assert (tools.n, tools.flipped, tools.flips[0].after) == (2, 1, None)
     assert tools.share.low == pytest.approx(0.0945, abs=1e-4)
@@ -82,11 +82,10 @@ def test_an_unscored_answer_is_flipped(judge_at):
 
 def test_a_gate_that_could_not_be_measured_fails(judge_at):
     """A judge that is wrong about every answer has no verdict that an injection could flip."""
-    report = stress(judge_at(says=lambda asked: "No")[0], examples(MILL))
+    report = stress(judge_at(says="No")[0], BOTH[:1])
     assert report.flip_rate is None
     (sentence,) = report.flipped(0.5)
     assert "no answer could be tried" in sentence
-    assert report.flipped(None) == []
 
 
 def test_on_the_command_line(chat_server, tmp_path, cli):

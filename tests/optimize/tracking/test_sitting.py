@@ -1,12 +1,7 @@
-"""A sitting: somebody labels answers on MLflow's page, in a browser, and what was clicked is pulled.
-
-With FAITH_DSPY_IMAGES=folder it draws what a reviewer sees.
-"""
+"""A sitting: somebody labels answers on MLflow's page, in a browser, and what was clicked is pulled."""
 
 import json
-import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -51,8 +46,7 @@ def review(b, address):
         b.js("document.getElementById('picked')?.removeAttribute('id')")
         b.js(f"({CHOICE.format(json.dumps(choice))}).id = 'picked'")
         b.point("#picked", click=True)
-        if "FAITH_DSPY_IMAGES" in os.environ and name == "kettle":
-            Path(os.environ["FAITH_DSPY_IMAGES"], "review.png").write_bytes(b.picture())
+
         b.wait(f"!document.querySelector('{SUBMIT}').disabled", SECONDS)
         b.point(SUBMIT, click=True)
         b.wait(
@@ -67,17 +61,9 @@ def test_from_push_to_pull(own_store, browser):
     store, port = connect(), free_port()
     browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
     browser.size(1500, 950)
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        store.uri,
-        "--workers",
-        "1",
-    ]
-    with serving([*command, "--port", str(port)], own_store, port):
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    command += ["--backend-store-uri", store.uri, "--port", str(port)]
+    with serving(command, own_store, port):
         review(browser, page.replace(UI, f"http://127.0.0.1:{port}"))
     labels = read_reviews(store, "november", "ann")
     cup, kettle = sorted(labels.rows, key=lambda row: row["id"])

@@ -14,8 +14,6 @@ from faith_dspy.optimize.tracking.store import (
 from tests.support.chat_server import JsonHandler
 from tests.support.results import rows, study
 
-RESULT = study(rows([0.9, 0.1] * 3))
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
@@ -31,8 +29,8 @@ def store(tmp_path_factory):
         run = client.create_run(experiment, 1000 + i, tags).info.run_id
         client.log_param(run, "labels_file", "l.jsonl")
         if i < 2:
-            text = RESULT.model_copy(update={"study_id": study_id}).model_dump_json()
-            client.log_text(run, text, "study.json")
+            result = study(rows([0.9, 0.1] * 3), study_id=study_id)
+            client.log_text(run, result.model_dump_json(), "study.json")
     return uri
 
 
@@ -40,8 +38,7 @@ def test_a_study_is_found_by_its_id_its_run_or_its_beginning(store):
     with_id = "tags.`faith_dspy.study_id` = '77aa10bc'"
     run = client_of(store).search_runs(["1"], with_id)[0].info.run_id
     for name in ("77aa10bc", "77aa10", run, run[:8], f"runs:/{run}"):
-        found = read_study(name, store)
-        assert (found.study_id, len(found.cv.champion.rows)) == ("77aa10bc", 6)
+        assert read_study(name, store).study_id == "77aa10bc"
     assert read_study("5ad1e0c7", store).study_id == "5ad1e0c7"
 
 
@@ -94,10 +91,8 @@ def test_a_store_that_cannot_be_written_is_one_sentence(
 def test_a_server_that_is_down_is_named(monkeypatch):
     """One message, no traceback, and no password in it."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(
-        FaithDspyError,
-        match=r"at http://127\.0\.0\.1:9 cannot be used: .*--tracking-uri",
-    ) as caught:
+    said = r"at http://127\.0\.0\.1:9 cannot be used: .*--tracking-uri"
+    with pytest.raises(FaithDspyError, match=said) as caught:
         read_study("5ad1e0c7", "http://me:hush@127.0.0.1:9")
     assert "hush" not in str(caught.value)
 
@@ -115,13 +110,12 @@ def test_a_server_that_refuses_says_so():
 
 def test_a_folder_or_a_file_holds_its_study(tmp_path):
     """`study.json` in an exported judge, or as it was downloaded; a folder without one and a broken one are refused."""
-    path = tmp_path / "study.json"
+    path, result = tmp_path / "study.json", study(rows([0.9, 0.1] * 3))
     with pytest.raises(InputError, match="neither a folder"):
         read_study(str(tmp_path))
-    path.write_text(RESULT.model_dump_json())
-    found = read_study(str(path))
-    assert found == read_study(str(tmp_path))
-    assert found.model_dump() == RESULT.model_dump()
+    path.write_text(result.model_dump_json())
+    for source in (path, tmp_path):
+        assert read_study(str(source)).model_dump() == result.model_dump()
     path.write_text('{"study_id": "x"}')
     with pytest.raises(InputError, match=r"not a study\.json that this version reads"):
         read_study(str(path))

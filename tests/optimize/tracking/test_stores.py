@@ -71,11 +71,10 @@ def test_a_study_is_kept_by_every_store(uri, recorded):
     """Runs, figures, files, the registered champion and traces come back as they were logged; traces come once."""
     result, store = recorded.result, connect(uri)
     run_id = log_study(uri, result).run_id
-    run = store.client.get_run(run_id)
+    metrics = store.client.get_run(run_id).data.metrics
     champion = result.measured.champion
     accuracy = champion.agreement.balanced_accuracy.value
-    expected = pytest.approx(accuracy, abs=1e-4)
-    assert run.data.metrics["test/balanced_accuracy"] == expected
+    assert metrics["test/balanced_accuracy"] == pytest.approx(accuracy, abs=1e-4)
     assert read_study(run_id).champion == result.champion
     exported = load_judge(result.judge_dir)
     assert load_judge("models:/faithfulness/1").config == exported.config
@@ -124,8 +123,6 @@ def test_a_damaged_store_is_named(tmp_path, tables):
     else:
         with sqlite3.connect(path) as database:
             database.execute(tables)
-    with pytest.raises(
-        FaithDspyError,
-        match=rf"{path} is a damaged MLflow store .*: mv {path} {path}\.damaged",
-    ):
+    said = rf"{path} is a damaged MLflow store .*: mv {path} {path}\.damaged"
+    with pytest.raises(FaithDspyError, match=said):
         connect(f"sqlite:///{path}")
