@@ -120,16 +120,10 @@ class ClassifierData:
         self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
         self.owner = np.array(owner, dtype=np.int64)
         self.labels = np.array(labels, dtype=np.float64)
-        supported = np.sum(self.labels == 1)
-        unsupported = np.sum(self.labels == 0)
-        enough = supported + unsupported >= ENOUGH_STATEMENT_LABELS
-        self.by_statement = bool(enough and min(supported, unsupported) >= 5)
+        rarer, other = sorted(np.sum(self.labels == label) for label in (0, 1))
+        enough = rarer + other >= ENOUGH_STATEMENT_LABELS
+        self.by_statement = bool(enough and rarer >= 5)
         """Whether the statement classifier learns from labels of statements, and not of answers."""
-
-    def learned(self, answers: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Mask of the rows of these answers, a mask too, that the statement classifier can learn from."""
-        rows = answers[self.owner]
-        return rows & ~np.isnan(self.labels) if self.by_statement else rows
 
     def fit_statements(
         self,
@@ -137,11 +131,13 @@ class ClassifierData:
         prior: Floats | None = None,
         **options: Any,
     ) -> Regression:
-        """Fit a statement classifier on these answers, not yet calibrated.
+        """Fit a statement classifier on these answers (a mask), not yet calibrated.
 
         ``prior``: of `slopes_of`; ``options`` are those of `fit_logistic`.
         """
-        rows = self.learned(answers)
+        rows = answers[self.owner]
+        if self.by_statement:
+            rows &= ~np.isnan(self.labels)
         if len(self.names) == 1:  # no weight to choose: calibration finds the slope
             means, scales, _ = standardized(self.x[rows])
             return Regression(means, scales, np.ones(1), 0.0)
@@ -196,9 +192,9 @@ def fit_classifier(
     statement_scale = _AS_IT_IS
     statement_threshold = 0.5
     if data.by_statement:
-        learned = data.learned(everyone)
-        labels = data.labels[learned]
-        statement_scale = platt_scaling(logits[learned], labels)
+        labelled = ~np.isnan(data.labels)
+        labels = data.labels[labelled]
+        statement_scale = platt_scaling(logits[labelled], labels)
         slope, shift = statement_scale
         logits = slope * logits + shift
         statement_threshold = float(labels.mean())

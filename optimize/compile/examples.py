@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle, islice
+from operator import itemgetter
 from typing import Any
 
 import dspy
@@ -69,49 +70,37 @@ def statement_example(
     """Return one labelled text as `statement_examples` has it."""
     bank = INSTRUCTIONS[instruction]
     own = _own_statement(e, text, label)
-    person = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
-    chunk_ids: Sequence[int] = ()
-    reason = None
-    if own is not None:
-        person = own.verdict or person
-        chunk_ids = own.supporting_chunk_ids or ()
-        reason = own.reason
-    alike = [k for k, v in bank.verdicts.items() if v.is_supported is label]
-
-    def rank(name: str) -> tuple[bool, float]:
-        return bank.verdicts[name] is not person, bank.labels[name]
-
+    person = Verdict(own.verdict)
     # The person's finer verdict where the instruction has a label for it, else the one that claims least.
-    verdict = min(alike, key=rank)
-    support = float(label)
-    if own is not None and bank.verdicts[verdict] is person:
-        support = bank.labels[verdict]
+    same = [k for k, v in bank.verdicts.items() if v is person]
+    alike = [k for k, v in bank.verdicts.items() if v.is_supported is label]
+    verdict = min(same or alike, key=bank.labels.__getitem__)
+    support = bank.labels[verdict] if same else float(label)
     row = dspy.Example(
         context=[c.text for c in e.context],
         question=e.question or "",
         statement=text,
         verdict=verdict,
-        supporting_chunk_ids=list(chunk_ids),
+        supporting_chunk_ids=list(own.supporting_chunk_ids or ()),
         supported=label,
         support=support,
         person=person.value,
-        reason=reason,
+        reason=own.reason,
         source=e.group_key,
     )
     return row.with_inputs("context", "question", "statement")
 
 
-def _own_statement(
-    e: LabelledExample, text: str, label: bool
-) -> LabelledStatement | None:
-    """Return the statement that people wrote of this text and labelled so."""
+def _own_statement(e: LabelledExample, text: str, label: bool) -> LabelledStatement:
+    """Return the statement that people wrote of this text and labelled so, else the text with its label."""
     judged = [s for s in e.statements if s.verdict and s.verdict.is_supported is label]
     texts = [s.text for s in judged]
     matches = match_statements(texts, [Statement(text=text)], e.answer)
     for statement, match in zip(judged, matches, strict=True):
         if match:
             return statement
-    return None
+    verdict = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
+    return LabelledStatement(text=text, verdict=verdict)
 
 
 def answer_examples(
@@ -178,16 +167,14 @@ def drawn(rows: Sequence[Any], seed: int) -> list[Any]:
     half.
     """
 
-    def place(row: Any) -> float:
-        return random.Random(f"{seed} {row}").random()
-
-    earlier: Counter[tuple[bool, str]] = Counter()
-    turns: defaultdict[int, list[Any]] = defaultdict(list)
-    for row in sorted(rows, key=place):
+    in_order = sorted(rows, key=lambda row: random.Random(f"{seed} {row}").random())
+    turns: Counter[tuple[bool, str]] = Counter()
+    placed = []
+    for row in in_order:
         kind = row.supported, row.source
-        turns[earlier[kind]].append(row)
-        earlier[kind] += 1
-    return [row for turn in turns.values() for row in turn]
+        placed.append((turns[kind], row))
+        turns[kind] += 1
+    return [row for _, row in sorted(placed, key=itemgetter(0))]
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:

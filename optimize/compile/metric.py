@@ -6,6 +6,7 @@ verifier, with ``sentences`` those of the extraction, with an ``answer`` those o
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -154,8 +155,7 @@ def judged_statements(gold: dspy.Example, pred: Any) -> list[Judged]:
     if judged or example.label is None or not scored:
         return judged
     weakest = min(scored, key=lambda v: v.logit or 0.0)
-    label, instruction = example.label, gold.instruction
-    whole = statement_example(example, example.answer, label, instruction)
+    whole = statement_example(example, example.answer, example.label, gold.instruction)
     return [Judged(whole, as_prediction(weakest))]
 
 
@@ -202,14 +202,13 @@ def _verdict_feedback(judged: Judged) -> str:
     finer = ""
     if gold.person not in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED):
         finer = f" ({gold.person})"
+    said = f"people say {gold.verdict}{finer}."
     if judged.is_right:
         parts = [f"Right: the verdict is {pred.verdict}, as people say{finer}."]
     elif failed(pred):
-        parts = [f"The reply has no verdict; people say {gold.verdict}{finer}."]
+        parts = [f"The reply has no verdict; {said}"]
     else:
-        parts = [
-            f"Wrong: the verdict is {pred.verdict}; people say {gold.verdict}{finer}."
-        ]
+        parts = [f"Wrong: the verdict is {pred.verdict}; {said}"]
     if gold.reason:
         parts.append(f"Their reason: {gold.reason}")
     if gold.supporting_chunk_ids:
@@ -226,23 +225,19 @@ def _extraction_feedback(gold: dspy.Example, pred: Any) -> str:
         verdict = "the right verdict" if all_right else "a wrong verdict"
         return f"People labelled the answer as a whole: {verdict} followed from these statements."
     matches = match_statements(gold.people, extracted, gold.answer)
-    pairs = list(zip(gold.people, matches, strict=True))
-    matched = [i for match in matches for i in match]
-    texts = [s.text for s in extracted]
-    faults = {
-        "Not extracted": [text for text, match in pairs if not match],
-        "Extracted, but no statement of theirs": [
-            text for i, text in enumerate(texts) if i not in matched
-        ],
-        "Several of theirs in one": [
-            text for i, text in enumerate(texts) if matched.count(i) > 1
-        ],
-        "Divided, one of theirs": [text for text, match in pairs if len(match) > 1],
-    }
-    sentences = []
-    for what, concerned in faults.items():
-        if concerned:
-            sentences.append(f"{what}: {'; '.join(concerned)}.")
-    if not sentences:
+    matched = Counter(i for match in matches for i in match)
+    faults: defaultdict[str, list[str]] = defaultdict(list)
+    for text, match in zip(gold.people, matches, strict=True):
+        if not match:
+            faults["Not extracted"].append(text)
+        elif len(match) > 1:
+            faults["Divided, one of theirs"].append(text)
+    for i, statement in enumerate(extracted):
+        if not matched[i]:
+            faults["Extracted, but no statement of theirs"].append(statement.text)
+        elif matched[i] > 1:
+            faults["Several of theirs in one"].append(statement.text)
+    if not faults:
         return "Right: these are the statements that people wrote."
+    sentences = [f"{what}: {'; '.join(texts)}." for what, texts in faults.items()]
     return f"People wrote: {'; '.join(gold.people)}. {' '.join(sentences)}"

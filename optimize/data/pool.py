@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from faith_dspy.errors import InputError, counted, import_optional
 from faith_dspy.io.labels import label_set_hash, read_labels
@@ -31,8 +31,6 @@ _ATTEMPTS = 10
 """At folds that hold both labels, where sources are few."""
 # One token a word; one a character where words are not spaced (Chinese, Japanese).
 _TOKEN = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
-
-Reason = Literal["same group", "same context", "near-same context", "same answer"]
 
 
 class Partition(NamedTuple):
@@ -105,8 +103,10 @@ def read_partition(
     if not tuned:
         read_labels(labels)  # raises, and says what a usable label is
     check_leakage(tuned, tested)  # before sources are renamed
-    if tested:
-        _check_test(tested, name)
+    if tested and min(count_sources(tested).values()) < 1:  # nothing can be measured
+        raise InputError(
+            f"{name}: {_sources_of_each(tested)}; expected at least 1 of each"
+        )
     sourced = with_sources(tuned)
     pool = sample(check_pool(sourced), size, words, seed)
     tested = with_sources(tested)
@@ -248,14 +248,6 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     return sourced
 
 
-def _check_test(part: Sequence[LabelledExample], name: str) -> None:
-    """`InputError` unless both labels are there: on one alone nothing can be measured."""
-    if min(count_sources(part).values()) < 1:
-        raise InputError(
-            f"{name}: {_sources_of_each(part)}; expected at least 1 of each"
-        )
-
-
 def count_sources(part: Sequence[LabelledExample]) -> dict[bool, int]:
     """Return in how many sources each label occurs."""
     labels = [bool(e.label) for e in part]
@@ -309,37 +301,28 @@ def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
         vectorizer.fit_transform(texts), radius=1 - NEAR_SAME + 1e-12, metric="cosine"
     )
     pairs = triu(near, k=1)
-    rows, columns = pairs.row.tolist(), pairs.col.tolist()
-    return sorted(zip(rows, columns, strict=True))
+    return sorted(zip(pairs.row.tolist(), pairs.col.tolist(), strict=True))
 
 
 def _shared_sources(
     examples: Sequence[LabelledExample],
-) -> Iterator[tuple[Reason, list[int]]]:
+) -> Iterator[tuple[str, list[int]]]:
     """Positions of examples that share a source, in order, with the kind of source."""
-    shared: dict[Reason, defaultdict[str, list[int]]] = {
-        "same group": defaultdict(list),
-        "same context": defaultdict(list),
-        "same answer": defaultdict(list),
-    }
+    groups, contexts, answers = (defaultdict[str, list[int]](list) for _ in range(3))
     for i, e in enumerate(examples):
         if e.group is not None:
-            shared["same group"][e.group].append(i)
+            groups[e.group].append(i)
         if _has_context(e):
-            context = "\n".join(c.text for c in e.context)
-            shared["same context"][context].append(i)
+            contexts["\n".join(c.text for c in e.context)].append(i)
         answer = " ".join(re.findall(r"\w+", e.answer.casefold()))
         if len(answer) > LONG_ANSWER:
-            shared["same answer"][answer].append(i)
-    for reason, members_of in shared.items():
-        for members in members_of.values():
-            if len(members) > 1:
-                yield reason, members
-    members_of = shared["same context"]
-    texts = list(members_of)
+            answers[answer].append(i)
+    kinds = {"same group": groups, "same context": contexts, "same answer": answers}
+    for reason, shared in kinds.items():
+        yield from ((reason, members) for members in shared.values())
+    texts = list(contexts)
     for a, b in near_same(texts):
-        members = members_of[texts[a]] + members_of[texts[b]]
-        yield "near-same context", sorted(members)
+        yield "near-same context", sorted(contexts[texts[a]] + contexts[texts[b]])
 
 
 def _has_context(e: LabelledExample) -> bool:
