@@ -23,6 +23,7 @@ from faith_dspy.optimize.compile.optimizers import (
     compile_student,
     learn_and_compare,
 )
+from faith_dspy.optimize.data.labels import row_of
 from faith_dspy.optimize.plan import Variant
 from tests.support.chat_server import yes_or_no
 from tests.support.files import write_lines
@@ -34,17 +35,23 @@ BETTER = "Mind what was won and what was not.\n\nDid the context tell of this me
 
 def labelled(cities):
     """Two statements about each city: its bridges, which the context tells of, and a medal, which it does not."""
-    out = []
+    examples = []
     for i, city in enumerate(cities):
-        true, false = f"{city} has {i + 20} bridges.", f"{city} won a medal."
-        statements = [
-            {"text": true, "verdict": "fully_supported", "supporting_chunk_ids": [0]},
-            {"text": false, "verdict": "no_evidence", "reason": "No medal is told of."},
-        ]
-        row = {"context": [f"{city} has {i + 20} bridges and a harbour."]}
-        row |= {"answer": f"{true} {false}", "statements": statements}
-        out.append(parse_example(row))
-    return out
+        bridges, medal = f"{city} has {i + 20} bridges.", f"{city} won a medal."
+        true = {
+            "text": bridges,
+            "verdict": "fully_supported",
+            "supporting_chunk_ids": [0],
+        }
+        false = {
+            "text": medal,
+            "verdict": "no_evidence",
+            "reason": "No medal is told of.",
+        }
+        context = [f"{city} has {i + 20} bridges and a harbour."]
+        row = {"context": context, "answer": f"{bridges} {medal}"}
+        examples.append(parse_example(row | {"statements": [true, false]}))
+    return examples
 
 
 TRAIN = labelled("ABCDEFGHIJ")
@@ -59,10 +66,7 @@ def shown_demos(asked):
 
 
 def verdicts(better=told_better):
-    """An LM that says yes to everything, and is no less sure of medals; where ``better`` says so it sees through them.
-
-    It thinks aloud where it is asked to.
-    """
+    """An LM that says yes to everything, and is no less sure of medals; where ``better`` says so it sees through them."""
 
     def say(asked):
         text = asked["messages"][-1]["content"]
@@ -71,12 +75,7 @@ def verdicts(better=told_better):
         p = 0.7 + noise
         if "medal" in statement:
             p = 0.1 if better(asked) else 0.75 - noise
-        label = yes_or_no(p)
-        if "First think" not in text:
-            return label
-        said = [("Why: I looked.\nVerdict:", {}), (f" {label['text']}", {})]
-        said[1] = (said[1][0], {f" {k}": q for k, q in label["top"].items()})
-        return {"text": "", "tokens": said}
+        return yes_or_no(p)
 
     return say
 
@@ -85,14 +84,9 @@ def proposals(instruction=BETTER):
     """An LM that proposes this instruction in whatever fields it is asked for."""
 
     def say(asked):
-        fields = re.findall(
-            r"^\d+\. `(\w+)`",
-            asked["messages"][0]["content"].partition("output fields are:")[2],
-            re.M,
-        )
-        assert fields
-        said = dict.fromkeys(fields, instruction)
-        parts = [f"[[ ## {k} ## ]]\n{text}\n\n" for k, text in said.items()]
+        outputs = asked["messages"][0]["content"].partition("output fields are:")[2]
+        fields = re.findall(r"^\d+\. `(\w+)`", outputs, re.M)
+        parts = [f"[[ ## {name} ## ]]\n{instruction}\n\n" for name in fields]
         return "".join(parts) + "[[ ## completed ## ]]"
 
     return say
@@ -111,19 +105,13 @@ def variant(name):
 def compiling(chat_server):
     """Compiles a judge by sentence: (the judge given, what was compiled, the judged server, the proposing one)."""
 
-    def run(name, *, better=told_better, train=TRAIN, said=None):
-        judged, proposing = (
-            chat_server(says=verdicts(better)),
-            chat_server(says=said or proposals()),
-        )
+    def run(name, *, better=told_better, train=TRAIN, proposed=None):
+        judged = chat_server(says=verdicts(better))
+        proposing = chat_server(says=proposed or proposals())
         judge = Judge(lm_at(judged), config=variant(name))
-        reflector = lm_at(proposing)
-        return (
-            judge,
-            compile_judge(judge, name, train, EFFORT, 0, proposer=reflector),
-            judged,
-            proposing,
-        )
+        proposer = lm_at(proposing)
+        compiled = compile_judge(judge, name, train, EFFORT, 0, proposer=proposer)
+        return judge, compiled, judged, proposing
 
     return run
 
@@ -136,14 +124,8 @@ def task():
         judge = Judge(lm_at(server), config=variant(name))
         dspy.configure(lm=judge.lm)
         train = statement_examples(TRAIN, Granularity.SENTENCE, judge.config.verdicts)
-        return Task(
-            judge.program.verify,
-            train,
-            EFFORT,
-            0,
-            agreement_metric,
-            proposer and lm_at(proposer),
-        )
+        lm = proposer and lm_at(proposer)
+        return Task(judge.program.verify, train, EFFORT, 0, agreement_metric, lm)
 
     yield make
     dspy.configure(lm=None)
@@ -284,7 +266,7 @@ def test_no_instruction_shows_a_key(compiling, monkeypatch):
     """An endpoint that writes rules, and its key into one of them: the prompt has the rules without it."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     rule = "[[ ## rules ## ]]\n- Look for medals, token: {}.\n\n[[ ## completed ## ]]"
-    _, compiled, *_ = compiling("guidelines", said=rule.format(KEY))
+    _, compiled, *_ = compiling("guidelines", proposed=rule.format(KEY))
     written = compiled.judge.program.verify.predict.signature.instructions
     assert "Look for medals, token: ***." in written
     assert KEY not in written
@@ -383,12 +365,6 @@ def test_few_shot_takes_a_trainset_for_each_stage(chat_server):
     assert verify[0]["verdict"] in ("Yes", "No")
 
 
-def rows_of(examples):
-    """As they stand in a labels file."""
-    left_out = {"exclude_none": True, "exclude": {"tags"}}
-    return [e.model_dump(mode="json", **left_out) for e in examples]
-
-
 @pytest.fixture
 def reflecting(chat_server, monkeypatch):
     """An endpoint with a judge that copies sentences until it is told better, and the reflector that tells it."""
@@ -412,8 +388,8 @@ def test_the_lines_by_hand(reflecting, tmp_path, monkeypatch):
     reply = json.dumps({"new_instruction": BETTER})
     server = reflecting(reply)
     monkeypatch.chdir(tmp_path)
-    write_lines("labels.jsonl", rows_of(divided("ABCDEFGH")))
-    write_lines("other-labels.jsonl", rows_of(divided("IJKLMNOPQR")))
+    write_lines("labels.jsonl", map(row_of, divided("ABCDEFGH")))
+    write_lines("other-labels.jsonl", map(row_of, divided("IJKLMNOPQR")))
     page = Path(__file__).parents[3] / "optimize" / "README.md"
     (lines,) = re.findall(r"```python\n(import dspy\n.*?)```", page.read_text(), re.S)
     exec(lines.replace('auto="light"', "max_metric_calls=60"), {})
@@ -431,9 +407,9 @@ def test_a_study_compiles_extraction_and_exports_it(
     reply = f"[[ ## new_instruction ## ]]\n{BETTER}\n\n[[ ## completed ## ]]"
     server = reflecting(reply)
     log_little(monkeypatch)
-    rows = rows_of(divided(string.ascii_letters[:40]))
+    rows = [row_of(e) for e in divided(string.ascii_letters[:40])]
     for row in rows:
-        row["context"] = [f"{row['context'][0]['text']} A harbour won a medal."]
+        row["context"] = [f"{row['context'][0]} A harbour won a medal."]
     write_lines("labels.jsonl", rows)
     words = ["--variants", "statement-gepa", "--out", "judge"]
     words += ["--lm", "openai/gpt-4o-mini", "--reflection-lm", "openai/gpt-4o"]
