@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -16,55 +15,37 @@ from faith_dspy.optimize.data.labels import (
 from tests.support.files import write_lines
 
 BENCH = [
-    {"id": i, "passage": passage, "answer": answer, "label": label}
-    for i, passage, answer, label in (
-        (1, "A kettle.", "A kettle.", "PASS"),
-        (2, "A cup.", "A mug.", "FAIL"),
-    )
+    {"id": 1, "passage": "A kettle.", "answer": "A kettle.", "label": "PASS"},
+    {"id": 2, "passage": "A cup.", "answer": "A mug.", "label": "FAIL"},
 ]
 CUP = {"context": "A cup.", "answer": "A cup."}
 
 
-@pytest.fixture
-def imported(tmp_path):
-    """Imports rows from a JSON file."""
-
-    def run(*rows, **options):
-        path = tmp_path / "t.json"
-        path.write_text(json.dumps(rows))
-        return import_labels(path, **options)
-
-    return run
-
-
-def test_a_table(imported):
+def test_a_table():
     """Columns with the usual names are found by themselves, and so are words that tell; others are said."""
-    first, second = imported(*BENCH).rows
+    first, second = import_labels(BENCH).rows
     assert first["context"] == [first["answer"]] == ["A kettle."]
     assert (first["id"], first["faithful"], second["faithful"]) == ("1", True, False)
     stars = [{**row, "label": i, "text": "A mug."} for i, row in enumerate(BENCH, 4)]
     values = parse_values(["5=faithful", "4=unfaithful"])
-    found = imported(*stars, columns={"answer": "text"}, values=values).rows
-    assert {row["answer"] for row in found} == {"A mug."}
-    assert [row["faithful"] for row in found] == [False, True]
+    rows = import_labels(stars, {"answer": "text"}, values).rows
+    labels = [(row["answer"], row["faithful"]) for row in rows]
+    assert labels == [("A mug.", False), ("A mug.", True)]
 
 
-def test_rows_that_are_left_out(imported):
+def test_rows_that_are_left_out():
     """A row without an answer is named, one without a label counted; one on which annotators are split is kept."""
-    labels = imported(
-        {**CUP, "label": "PASS"},
-        {**CUP, "answer": "", "label": "PASS"},
-        {**CUP, "answer": "A pot.", "label": None},
-    )
+    lacking = CUP | {"answer": "", "label": "PASS"}, CUP | {"answer": "A pot."}
+    labels = import_labels([CUP | {"label": "PASS"}, *lacking])
     assert [row["answer"] for row in labels.rows] == ["A cup."]
     (fault,) = labels.unreadable
     assert "row 2: answer is '', expected text" in fault
-    split = imported({**CUP, "annotators": ["yes", "no"]})
-    assert split.rows[0]["faithful"] is None
-    assert split.split == [split.rows[0]["id"]]
     assert labels.sentence.startswith(
         "1 labelled answer, 1 faithful; 1 left out without a label; 1 could not be read"
     )
+    split = import_labels([CUP | {"annotators": ["yes", "no"]}])
+    assert split.rows[0]["faithful"] is None
+    assert split.split == [split.rows[0]["id"]]
 
 
 def test_broken_rows(tmp_path, cli):
@@ -75,59 +56,42 @@ def test_broken_rows(tmp_path, cli):
         "A cup.,A cup.,PASS,,,more": "has more cells than the header",
         "[],A cup.,PASS,,": "context is empty",
     }
-    good = [
-        f'"A cup.\nOf tea {i}.",A cup of tea.,PASS,,' for i in range(4)
-    ]  # two lines each
+    two_lines = '"A cup.\nOf tea {}.",A cup of tea.,PASS,,'
+    good = [two_lines.format(i) for i in range(4)]
     rows = ["context,answer,label,statements,split", *good, *[*broken] * 2]
-    (tmp_path / "t.csv").write_text("\n".join(rows))
-    code, out, err = cli(
-        "labels",
-        "import",
-        tmp_path / "t.csv",
-        "--dry-run",
-        "--out",
-        tmp_path / "labels.jsonl",
-    )
-    assert (code, out.count("A cup of tea."), err.count("t.csv, row")) == (
-        0,
-        3,
-        9,
-    )  # the first once more, in the sum
+    table, labels = tmp_path / "t.csv", tmp_path / "labels.jsonl"
+    table.write_text("\n".join(rows))
+    code, out, err = cli("labels", "import", table, "--dry-run", "--out", labels)
+    assert (code, out.count("A cup of tea.")) == (0, 3)
     for row, wrong in enumerate([*broken.values()] * 2, 5):
         assert re.search(rf"t\.csv, row {row}\b.*{re.escape(wrong)}", err), (row, wrong)
     assert "4 labelled answers, 4 faithful; 8 could not be read" in err
-    assert not (tmp_path / "labels.jsonl").exists()
+    assert err.count("t.csv, row") == 8 + 1  # the first once more, in the sum
+    assert not labels.exists()
 
 
-def test_on_the_command_line(tmp_path, cli):
+def test_on_the_command_line(tmp_path, cli, monkeypatch):
     """`labels import` writes a labels file that the other commands read; what it refuses leaves the file as it was."""
-    source, bare, out = (
-        tmp_path / name for name in ("b.json", "bare.json", "labels.jsonl")
-    )
-    source.write_text(json.dumps(BENCH))
-    bare.write_text(json.dumps([CUP | {"stars": 5}]))
-    for path, code, message in (
-        (source, 0, "2 labelled answers"),
-        (out, 2, "is the file that is imported"),
-        (bare, 2, "Name the label's column with --map faithful="),
+    monkeypatch.chdir(tmp_path)
+    write_lines("b.jsonl", BENCH)
+    write_lines("bare.jsonl", [CUP | {"stars": 5}])
+    for file, code, message in (
+        ("b.jsonl", 0, "2 labelled answers"),
+        ("labels.jsonl", 2, "is the file that is imported"),
+        ("bare.jsonl", 2, "Name the label's column with --map faithful="),
     ):
-        ended, _, err = cli("labels", "import", path, "--out", out)
+        ended, _, err = cli("labels", "import", file)
         assert (ended, message in err) == (code, True)
-        assert [e.label for e in read_labels(out)] == [True, False]
+        assert [e.label for e in read_labels("labels.jsonl")] == [True, False]
 
 
-@pytest.fixture
-def audited(tmp_path):
-    """Audits a file of rows, each over a context of its own."""
-
-    def run(rows):
-        made = (
-            {"context": [f"{i:x}" * 9], "answer": "A.", "faithful": i % 2 == 0, **r}
-            for i, r in enumerate(rows)
-        )
-        return audit_labels(write_lines(tmp_path / "l.jsonl", made))
-
-    return run
+def audited(rows):
+    """Of answers, each over a context of its own."""
+    full = []
+    for i, row in enumerate(rows):
+        fields = {"context": [f"{i:x}" * 9], "answer": "A.", "faithful": i % 2 == 0}
+        full.append(fields | row)
+    return audit_labels(full)
 
 
 def test_an_audit_counts():
@@ -142,7 +106,7 @@ def test_an_audit_counts():
     }
 
 
-def test_what_labels_are_enough_for(audited):
+def test_what_labels_are_enough_for():
     """Six of each label can be tuned on, and show no gain; two of each cannot."""
     assert audited([{}] * 12)["enough"] == {
         "to tune": "yes",
@@ -153,7 +117,7 @@ def test_what_labels_are_enough_for(audited):
     assert few.startswith("no: got 2 faithful answers over 2 sources and 2 unfaithful")
 
 
-def test_labels_at_odds_are_named(audited):
+def test_labels_at_odds_are_named():
     """Faithful with an unsupported statement cannot both be right, nor two labels of one answer; to another question it
     is another answer. A file without labels says what a label is."""
     statements = [{"text": "A.", "verdict": "no_evidence"}]
@@ -170,7 +134,7 @@ def test_labels_at_odds_are_named(audited):
         audited([{"faithful": None}])
 
 
-def test_ties_count_in_peoples_agreement(audited):
+def test_ties_count_in_peoples_agreement():
     """Of 16 answers two people are split on four, which have no label. Of the 16 opinions that face a yes 12 say yes,
     and of the 16 that face a no 12 say no."""
     votes = [(True, "yes", "yes")] * 6 + [(False, "no", "no")] * 6
@@ -232,11 +196,9 @@ def test_an_import_keeps_further_columns(tmp_path):
     """A topic and another judge's score stay beside the labels, for `agree --by` and `--scores`."""
     table = tmp_path / "t.csv"
     table.write_text(
-        "ctx,answer,stars,topic,ragas\nTea.,Tea.,5,tea,0.9\nTea.,Milk.,1,milk,\n"
+        "ctx,answer,stars,topic,ragas\nTea.,Tea.,5,tea,0.9\nTea.,No.,1,x,\n"
     )
-    imported = import_labels(
-        table, {"context": "ctx", "faithful": "stars"}, {"5": True, "1": False}
-    )
-    tea, milk = imported.rows
+    columns = {"context": "ctx", "faithful": "stars"}
+    tea, no = import_labels(table, columns, {"5": True, "1": False}).rows
     assert (tea["topic"], tea["ragas"], tea["faithful"]) == ("tea", "0.9", True)
-    assert (milk["topic"], "ragas" in milk, "stars" in milk) == ("milk", False, False)
+    assert not {"ragas", "stars"} & no.keys()
