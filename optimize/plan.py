@@ -38,7 +38,7 @@ from faith_dspy.lm.function import is_function
 from faith_dspy.lm.make import is_local
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
-from faith_dspy.optimize.compile.optimizers import Effort, optimizer_of
+from faith_dspy.optimize.compile.optimizers import Auto, optimizer_of
 from faith_dspy.optimize.data.pool import Partition
 from faith_dspy.optimize.results import BASELINES, CHAMPION
 
@@ -180,7 +180,8 @@ class Options(_Model):
 class Budget(_Model):
     """How much a study spends."""
 
-    effort: Effort
+    auto: Auto = "light"
+    """What an optimizer may spend."""
     pool: int = _ALL
     """At most so many labelled answers are used, each asked about once by every variant."""
     words: int = _ALL
@@ -233,21 +234,9 @@ FUNCTION = ("sentence", "answer")
 _WRITTEN = ("answer-reasoning", "joint", "sentence-graded")
 
 BUDGETS: dict[str, Budget] = {
-    "quick": Budget(
-        effort=Effort(),
-        pool=100,
-        words=40_000,
-        minutes=10,
-    ),
-    "standard": Budget(
-        effort=Effort(),
-        pool=300,
-        words=200_000,
-        minutes=60,
-    ),
-    "thorough": Budget(
-        effort=Effort(auto="medium"),
-    ),
+    "quick": Budget(pool=100, words=40_000, minutes=10),
+    "standard": Budget(pool=300, words=200_000, minutes=60),
+    "thorough": Budget(auto="medium"),
 }
 
 

@@ -411,8 +411,8 @@ def _export(
 def _references(champion: Candidate, lexical: Replies) -> list[tuple[Any, ...]]:
     """Three answers of the pool, one of them escalated where the judge is a cascade."""
     answers = usable(champion.replies.answers)
-    first = {a.id: a for a in (champion.first or lexical).answers}
-    judged = [as_asked(champion.judge, a, first[a.id]) for a in answers]
+    first = (champion.first or lexical).answers
+    judged = as_asked(champion.judge, answers, first)
     escalated = [a for a in judged if a.raw.escalated_to]
     settled = [a for a in judged if not a.raw.escalated_to]
     chosen = [*escalated[:1], *settled, *escalated[1:]][:3]

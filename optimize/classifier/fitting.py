@@ -105,18 +105,17 @@ class ClassifierData:
     def __init__(self, answers: Sequence[JudgedAnswer], names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.y = np.array([a.label for a in answers], dtype=np.float64)
-        rows: list[list[float]] = []
+        rows: list[list[float | None]] = []
         owner: list[int] = []
-        labels: list[float] = []
+        labels: list[bool | None] = []
         for i, a in enumerate(answers):
             has_verdicts = any(s.verdict is not None for s in a.example.statements)
             for label, features in zip(a.labels, a.features, strict=True):
-                if features is None:
-                    continue
-                rows.append([features.get(n, np.nan) for n in self.names])
-                owner.append(i)
-                is_labelled = has_verdicts and label is not None
-                labels.append(float(bool(label)) if is_labelled else np.nan)
+                if features is not None:
+                    rows.append([features.get(name) for name in self.names])
+                    owner.append(i)
+                    labels.append(label if has_verdicts else None)
+        # None becomes NaN.
         self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
         self.owner = np.array(owner, dtype=np.int64)
         self.labels = np.array(labels, dtype=np.float64)
@@ -128,7 +127,7 @@ class ClassifierData:
     def fit_statements(
         self,
         answers: NDArray[np.bool_],
-        prior: Floats | None = None,
+        prior: Floats,
         **options: Any,
     ) -> Regression:
         """Fit a statement classifier on these answers (a mask), not yet calibrated.
@@ -144,8 +143,7 @@ class ClassifierData:
         lm = np.array([name == "lm" for name in self.names])
         signs = np.array([sign_constraint(name) for name in self.names])
         directions = signs * np.where(lm, LM_PRIOR, 1)
-        unknown = lm if prior is None else lm & np.isnan(prior)
-        width = np.where(unknown, LM_WIDTH, WIDTH)
+        width = np.where(lm & np.isnan(prior), LM_WIDTH, WIDTH)
         fields = {"directions": directions, "width": width, "prior": prior, **options}
         if self.by_statement:
             return fit_logistic(self.x[rows], self.labels[rows], **fields)
@@ -327,14 +325,16 @@ def review_range(probabilities: Floats, threshold: float) -> tuple[float, float]
     return max(0.0, threshold - reach), min(1.0, threshold + reach)
 
 
-def slopes_of(classifier: Classifier | None, names: Sequence[str]) -> Floats | None:
+def slopes_of(classifier: Classifier | None, names: Sequence[str]) -> Floats:
     """Return a classifier's log-odds per unit of each statement feature; NaN of those that it does not use."""
-    if classifier is None:
-        return None
-    model = classifier.statement
-    slopes = np.array(model.weights) / model.scales
-    slope_of = dict(zip(model.names, slopes.tolist(), strict=True))
-    return np.array([slope_of.get(name, math.nan) for name in names])
+    slopes: dict[str, float] = {}
+    if classifier is not None:
+        model = classifier.statement
+        for name, weight, scale in zip(
+            model.names, model.weights, model.scales, strict=True
+        ):
+            slopes[name] = weight / scale
+    return np.array([slopes.get(name, math.nan) for name in names])
 
 
 def numbers(model: Regression, names: Sequence[str]) -> dict[str, Any]:

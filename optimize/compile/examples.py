@@ -70,7 +70,8 @@ def statement_example(
     """Return one labelled text as `statement_examples` has it."""
     bank = INSTRUCTIONS[instruction]
     own = _own_statement(e, text, label)
-    person = Verdict(own.verdict)
+    person = own.verdict
+    assert person is not None
     # The person's finer verdict where the instruction has a label for it, else the one that claims least.
     same = [k for k, v in bank.verdicts.items() if v is person]
     alike = [k for k, v in bank.verdicts.items() if v.is_supported is label]

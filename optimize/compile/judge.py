@@ -20,7 +20,7 @@ from faith_dspy.optimize.compile.examples import (
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
     MIN_LABELS,
-    Effort,
+    Auto,
     Task,
     compile_student,
     optimizer_of,
@@ -44,9 +44,9 @@ def compile_judge(
     judge: Judge,
     optimizer: str,
     train: Sequence[LabelledExample],
-    effort: Effort,
-    seed: int,
     *,
+    auto: Auto = "light",
+    seed: int = 0,
     proposer: Any = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> CompiledJudge:
@@ -61,7 +61,7 @@ def compile_judge(
         judge: whose program is compiled.
         optimizer: what `optimizer_of` knows.
         train: labelled answers.
-        effort: what the optimizer may try.
+        auto: what the optimizer may spend.
         seed: of its choices.
         proposer: the LM that writes instructions; None: the judge's own.
         advance: is called for each prediction.
@@ -80,7 +80,7 @@ def compile_judge(
             task = Task(
                 part,
                 rows,
-                effort,
+                auto,
                 seed,
                 metric,
                 proposer or judge.lm,

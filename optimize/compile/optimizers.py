@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple
 import dspy
 from dspy.adapters import ChatAdapter
 from gepa.utils import ScoreThresholdStopper
-from pydantic import BaseModel, Field
 
 from faith_dspy.errors import (
     ConfigError,
@@ -39,8 +38,10 @@ from faith_dspy.optimize.compile.metric import failed, fault, judged_statements
 from faith_dspy.optimize.compile.proposals import Proposer, with_rules, write_rules
 from faith_dspy.program.windows import context_bytes, utf8_size
 
+Auto = Literal["light", "medium", "heavy"]
+"""What GEPA and MIPROv2 spend, as DSPy names it; GEPA at light some 400 to 600 verdicts."""
 MAX_DEMOS = 8
-"""Shown in a prompt, as far as they fit; each call pays for them."""
+"""Shown in a prompt, as far as they fit `DEMO_SHARE`; each call pays for them."""
 DEMO_SHARE = 1 / 4
 """Of the room for contexts that demos may fill."""
 MIN_LABELS = 2
@@ -55,15 +56,6 @@ MIN_PROPOSER_TOKENS = 1024
 """Output tokens a proposer needs; a lower limit is raised."""
 
 
-class Effort(BaseModel, extra="forbid", frozen=True):
-    """How much an optimizer may try."""
-
-    demos: int = Field(default=MAX_DEMOS, ge=1)
-    """Examples shown in the prompt at most; fewer where they would not fit `DEMO_SHARE`."""
-    auto: Literal["light", "medium", "heavy"] = "light"
-    """What GEPA and MIPROv2 spend, as DSPy names it; GEPA at light some 400 to 600 verdicts."""
-
-
 class Task(NamedTuple):
     """What an optimizer is given. It is called inside ``dspy.context(lm=…)`` with the judge's LM."""
 
@@ -71,7 +63,7 @@ class Task(NamedTuple):
     """A copy of the program, or of a part of it; the optimizer may change it."""
     train: Sequence[Any]
     """Labelled `dspy.Example`s of the student, to learn from and to compare candidates on."""
-    effort: Effort
+    auto: Auto
     seed: int
     metric: Callable[..., Any]
     """``metric(gold, pred, trace, pred_name, pred_trace)``; more is better. See `agreement_metric`."""
@@ -126,7 +118,7 @@ def _with_demos(task: Task, rows: Sequence[Any]) -> dspy.Module:
     room = context_bytes(dspy.settings.lm)
     demos: list[Any] = []
     size = 0
-    for row in rows[: task.effort.demos]:
+    for row in rows[:MAX_DEMOS]:
         size += utf8_size(str(row.toDict()))
         if room is not None and size > room * DEMO_SHARE and len(demos) >= 2:
             break
@@ -160,7 +152,7 @@ def mipro(task: Task) -> dspy.Module:
         metric=task.metric,
         prompt_model=_proposing_lm(task),
         task_model=dspy.settings.lm,
-        auto=task.effort.auto,
+        auto=task.auto,
         num_threads=task.threads,
         seed=task.seed + 1,  # it takes 0 for no seed at all
         metric_threshold=1.0,
@@ -183,7 +175,7 @@ def gepa(task: Task) -> dspy.Module:
     proposer = Proposer()
     optimizer = dspy.GEPA(
         metric=task.metric,
-        auto=task.effort.auto,
+        auto=task.auto,
         reflection_lm=_proposing_lm(task),
         instruction_proposer=proposer,
         num_threads=task.threads,

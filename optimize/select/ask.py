@@ -219,8 +219,8 @@ def _compile(
                 judge,
                 optimizer,
                 examples,
-                study.plan.budget.effort,
-                options.seed,
+                auto=study.plan.budget.auto,
+                seed=options.seed,
                 proposer=reflection_lm_of(options),
                 advance=advance,
             )

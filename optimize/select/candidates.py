@@ -318,24 +318,28 @@ def _escalation_range(
     return to_probability(low), to_probability(high)
 
 
-def as_asked(judge: Judge, answer: JudgedAnswer, first: JudgedAnswer) -> JudgedAnswer:
-    """Return what ``judge`` would have made of an answer that its last judge was asked about in full, and of which
-    ``first`` is what that of a cascade said. No LM call."""
-    if judge.escalate_to is None or not answer.raw.raw_verdicts:
-        return answer.by(judge)
-    alone = first.by(judge)
-    if not judge.should_escalate(alone.judgment):
-        return alone
-    raw = first.raw.model_copy(
-        update={
-            "escalated_to": answer.raw,
-            "usage": first.raw.usage + answer.raw.usage,
-            "cached_usage": first.raw.cached_usage + answer.raw.cached_usage,
-        }
-    )
-    measured = replace(first.measured, escalated_to=answer.measured)
-    both = answer.model_copy(update={"raw": raw, "measured": measured})
-    return both.with_judgment(judge.score_answer(raw, measured))
+def as_asked(
+    judge: Judge, answers: Sequence[JudgedAnswer], first: Sequence[JudgedAnswer]
+) -> list[JudgedAnswer]:
+    """Return what a judge would have made of answers that its last judge was asked about in full; ``first``: what the
+    first one of a cascade said of them, and perhaps of others. No LM call."""
+    if judge.escalate_to is None:
+        return [a.by(judge) for a in answers]
+    by_id = {a.id: a for a in first}
+    judged = []
+    for last in answers:
+        one = by_id[last.id].by(judge)
+        if last.raw.raw_verdicts and judge.should_escalate(one.judgment):
+            calls = {
+                "escalated_to": last.raw,
+                "usage": one.raw.usage + last.raw.usage,
+                "cached_usage": one.raw.cached_usage + last.raw.cached_usage,
+            }
+            raw = one.raw.model_copy(update=calls)
+            measured = replace(one.measured, escalated_to=last.measured)
+            one = last.model_copy(update={"raw": raw, "measured": measured}).by(judge)
+        judged.append(one)
+    return judged
 
 
 def cost_of(usages: Sequence[Usage], judge: Judge) -> Cost:

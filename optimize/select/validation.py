@@ -89,7 +89,6 @@ def cross_validate(
     Of a champion that has learned from a part of the sources itself, only the answers of the others.
     """
     judged: defaultdict[str, list[JudgedAnswer]] = defaultdict(list)
-    words = {a.id: a for a in asked.lexical.answers}
     for k in sorted(set(fold_of.values())):
         rest = {source: fold for source, fold in fold_of.items() if fold != k}
         try:
@@ -97,12 +96,13 @@ def cross_validate(
         except InputError:  # too few scored labels are left to fit an LM
             tried = candidates(asked.lexical, (), rest, point)
         chosen = choose(tried, point).champion
-        first = {a.id: a for a in (chosen.first or asked.lexical).answers}
+        first = (chosen.first or asked.lexical).answers
         for name, rival in rivals_of(chosen, tried, asked.untuned).items():
             held = [a for a in rival.replies.answers if fold_of[a.source] == k]
-            judged[name] += [as_asked(rival.judge, a, first[a.id]) for a in held]
-        fitted_on = [a for a in words.values() if a.source in rest]
-        held = [a for a in words.values() if fold_of[a.source] == k]
+            judged[name] += as_asked(rival.judge, held, first)
+        words = asked.lexical.answers
+        fitted_on = [a for a in words if a.source in rest]
+        held = [a for a in words if fold_of[a.source] == k]
         judged[LENGTH] += by_length(fitted_on, held)
     return judged
 

@@ -188,8 +188,8 @@ class Default:
             weights[mine] = share * class_weights(data.y[mine]) / mine.sum()
         weights *= at.sum() / weights.sum()
         options = {"width": SUM_WIDTH if lexical else WIDTH, "weights": weights[at]}
-        prior = slopes_of(lexical, data.names) if lexical else None
-        if prior is not None:
+        prior = slopes_of(lexical, data.names)
+        if lexical is not None:
             prior[data.names.index("lm")] = LM_WEIGHT
             prior[data.names.index("novel_number_count")] *= NUMBER_SHARE
         statement = data.fit_statements(

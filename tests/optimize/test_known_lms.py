@@ -34,8 +34,7 @@ def half_told(n, seed):
 
 def balanced_accuracy(judge, asked):
     """Percent, of a judge that gets these replies."""
-    unasked = {a.id: a for a in without_lm(a.example for a in asked).answers}
-    judged = [as_asked(judge, a, unasked[a.id]) for a in asked]
+    judged = as_asked(judge, asked, without_lm(a.example for a in asked).answers)
     right = [
         fmean(a.predicted is label for a in judged if a.label is label)
         for label in (True, False)

@@ -18,7 +18,6 @@ from faith_dspy.optimize.compile.judge import compile_judge
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
     OPTIMIZERS,
-    Effort,
     Task,
     compile_student,
     learn_and_compare,
@@ -29,7 +28,6 @@ from tests.support.chat_server import yes_or_no
 from tests.support.files import write_lines
 from tests.support.studies import log_little
 
-EFFORT = Effort(demos=2)
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
 
 
@@ -66,7 +64,7 @@ def shown_demos(asked):
 
 
 def verdicts(better=told_better):
-    """An LM that says yes to everything, and is no less sure of medals; where ``better`` says so it sees through them."""
+    """An LM that says yes to everything, as sure of medals as of bridges; where ``better`` says so it sees through."""
 
     def say(asked):
         text = asked["messages"][-1]["content"]
@@ -110,7 +108,7 @@ def compiling(chat_server):
         proposing = chat_server(says=proposed or proposals())
         judge = Judge(lm_at(judged), config=variant(name))
         proposer = lm_at(proposing)
-        compiled = compile_judge(judge, name, train, EFFORT, 0, proposer=proposer)
+        compiled = compile_judge(judge, name, train, proposer=proposer)
         return judge, compiled, judged, proposing
 
     return run
@@ -125,39 +123,10 @@ def task():
         dspy.configure(lm=judge.lm)
         train = statement_examples(TRAIN, Granularity.SENTENCE, judge.config.verdicts)
         lm = proposer and lm_at(proposer)
-        return Task(judge.program.verify, train, EFFORT, 0, agreement_metric, lm)
+        return Task(judge.program.verify, train, "light", 0, agreement_metric, lm)
 
     yield make
     dspy.configure(lm=None)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_what_helps_ends_in_the_judge(name, compiling, tmp_path):
-    """An LM that sees through medals once it was shown one, or is told better; saved and loaded the judge does, too.
-
-    The proposer gets the proposals only, the judged LM the verdicts only; the judge that was given stays as it was.
-    """
-    proposes = OPTIMIZERS[name].proposes
-    given, compiled, judged, proposing = compiling(
-        name, better=told_better if proposes else shown_demos
-    )
-    compiled.judge.save(tmp_path / "judge")
-    loaded = load_judge(tmp_path / "judge", lm=given.lm)
-    for judge in (compiled.judge, loaded):
-        judgment = judge(context=["Z has 9 bridges."], answer="Z won a medal. Z has 9.")
-        medal, bridges = judgment.statements
-        assert medal.confidence == pytest.approx(0.1, abs=1e-3)
-        assert bridges.confidence > 0.5
-    before, verify = (j.program.verify.predict for j in (given, compiled.judge))
-    assert before.demos == []
-    assert "honestly" not in before.signature.instructions
-    assert ("honestly" in verify.signature.instructions) is proposes
-    assert bool(proposing.requests) is proposes
-    assert {k for d in verify.demos for k in dict(d)} <= set(verify.signature.fields)
-    assert verify.demos or proposes
-    assert not any("[[ ##" in str(r["messages"]) for r in judged.requests)
-    assert all("[[ ##" in r["messages"][0]["content"] for r in proposing.requests)
-    assert compiled.notes == []
 
 
 LONG = "word " * 10_000
@@ -211,9 +180,9 @@ def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(
 
 @pytest.mark.parametrize("fault", [None, {"status": 400, "text": "no"}, {"text": "?"}])
 def test_mistakes_are_shown_first(task, chat_server, fault):
-    """Of the cities A to J it believes least in F's bridges, .70, and most in F's medal, .75: a demo of each.
+    """It believes least in F's bridges, .70, and most in F's medal, .75; then come G, H, I and J: four demos of each.
 
-    Without a verdict on E and F, in G's bridges and in G's medal: where the LM failed it made no mistake.
+    Without a verdict on E and F none of these: where the LM failed it made no mistake.
     """
 
     def says(asked):
@@ -222,9 +191,10 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
         return fault if failing else verdicts()(asked)
 
     student, calls = compile_student("mistakes", task(chat_server(says=says)))
-    first = "G has 26 bridges." if fault else "F has 25 bridges."
-    shown = {first, f"{first[0]} won a medal."}
-    assert {d.statement for d in student.predict.demos} == shown
+    cities = "GHIJ" if fault else "FGHI"
+    shown = [d.statement for d in student.predict.demos]
+    assert sorted(text[0] for text in shown) == sorted(2 * cities)
+    assert sum("medal" in text for text in shown) == 4
     assert calls == 20
 
 
@@ -257,7 +227,7 @@ def test_no_error_of_a_proposer_shows_its_key(
     )
     judge = Judge(lm_at(chat_server(says=verdicts())), config=variant(name))
     with pytest.raises(ConfigError, match="tiny") as refused:
-        compile_judge(judge, name, TRAIN, EFFORT, 0, proposer=lm)
+        compile_judge(judge, name, TRAIN, proposer=lm)
     assert KEY not in str(refused.value)
     assert KEY not in "".join(capfd.readouterr())
 
@@ -356,11 +326,11 @@ def test_few_shot_takes_a_trainset_for_each_stage(chat_server):
     """The extraction is shown answers with people's statements, the verification statements with their verdicts."""
     server = chat_server(says=extracting)
     judge = Judge(lm_at(server), granularity="statement")
-    compiled = compile_judge(judge, "labelled", divided("ABCDEFGHIJ"), EFFORT, 0).judge
+    compiled = compile_judge(judge, "labelled", divided("ABCDEFGHIJ")).judge
     (extract, verify) = (
         compiled.program.prompts[name].demos for name in ("extract", "verify.predict")
     )
-    assert len(extract) == len(verify) == 2
+    assert len(extract) == len(verify) == 8
     assert extract[0]["statements"][0].startswith("1. ")
     assert verify[0]["verdict"] in ("Yes", "No")
 

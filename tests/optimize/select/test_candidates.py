@@ -150,7 +150,6 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     classifier = by_weakest(linear(weights, intercept=3.0))
     words = Judge(NO_LM, classifier=classifier)
     alone = without_lm(labelled)
-    unasked = {a.id: a for a in alone.answers}
     by_words = [a.by(words) for a in alone.answers]
     lexical = Candidate("lexical", "", alone, "features", words, by_words)
     following = judge.copy(classifier=WORDS)
@@ -163,7 +162,7 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     low, high = first.classifier.review_range
     assert low < 0.5 < high < 0.9
     asked = len(server.requests)
-    expected = {a.id: as_asked(first, a, unasked[a.id]) for a in seen}
+    expected = {a.id: a for a in as_asked(first, seen, alone.answers)}
     assert len(server.requests) == asked
     assert {i: a.raw.usage.calls for i, a in expected.items()} == by_lm
     for again in verify(first, labelled):
