@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.data.labels import ImportedLabels
     from faith_dspy.schema import LabelledExample
 
-app = typer.Typer(
-    no_args_is_help=True,
-    context_settings=cli.SETTINGS,
-    help="Labels: see, get, check and import them, and have answers labelled in MLflow.",
+app = cli.group(
+    "Labels: see, get, check and import them, and have answers labelled in MLflow."
 )
 
 Out = Annotated[Path, cli.option("--out", "Labels file to write.", "FILE")]

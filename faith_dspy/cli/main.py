@@ -15,9 +15,9 @@ import typer
 
 from faith_dspy.cli import agree, judge, labels, tune
 from faith_dspy.cli.options import (
-    SETTINGS,
     Json,
     drop_stdout,
+    group,
     option,
     print_json,
     print_on_any_terminal,
@@ -35,19 +35,13 @@ _STOPPED = 130
 _FAULT = 70
 """As ``EX_SOFTWARE`` of sysexits.h. Python's own 1 would read as a judge that failed its bar."""
 
-app = typer.Typer(
+app = group(
+    "Tune an LLM judge of faithfulness on your own labels, and know how often it agrees with you.",
     name="faith-dspy",
-    help="Tune an LLM judge of faithfulness on your own labels, and know how often it agrees with you.",
-    no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    context_settings=SETTINGS,
 )
-model = typer.Typer(
-    no_args_is_help=True,
-    context_settings=SETTINGS,
-    help="The embedded model: fetch it, say where it is.",
-)
+model = group("The embedded model: fetch it, say where it is.")
 
 
 def _version(asked: bool) -> None:

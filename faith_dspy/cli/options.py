@@ -25,12 +25,18 @@ if TYPE_CHECKING:
     from faith_dspy.report.tables import Table
 
 _FLAGS = ("help", "install_completion", "show_completion")
-SETTINGS = {
+_SETTINGS = {
     "help_option_names": ["-h", "--help"],
     # Without it typer imports pydantic to find out that no --help is no --help.
     "default_map": dict.fromkeys(_FLAGS, False),
 }
-"""Of every group of commands."""
+
+
+def group(help: str, **how: Any) -> typer.Typer:
+    """Return a group of commands."""
+    return typer.Typer(
+        help=help, no_args_is_help=True, context_settings=_SETTINGS, **how
+    )
 
 
 def _labels_file(value: Path) -> Path:

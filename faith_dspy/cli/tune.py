@@ -19,9 +19,7 @@ import typer
 from faith_dspy.cli import options as cli
 from faith_dspy.errors import InputError, import_optional
 
-study = typer.Typer(
-    no_args_is_help=True, context_settings=cli.SETTINGS, help="Finished studies."
-)
+study = cli.group("Finished studies.")
 
 _STUDY = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
 _limit = partial(cli.option, metavar="N", rich_help_panel="Limits")

@@ -17,10 +17,9 @@ from faith_dspy.report.tables import csv_line
 from faith_dspy.schema import Judgment
 
 _SHORT = ("score", "faithful", "probability", "unscored")
-_REASON, _DETAILS = "judge_reason", "judge_details"
-_TURN = "judge_turn"
-_OURS = (*(f"judge_{name}" for name in _SHORT), _REASON, _DETAILS)
-"""Columns of a table; the last has what JSON lines would have. `_TURN` comes before them where each turn is judged."""
+_TURN, _REASON, _DETAILS = "judge_turn", "judge_reason", "judge_details"
+_OURS = (_TURN, *(f"judge_{name}" for name in _SHORT), _REASON, _DETAILS)
+"""Columns of a table, the first where each turn is judged; the last has what JSON lines would have."""
 _OTHER_TABLES = (".tsv", ".parquet", ".xlsx")
 
 
@@ -31,7 +30,6 @@ class Rows:
         """``first``: some records, whose columns come back in a table."""
         self.columns: list[str] = []
         self.header = b""
-        self._turn: list[str] = []
         suffix = "" if out is None else out.suffix.lower()
         if suffix in _OTHER_TABLES:
             raise InputError(
@@ -39,12 +37,14 @@ class Rows:
             )
         if suffix == ".csv":
             names: dict[str, None] = {}
+            has_turns = False
             for record in first:
                 names |= dict.fromkeys(() if record.problem else record.row)
-                if record.turn is not None:
-                    self._turn = [_TURN]
-            self.columns = [name for name in names if name not in (_TURN, *_OURS)]
-            self.header = csv_line([*self.columns, *self._turn, *_OURS])
+                has_turns |= record.turn is not None
+            theirs = [name for name in names if name not in _OURS]
+            ours = _OURS if has_turns else _OURS[1:]
+            self.columns = [*theirs, *ours]
+            self.header = csv_line(self.columns)
 
     def written(self, record: Record, judgment: Judgment, fingerprint: str) -> bytes:
         """Return what is written of a judgment."""
@@ -64,14 +64,17 @@ class Rows:
         if not self.header:
             return _json(row) + b"\n"
         cells = {} if record.problem else dict(record.row)
-        ours = (*self.columns, _TURN, *_OURS)
-        further = {k: v for k, v in cells.items() if k not in ours}
+        shown = {*self.columns, _TURN}
+        further = {name: v for name, v in cells.items() if name not in shown}
         if further:  # columns that the first records have not
             row["further_columns"] = further
-        texts = (why_not_faithful(judgment), _json(row).decode())
-        turn = [row.get("turn") for _ in self._turn]
-        judged = [*turn, *map(fields.get, _SHORT), *texts]
-        return csv_line([*map(cells.get, self.columns), *judged])
+        cells |= {f"judge_{name}": fields[name] for name in _SHORT}
+        cells |= {
+            _TURN: row.get("turn"),
+            _REASON: why_not_faithful(judgment),
+            _DETAILS: _json(row).decode(),
+        }
+        return csv_line(map(cells.get, self.columns))
 
     def read(self, handle: IO[bytes]) -> Iterator[tuple[bytes, int]]:
         """Yield the JSON of each whole row, and where the row ends, in bytes.
