@@ -55,12 +55,18 @@ def at(server):
     return ["--lm", "openai/tiny", "--api-base", server.base]
 
 
-def refused(result, *parts):
-    """Exit 2, one message on stderr that holds the parts, nothing on stdout."""
-    code, out, err = result
-    assert (code, out) == (2, ""), err
+def output(result, code, *parts):
+    """What a command wrote on stdout: it ended with this exit code, and stderr holds the parts."""
+    ended, out, err = result
+    assert ended == code, err
     for part in parts:
         assert part in err.replace("\n", " "), err
+    return out
+
+
+def refused(result, *parts):
+    """Exit 2, one message on stderr that holds the parts, nothing on stdout."""
+    assert output(result, 2, *parts) == ""
 
 
 def commands(command, path=()):
@@ -77,8 +83,9 @@ def commands(command, path=()):
 def test_help_of_every_command(cli, words, command, monkeypatch):
     """At 80 columns it names every option and argument, each explained, and cuts no list of values."""
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = cli(*words, "--help")
-    assert (code, "Usage: faith-dspy" in out, bool(command.help)) == (0, True, True)
+    out = output(cli(*words, "--help"), 0)
+    assert "Usage: faith-dspy" in out
+    assert command.help
     assert all(
         word.endswith(">")
         for word in out.split()
@@ -93,9 +100,9 @@ def test_help_of_every_command(cli, words, command, monkeypatch):
 
 
 def test_judge_writes_a_line_per_record(cli, at):
-    code, out, _ = cli("judge", "in.jsonl", *at, "--threads", 8, "--out", "o.json")
+    result = cli("judge", "in.jsonl", *at, "--threads", 8, "--out", "o.json")
+    assert output(result, 0) == ""
     lines = Path("o.json").read_text(encoding="utf-8").splitlines()
-    assert (code, out) == (0, "")
     found = [json.loads(line) for line in lines]
     names = ("id", "line", "answer", "score", "faithful", "unscored")
     assert [[line.get(name) for name in names] for line in found] == [
@@ -111,14 +118,10 @@ def test_judge_writes_a_line_per_record(cli, at):
 def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     """A file that is no JSON lines is wrong input."""
     source = write_lines("one.jsonl", [{"context": [" "], "answer": "It is blue."}])
-    for text, ended, words in (
-        (None, 1, "no answer could be scored; the first: there is no context"),
-        ("It is blue.\n", 2, "line 1: is not JSON"),
-    ):
-        if text:
-            source.write_text(text)
-        code, _, err = cli("judge", source, *at)
-        assert (code, words in err) == (ended, True)
+    why = "no answer could be scored; the first: there is no context"
+    output(cli("judge", source, *at), 1, why)
+    source.write_text("It is blue.\n")
+    output(cli("judge", source, *at), 2, "line 1: is not JSON")
 
 
 def test_judge_writes_csv(cli, tmp_path, caplog):
@@ -129,7 +132,7 @@ def test_judge_writes_csv(cli, tmp_path, caplog):
     frame.to_csv("tickets.csv", index=False)
     before = {*tmp_path.iterdir()}
     more = ("--judge", "none", "--out", "judged.csv", "--html", "p.html")
-    assert cli("judge", "tickets.csv", *more)[0] == 0
+    output(cli("judge", "tickets.csv", *more), 0)
     assert caplog.messages[0].endswith("'change'")  # the page shows the label
     made = {path.name for path in {*tmp_path.iterdir()} - before}
     assert made == {"judged.csv", "p.html"}
@@ -164,21 +167,20 @@ def test_judge_one_answer(cli, at, tmp_path):
     context = ("--context", "The kettle is blue.", "--context", "It is old.")
     blue = ["judge", "--answer", "It is blue.", *context, *at]
     red = ["judge", "--answer", "It is red.", "--context", "It is blue.", *at]
-    code, out, _ = cli(*blue)
-    assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
-    code, out, _ = cli(*blue, "--json", "--fail-on", "unfaithful")
-    assert (code, json.loads(out)["score"]) == (0, 1.0)
+    assert "It is blue." in output(cli(*blue), 0)
+    out = output(cli(*blue, "--json", "--fail-on", "unfaithful"), 0)
+    assert json.loads(out)["score"] == 1.0
     for command in (["judge", "in.jsonl", *at], red):
-        code, _, err = cli(*command, "--fail-on", "unfaithful")
-        assert (code, "failed: 1 answer is not faithful." in err) == (1, True)
-        assert cli(*command)[0] == 0
+        output(cli(*command), 0)
+        failing = cli(*command, "--fail-on", "unfaithful")
+        output(failing, 1, "failed: 1 answer is not faithful.")
     options = [], ["--no-reasons"], ["--json"], ["--json", "--reasons"]
     outs = [cli(*red, *more)[1] for more in options]
     why = ["The context does not say it." in out for out in outs]
     assert why == [True, False, False, True]  # where somebody reads it
-    code, _, err = cli("judge", "--answer", "It is blue.", *at)
-    assert (code, "the answer could not be scored" in err) == (1, True)
-    assert cli(*blue, "--html", "page.html")[0] == 0
+    alone = cli("judge", "--answer", "It is blue.", *at)
+    output(alone, 1, "the answer could not be scored")
+    output(cli(*blue, "--html", "page.html"), 0)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Judge: untuned judge · openai/tiny" in page
 
@@ -204,9 +206,7 @@ def test_agree(cli, at, tmp_path):
 
     As JSON; in three lines with what people and judge call differently; as a page.
     """
-    code, out, err = cli("agree", "labels.jsonl", *at, "--json")
-    assert code == 0, err
-    found = json.loads(out)
+    found = json.loads(output(cli("agree", "labels.jsonl", *at, "--json"), 0))
     for name, value in {
         "balanced_accuracy": 0.75,
         "cohen_kappa": 0.5,
@@ -280,8 +280,7 @@ def test_labels_show(cli, monkeypatch):
 @pytest.mark.parametrize("name", SETS)
 def test_labels_get(cli, tmp_path, name):
     """The file that is written has the set's labels; one that is there stays as it is."""
-    code, out, err = cli("labels", "get", name)
-    assert (code, out, f"faith-dspy tune {name}.jsonl" in err) == (0, "", True)
+    assert output(cli("labels", "get", name), 0, f"tune {name}.jsonl") == ""
     assert read_labels(tmp_path / f"{name}.jsonl") == load(name)
     kept = Path("in.jsonl").read_bytes()
     refused(cli("labels", "get", name, "--out", "in.jsonl"), "in.jsonl: exists already")
@@ -392,8 +391,8 @@ def test_what_is_refused_before_any_work(cli, judge_at, at, server, words):
     judge_at(server)[0].save("judge")
     before = {*Path().rglob("*")}
     options = words.format(base=server.base, at=" ".join(at)).split()
-    code, out, err = cli("judge", *options)
-    assert (code, out) == (2, "")
+    _, _, err = result = cli("judge", *options)
+    refused(result)
     assert re.search(NOT_JUDGED[words], " ".join(err.split())), err
     assert (server.requests, {*Path().rglob("*")}) == ([], before)
 
