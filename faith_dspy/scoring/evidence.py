@@ -1,4 +1,4 @@
-"""Evidence: chunk ids that exist in the context, and quotes that stand in its chunks."""
+"""Evidence: quotes that stand in the chunks of a context."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from typing import NamedTuple
 
 from faith_dspy.schema import Chunk, QuoteSpan
 from faith_dspy.text.words import tidy, visible
-
-
-def valid_chunk_ids(
-    named: Iterable[int], context: Sequence[Chunk]
-) -> tuple[tuple[int, ...], int]:
-    """Return the ids that exist, ascending and once each; and how many different ids do not exist."""
-    ids = set(named)
-    existing = ids & {chunk.id for chunk in context}
-    return tuple(sorted(existing)), len(ids - existing)
 
 
 def find_quotes(

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from faith_dspy.schema import Chunk, QuoteSpan, RawJudgment, RawVerdict
 from faith_dspy.scoring.citations import resolve_citations
-from faith_dspy.scoring.evidence import find_quotes, valid_chunk_ids
+from faith_dspy.scoring.evidence import find_quotes
 from faith_dspy.text.features import (
     DIRECTIONS,
     Comparison,
@@ -131,7 +131,9 @@ def _measure_statement(
     names: Collection[str],
 ) -> StatementFeatures:
     by_context = _compare(raw.text, indexed, names)
-    ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
+    texts = {chunk.id: chunk.text for chunk in context}
+    cited_by_lm = set(raw.chunk_ids)
+    ids = sorted(cited_by_lm & texts.keys())
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
     named: dict[int, Literal["cited", "quoted", "shared_words"]] = {}
     named |= dict.fromkeys(ids, "cited")
@@ -141,7 +143,6 @@ def _measure_statement(
     if cited and (not pointed or not pointed <= {*cited}):
         alone = [chunk for chunk in context if chunk.id in cited]
         by_cited = _compare(raw.text, index_context(alone, question), names)
-    texts = {chunk.id: chunk.text for chunk in context}
     return StatementFeatures(
         by_context=by_context,
         by_cited=by_cited,
@@ -149,7 +150,7 @@ def _measure_statement(
         spans=spans,
         quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
         cited_chunk_ids=cited,
-        dropped_ids=dropped_ids,
+        dropped_ids=len(cited_by_lm) - len(ids),
         dropped_quotes=dropped_quotes,
     )
 

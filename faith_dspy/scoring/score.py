@@ -5,7 +5,7 @@ Nothing here calls an LM, so a study can score the same `RawJudgment` again, und
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from faith_dspy.config import JudgeConfig
@@ -78,25 +78,17 @@ def unjudged_reason(raw_judgment: RawJudgment) -> Unscored | None:
     return Unscored.PARSE_FAILED if unjudged else None
 
 
-def mean_weight(verdicts: Iterable[Verdict], config: JudgeConfig) -> float:
-    """Return Σ weight of each verdict / number of statements asked about, clamped to [0, 1].
-
-    The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements.
-    """
-    weights = [config.verdict_scores[verdict] for verdict in verdicts]
-    mean = sum(weights) / len(weights)
-    return min(1.0, max(0.0, mean))
-
-
 def decide(
     verdicts: Sequence[Verdict], level: float | None, config: JudgeConfig
 ) -> tuple[float, float | None, bool]:
     """Return an answer's score, the threshold that counts, and whether it passes, by its verdicts alone.
 
-    Without a threshold every statement has to be supported. ``level``: that of a five-level verdict, which is its
-    score.
+    The score is Σ weight of each verdict / number of statements asked about, clamped to [0, 1]: the formula of axion's
+    Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements. ``level``, that of a five-level
+    verdict, is its score. Without a threshold every statement has to be supported.
     """
-    score = mean_weight(verdicts, config)
+    weights = [config.verdict_scores[verdict] for verdict in verdicts]
+    score = min(1.0, max(0.0, sum(weights) / len(weights)))
     if config.verdicts == "five_level" and level is not None:
         score = level
     threshold = config.threshold

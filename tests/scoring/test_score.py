@@ -10,10 +10,10 @@ from faith_dspy.schema import RawJudgment, RawVerdict, Usage
 from faith_dspy.scoring.measure import measure_features
 from faith_dspy.scoring.score import (
     LEVELS,
+    decide,
     early_judgment,
     judgment_of,
     level,
-    mean_weight,
 )
 from faith_dspy.text.sentences import split_answer
 from tests.support.classifiers import by_weakest, linear
@@ -58,7 +58,7 @@ def test_score_by_hand(verdicts, plain, harsh):
     """
     config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
     again = JudgeConfig.model_validate(config.model_dump(mode="json"))
-    scores = [mean_weight(verdicts, c) for c in (JudgeConfig(), config, again)]
+    scores = [decide(verdicts, None, c)[0] for c in (JudgeConfig(), config, again)]
     assert scores == pytest.approx([plain, harsh, harsh])
 
 
