@@ -207,41 +207,39 @@ FAILED = raw_verdict(None, error="500", lm_failed=True)
 GARBLED = raw_verdict(None, error="no label")
 
 
-def test_an_outage_is_neither_passed_nor_failed():
-    """Whatever could still pass is unscored, with the LM's reason, the verdicts kept: tuned, untuned, by threshold."""
-    supported = raw_verdict(FULL, logit=5.0)
-    for verdicts, options in [
-        ([supported] + [FAILED] * 9, {}),
-        ([supported] * 3 + [FAILED], {"classifier": HEAD}),
-        ([supported] * 3 + [FAILED], {"classifier": MEAN}),
-        ([supported] * 2 + [FAILED] * 2, {"threshold": 0.5}),
-    ]:
-        judgment = judged(*verdicts, **options)
-        assert judgment.unscored is Unscored.LM_FAILED
-        assert (judgment.score, judgment.faithful) == (None, None)
-        assert [s.verdict for s in judgment.statements] == [v.verdict for v in verdicts]
-        assert "statements could not be judged; the first: 500" in judgment.detail
-    assert judged(supported, GARBLED).unscored is Unscored.PARSE_FAILED
-    assert judged(GARBLED, FAILED).unscored is Unscored.LM_FAILED
-    lost = judged(GARBLED, GARBLED)
-    assert (lost.unscored, lost.probability) == (Unscored.PARSE_FAILED, None)
-    assert lost.usage == USAGE
+SUPPORTED, AGAINST = raw_verdict(FULL, logit=5.0), raw_verdict(NONE, logit=-5.0)
+LM_FAILED, PARSE_FAILED = Unscored.LM_FAILED, Unscored.PARSE_FAILED
 
 
-def test_what_was_judged_may_fail_an_answer():
-    against = raw_verdict(NONE, logit=-5.0)
-    found = judged(against, FAILED)
-    assert (found.unscored, found.faithful, found.score) == (None, False, 0.0)
-    assert found.detail == "1 of 2 statements could not be judged; the first: 500"
-    for verdicts, options, faithful in [
-        ([against, FAILED], {"classifier": HEAD}, False),  # the weakest: logit -5, under .405
+@pytest.mark.parametrize(
+    ("verdicts", "options", "outcome"),
+    [
+        ([SUPPORTED] + [FAILED] * 9, {}, LM_FAILED),
+        ([SUPPORTED] * 3 + [FAILED], {"classifier": HEAD}, LM_FAILED),
+        ([SUPPORTED] * 3 + [FAILED], {"classifier": MEAN}, LM_FAILED),
+        ([SUPPORTED] * 2 + [FAILED] * 2, {"threshold": 0.5}, LM_FAILED),
+        ([SUPPORTED, GARBLED], {}, PARSE_FAILED),
+        ([GARBLED, FAILED], {}, LM_FAILED),
+        ([GARBLED, GARBLED], {"classifier": HEAD}, PARSE_FAILED),
+        # It fails where what was judged fails it, whatever the others are.
+        ([AGAINST, FAILED], {}, False),
+        ([AGAINST, FAILED], {"classifier": HEAD}, False),  # the weakest: logit -5, under .405
         # Logits -5 twice and 6 at best: their mean is -4/3, a probability of .21; with 6 twice, 7/3.
-        ([against, against, FAILED], {"classifier": MEAN}, False),
-        ([against, FAILED, FAILED], {"classifier": MEAN}, None),
-        ([against, against, raw_verdict(FULL), FAILED], {"threshold": 0.75}, False),  # 2 of 4 at best
-        ([against, FAILED], {"threshold": 0.5}, None),
-    ]:  # fmt: skip
-        assert judged(*verdicts, **options).faithful is faithful
+        ([AGAINST, AGAINST, FAILED], {"classifier": MEAN}, False),
+        ([AGAINST, FAILED, FAILED], {"classifier": MEAN}, LM_FAILED),
+        ([AGAINST, AGAINST, SUPPORTED, FAILED], {"threshold": 0.75}, False),  # 2 of 4 at best
+        ([AGAINST, FAILED], {"threshold": 0.5}, LM_FAILED),
+    ],
+)  # fmt: skip
+def test_an_outage_is_neither_passed_nor_failed(verdicts, options, outcome):
+    """Whatever could still pass is unscored, with the LM's reason, the verdicts kept: tuned, untuned, by threshold."""
+    judgment = judged(*verdicts, **options)
+    assert judgment.unscored is (outcome or None)
+    assert judgment.faithful is (None if outcome else False)
+    assert [s.verdict for s in judgment.statements] == [v.verdict for v in verdicts]
+    unjudged = [v.error for v in verdicts if v.error]
+    why = f"{len(unjudged)} of {len(verdicts)} statements could not be judged; the first: {unjudged[0]}"
+    assert (judgment.detail, judgment.usage) == (why, USAGE)
 
 
 def test_ranking_falls_back():
