@@ -376,6 +376,12 @@ class Judge:
             InputError: Input of a wrong type.
             LMUnavailableError: The LM never answered, because its address, its key or its name is wrong.
         """
+        columns = self.columns if turns == "last" else []
+        unread = [name for name in scores or () if name not in columns]
+        if unread:
+            raise InputError(
+                f"got scores of {unread}, which this judge does not read; it reads {columns or 'none'} of an answer."
+            )
         input = AnswerInput.make(question, context, answer, conversation)
         if turns == "all" and conversation is not None:
             return self.batch({"conversation": conversation}, turns="all")

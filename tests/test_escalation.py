@@ -3,7 +3,7 @@ import shutil
 import dspy
 import pytest
 
-from faith_dspy import Judge, load_judge
+from faith_dspy import Judge, JudgeConfig, load_judge
 from faith_dspy.errors import ArtifactError, ConfigError
 from faith_dspy.export import save_judge
 from faith_dspy.schema import Unscored
@@ -63,9 +63,7 @@ def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
         judgment = judge(**about(answer))
         calls = judgment.usage.calls, judgment.replayed.calls
         assert (judgment.escalated, *calls) == found
-    narrow = judge.copy(
-        config=judge.config.model_copy(update={"review_range": (0.6, 0.8)})
-    )
+    narrow = judge.copy(config=JudgeConfig(review_range=(0.6, 0.8)))
     assert narrow(**about(OPEN)).escalated == 0
     assert len(server.requests) == 5
 
@@ -112,9 +110,8 @@ def test_the_fingerprint_covers_the_chain(words_first):
 def exported(words_first, tmp_path):
     """The folder of that judge, with a reference judgment of each kind."""
     judge, _ = words_first
-    save_judge(
-        judge, tmp_path / "judge", reference=reference_of(judge, CONTEXT, CLEAR, OPEN)
-    )
+    references = reference_of(judge, CONTEXT, CLEAR, OPEN)
+    save_judge(judge, tmp_path / "judge", reference=references)
     return tmp_path / "judge"
 
 
@@ -145,12 +142,12 @@ def test_lm_replaces_the_first_that_is_asked(tmp_path, second, asked):
 
 def test_another_second_judge_than_was_exported_is_refused(exported):
     """The outer judge.json knows the inner one: replaced, altered or missing, it does not load."""
-    edit(exported / "escalate_to", lambda d: d["config"].update(criteria="Pass all."))
-    with pytest.raises(ArtifactError, match="does not have the SHA-256"):
-        load_judge(exported)
-    shutil.rmtree(exported / "escalate_to")
-    with pytest.raises(ArtifactError, match="does not have the SHA-256"):
-        load_judge(exported)
+    second = exported / "escalate_to"
+    edit(second, lambda d: d["config"].update(criteria="Pass all."))
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match="does not have the SHA-256"):
+            load_judge(exported)
+        shutil.rmtree(second, ignore_errors=True)
 
 
 def test_a_judge_saved_over_a_cascade_leaves_nothing_of_it(exported):

@@ -32,18 +32,21 @@ DEMO = {
 }
 
 
+def instruct(judge, text):
+    """Change its instruction, as an optimizer does; its predictor."""
+    predict = judge.program.verify.predict
+    text = f"{text}\n\nIs it so? Answer Yes or No."
+    predict.signature = predict.signature.with_instructions(text)
+    return predict
+
+
 @pytest.fixture
 def tuned(judge_at):
     """A judge with a classifier, compiled instruction and a demo; (judge, endpoint)."""
     judge, server = judge_at(yes=YES)
     judge = judge.copy(manifest={"study_id": "s1", "agreement": {"n": 3}})
-    predict = judge.program.verify.predict
-    predict.signature = predict.signature.with_instructions(
-        "Compiled – “quoted”.\n\nIs it so? Answer Yes or No."
-    )
-    predict.demos = [
-        dspy.Example(**DEMO).with_inputs("context", "question", "statement")
-    ]
+    demo = dspy.Example(**DEMO).with_inputs("context", "question", "statement")
+    instruct(judge, "Compiled – “quoted”.").demos = [demo]
     judge.classifier = HEAD
     return judge, server
 
@@ -52,9 +55,8 @@ def tuned(judge_at):
 def exported(tuned, tmp_path):
     """The folder of that judge, with one reference judgment."""
     judge, _ = tuned
-    save_judge(
-        judge, tmp_path / "judge", reference=reference_of(judge, CONTEXT, ANSWER)
-    )
+    references = reference_of(judge, CONTEXT, ANSWER)
+    save_judge(judge, tmp_path / "judge", reference=references)
     return tmp_path / "judge"
 
 
@@ -65,14 +67,13 @@ def contents(folder):
 def test_a_loaded_judge_is_the_saved_one(tuned, exported, tmp_path):
     """It gives the same judgment, asks for it in the same bytes, knows its making, and is saved as the same bytes."""
     judge, server = tuned
-    server.requests.clear()
-    found = []
-    for one in (judge, loaded := load_judge(exported, lm=judge.lm)):
-        dspy.configure_cache(enable_disk_cache=False)  # forget the replies
-        judgment = one(context=CONTEXT, answer=ANSWER)
-        found.append(judgment.model_dump(exclude={"usage", "replayed"}))
-    assert found[0] == found[1]
-    assert found[0]["probability"] is not None
+    loaded = load_judge(exported, lm=judge.lm)
+    before = judge(context=CONTEXT, answer=ANSWER)
+    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
+    after = loaded(context=CONTEXT, answer=ANSWER)
+    cost = {"usage", "replayed"}
+    assert after.model_dump(exclude=cost) == before.model_dump(exclude=cost)
+    assert before.probability is not None
     assert server.requests[:2] == server.requests[2:]
     assert len(server.requests[0]["messages"]) == 4  # with the demo
     assert loaded.manifest["study_id"] == "s1"
@@ -139,12 +140,7 @@ ANOTHER = r"was altered .*reference 0 had \w+ .* when it was exported and has .*
         (lambda d: d["classifier"]["statement"].update(intercept=0.4), ANOTHER),
         (lambda d: d["classifier"].update(threshold=0.01), ANOTHER),
         (lambda d: d["reference"][0].update(answer="x", score=0.9), ANOTHER),
-        (
-            lambda d: d.update(
-                config=d["config"] | {"granularity": "statement"}, reference=[]
-            ),
-            "has the predictors",
-        ),
+        (lambda d: d["config"].update(granularity="statement"), "has the predictors"),
         (lambda d: d["lm"].update(model="local:/etc/passwd"), "contains a path or URL"),
     ],
 )
@@ -214,10 +210,7 @@ def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(
     _, server = tuned
     loaded = load_judge(exported, api_base=server.base, api_key="none")
     assert loaded(context=CONTEXT, answer=ANSWER).probability is not None
-    predict = loaded.program.verify.predict
-    predict.signature = predict.signature.with_instructions(
-        "Other.\n\nIs it? Answer Yes or No."
-    )
+    instruct(loaded, "Other.")
     for _ in range(2):
         assert loaded(context=CONTEXT, answer=ANSWER).probability is None
     assert caplog.text.count("have changed since the classifier was fitted") == 1
@@ -325,14 +318,15 @@ def test_saving_never_goes_through_a_link(tmp_path):
     """What lies behind a link in the folder is neither written nor deleted; a folder may be a link itself."""
     other = tmp_path / "other"
     Judge("none").save(other)
-    files = {path.name: path.read_bytes() for path in other.iterdir()}
+    files = contents(other)
+    strict = Judge("none", verdict_scores={"no_evidence": -1})
     for name, target in (("escalate_to", other), ("judge.json", other / "judge.json")):
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).symlink_to(target)
         with pytest.raises(InputError, match=f"{name} is a link to .*Remove the link"):
-            Judge("none", verdict_scores={"no_evidence": -1}).save(folder)
-        assert {path.name: path.read_bytes() for path in other.iterdir()} == files
+            strict.save(folder)
+        assert contents(other) == files
     (tmp_path / "latest").symlink_to(other)
-    Judge("none", verdict_scores={"no_evidence": -1}).save(tmp_path / "latest")
+    strict.save(tmp_path / "latest")
     assert load_judge(other).config.verdict_scores["no_evidence"] == -1

@@ -134,7 +134,7 @@ def test_a_users_only_sentence_is_a_question():
 
 
 def test_a_judge_of_a_column_is_called_with_it():
-    """By its name; without it the judgment says how."""
+    """By its name; without it the judgment says how. Another name is refused."""
     classifier = by_weakest(linear({"column other_score": 6.0}, means=0.5))
     judge = Judge("none", classifier=classifier, scores=("other_score",))
     for said, faithful in ((0.9, True), ("10 %", False)):
@@ -143,6 +143,8 @@ def test_a_judge_of_a_column_is_called_with_it():
     detail = judge(**record(0)).detail
     assert "number or verdict in 'other_score'" in detail
     assert "a call takes scores={'other_score': …}" in detail
+    with pytest.raises(InputError, match=r"reads \['other_score'\]"):
+        judge(**record(0), scores={"score": 1})
 
 
 BOTH = {"config": JudgeConfig(), "threshold": 0.5}
