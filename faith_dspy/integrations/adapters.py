@@ -62,13 +62,11 @@ def judge_of(
         from faith_dspy.integrations.clients import client_lm
 
         source = client_lm(source)
-    defaults = {**defaults}
-    prompts["demos"] = demos or defaults.pop("demos", None)
-    judge = open_judge(source, **defaults | options)
-    if any(prompts.values()):
-        _set_prompts(judge, **prompts)
-    if not checks_statements:
-        judge.program.checks_statements = False
+    prompts["demos"] = demos or defaults.get("demos")
+    usual = {name: value for name, value in defaults.items() if name != "demos"}
+    judge = open_judge(source, **usual | options)
+    _set_prompts(judge, **prompts)
+    judge.program.checks_statements = checks_statements
     return judge
 
 
@@ -101,21 +99,17 @@ def _set_prompts(
     demos: Mapping[str, list[Any]] | None,
 ) -> None:
     """Give the judge's predictors the user's prompts and demos; ours stays where there is none."""
-    from faith_dspy.program.signatures import (
-        build_extraction_signature,
-        build_verification_signature,
-    )
+    from faith_dspy.program import signatures
 
     for name, predict in judge.program.prompts.items():
+        predict.signature = signatures.build_verification_signature(
+            judge.config, joint=name == "joint", prompt=system_prompt
+        )
         if name == "extract":
-            signature = build_extraction_signature(judge.config, extraction_prompt)
-        else:
-            signature = build_verification_signature(
-                judge.config, joint=name == "joint", prompt=system_prompt
+            predict.signature = signatures.build_extraction_signature(
+                judge.config, extraction_prompt
             )
-        predict.signature = signature
-        if demos:
-            predict.demos = demos[name]
+        predict.demos = demos[name] if demos else []
 
 
 def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
@@ -140,10 +134,10 @@ def prompt_of(defaults: dict[str, Any], *, extraction: bool = False) -> str:
     """Return what a judge with these options asks about a statement, or where it takes an answer apart."""
     from faith_dspy.program import signatures
 
-    build: Any = signatures.build_verification_signature
+    config = JudgeConfig.make(**defaults)
     if extraction:
-        build = signatures.build_extraction_signature
-    return str(build(JudgeConfig.make(**defaults)).instructions)
+        return str(signatures.build_extraction_signature(config).instructions)
+    return str(signatures.build_verification_signature(config).instructions)
 
 
 def explain(judgment: Judgment) -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.traces import Span, documents_of, loads, records_of
+from faith_dspy.integrations.traces import Span, documents_of, records_of
+from faith_dspy.io.documents import literal
 
 _HOLDERS = ("resourceSpans", "scopeSpans", "spans")
 _KINDS = {
@@ -86,7 +87,7 @@ def _span(raw: Mapping[str, Any]) -> Span:
         for name in names:
             value = attributes.get(name) or _numbered(attributes, name)
             if value:
-                return loads(value)
+                return literal(value)
         return None
 
     messages = first("llm.input_messages", "gen_ai.input.messages") or []
@@ -95,6 +96,7 @@ def _span(raw: Mapping[str, Any]) -> Span:
     replies = first("llm.output_messages", "gen_ai.output.messages") or []
     operation = str(first("gen_ai.operation.name"))
     kind = first("openinference.span.kind") or _KINDS.get(operation, "UNKNOWN")
+    kind = str(kind).upper()
     name = raw.get("name")
     if kind == "TOOL":  # its messages hold its arguments
         messages, replies = [], []
@@ -108,7 +110,7 @@ def _span(raw: Mapping[str, Any]) -> Span:
         parent_id=_id(raw, "parentSpanId", "parent_id"),
         name=str(name or ""),
         start=_nanoseconds(raw.get("startTimeUnixNano") or raw.get("start_time")),
-        kind=str(kind).upper(),
+        kind=kind,
         input=attributes.get("input.value"),
         output=output or attributes.get("gen_ai.tool.call.result"),
         documents=documents_of(documents or []),
@@ -123,22 +125,22 @@ def _with_content(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a span or event by their dotted names, from OTLP's pairs or the SDK's mapping."""
-    attributes = holder.get("attributes") or {}
-    if isinstance(attributes, Mapping):
-        return dict(attributes)
-    return _values(attributes)
+    return _values(holder.get("attributes") or {})
 
 
 def _values(pairs: Any) -> dict[str, Any]:
+    if isinstance(pairs, Mapping):
+        return dict(pairs)
     return {str(pair["key"]): _value(pair["value"]) for pair in pairs}
 
 
 def _value(value: Mapping[str, Any]) -> Any:
-    if "arrayValue" in value:
-        return [_value(v) for v in value["arrayValue"].get("values", ())]
-    if "kvlistValue" in value:
-        return _values(value["kvlistValue"].get("values", ()))
-    return next(iter(value.values()), None)
+    kind, held = next(iter(value.items()), (None, None))
+    if kind == "arrayValue":
+        return [_value(v) for v in held.get("values", ())]
+    if kind == "kvlistValue":
+        return _values(held.get("values", ()))
+    return held
 
 
 def _numbered(attributes: Mapping[str, Any], name: str) -> Any:

@@ -11,11 +11,7 @@ import math
 from typing import Any
 
 from faith_dspy.errors import optional_dependency
-from faith_dspy.integrations.adapters import (
-    explain,
-    judge_of,
-    prompt_of,
-)
+from faith_dspy.integrations.adapters import explain, judge_of, prompt_of
 from faith_dspy.judge import Judge
 from faith_dspy.program.extraction import assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS
@@ -66,23 +62,17 @@ def _verification_demos(prompt: Any, verdicts: str) -> dict[str, list[Any]]:
     words = min(labels, key=labels.__getitem__), max(labels, key=labels.__getitem__)
     each, joint = [], []
     for example, reply in prompt.examples:
+        asked = {"context": [example.context], "question": ""}
         texts, entries = {}, []
-        for number, statement in enumerate(reply.statements, 1):
-            verdict = {
-                "verdict": words[bool(statement.verdict)],
-                "reason": statement.reason,
-            }
-            texts[number] = statement.statement
+        for number, one in enumerate(reply.statements, 1):
+            verdict = {"verdict": words[bool(one.verdict)], "reason": one.reason}
+            ids = [0] if one.verdict else []
+            statement = {"statement": one.statement, "supporting_chunk_ids": ids}
+            each.append(asked | statement | verdict)
+            texts[number] = one.statement
             entries.append({"statement": number, **verdict})
-            demo = {
-                "context": [example.context],
-                "question": "",
-                "statement": statement.statement,
-                "supporting_chunk_ids": [0] if statement.verdict else [],
-            }
-            each.append(demo | verdict)
-        demo = {"context": {0: example.context}, "question": "", "statements": texts}
-        joint.append(demo | {"verdicts": entries})
+        numbered = {"context": {0: example.context}, "statements": texts}
+        joint.append(asked | numbered | {"verdicts": entries})
     return {"verify.predict": each, "joint": joint}
 
 
@@ -90,21 +80,15 @@ def _extraction_demos(prompt: Any) -> list[dict[str, Any]]:
     """Return the prompt's examples as demos, each statement after the number of the sentence that it is from."""
     demos = []
     for example, reply in prompt.examples:
-        parts = split_answer(example.answer).stating
-        numbers: dict[int | None, int] = {}
-        for number, part in enumerate(parts, 1):
-            numbers[part.index] = number
-        statements, _ = assign_statements(
-            reply.statements, parts, example.question, check=False
-        )
-        demo = {
-            "question": example.question,
-            "sentences": [part.text for part in parts],
-            "statements": [
-                f"{numbers[s.sentence_index]}. {s.text}" for s in statements
-            ],
-        }
-        demos.append(demo)
+        asked, sentences = example.question, split_answer(example.answer).stating
+        order = [sentence.index for sentence in sentences]
+        lines = []
+        for one in assign_statements(reply.statements, sentences, asked, check=False)[
+            0
+        ]:
+            lines.append(f"{order.index(one.sentence_index) + 1}. {one.text}")
+        texts = [sentence.text for sentence in sentences]
+        demos.append({"question": asked, "sentences": texts, "statements": lines})
     return demos
 
 
@@ -150,16 +134,13 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         examples = [*verify.examples], [*extract.examples]
         settings = self.llm, asks, examples
         if self._last is None or self._last[0] != settings:
-            verdicts = self.options.get("verdicts", "binary")
-            demos = _verification_demos(verify, verdicts)
+            demos = _verification_demos(verify, self.options.get("verdicts", "binary"))
             demos["extract"] = _extraction_demos(extract)
-            is_own = examples != (
-                NLIStatementPrompt.examples,
-                StatementGeneratorPrompt.examples,
-            )
-            defaults = DEFAULTS if is_own else DEFAULTS | {"demos": demos}
-            options = {"demos": demos if is_own else None} | asks | self.options
-            self._last = settings, judge_of(defaults, self.llm, **options)
+            defaults: dict[str, Any] = DEFAULTS | {"demos": demos}
+            theirs = NLIStatementPrompt.examples, StatementGeneratorPrompt.examples
+            if examples != theirs:
+                asks["demos"] = demos
+            self._last = settings, judge_of(defaults, self.llm, **asks | self.options)
         return self._last[1]
 
     nli_statements_prompt = property(

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from faith_dspy.errors import InputError, short_message
 from faith_dspy.io.conversation import from_conversation
-from faith_dspy.io.documents import as_text, documents_in
-from faith_dspy.io.names import NAMES
+from faith_dspy.io.documents import as_text, documents_in, literal
+from faith_dspy.io.names import COLUMNS, NAMES
 
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
 MODELS = ("LLM", "CHAT_MODEL")
-QUESTION_KEYS = (
-    "question",
-    "query",
-    "user_input",
-    "input",
-    "prompt",
-    "user_query",
-    "messages",
-    "text",
-    "content",
-)
+QUESTION_KEYS = (*COLUMNS["question"], "user_query", "messages", "text", "content")
 ANSWER_KEYS = (
-    "answer",
-    "response",
-    "output",
+    *NAMES["answer"],
     "result",
     "text",
     "content",
@@ -59,7 +46,7 @@ class Span(NamedTuple):
             return self._replace(documents=self.documents or documents_of(self.output))
         if self.kind not in MODELS:
             return self
-        messages, replies = loads(self.input), loads(self.output)
+        messages, replies = literal(self.input), literal(self.output)
         if isinstance(messages, Mapping):
             messages = messages.get("messages")
         if isinstance(replies, str):
@@ -87,20 +74,14 @@ def records_of(
 
     Raises `InputError` when none of them holds any text.
     """
-    records = []
-    trace_id = None
-    for trace_id, read in traces:
-        record = record_of_spans(trace_id, read)
-        if "error" in record or record["answer"] or record["context"]:
-            records.append(record)
-    if trace_id is None:
-        return []
-    if not records:
+    read = [record_of_spans(*trace) for trace in traces]
+    records = [r for r in read if "error" in r or r["answer"] or r["context"]]
+    if read and not records:
         raise InputError(
             "no span has an input, an output, messages or documents; expected spans with OpenInference or "
             "OpenTelemetry GenAI attributes, exported with their content (not redacted)"
         )
-    if all("error" in record for record in records):
+    if records and all("error" in r for r in records):
         raise InputError(records[0]["error"])
     return records
 
@@ -127,24 +108,18 @@ def record_of_spans(
 def _record(spans: Sequence[Span]) -> dict[str, Any]:
     ids = {span.id for span in spans}
     root = next((span for span in spans if span.parent_id not in ids), spans[0])
-    inputs, outputs = loads(root.input), loads(root.output)
+    inputs, outputs = literal(root.input), literal(root.output)
     if outputs and named_context(inputs, outputs) is not None:
         return record_of_call(inputs, outputs)
-    writers = (
-        s for s in reversed(spans) if s.kind != "TOOL" and _reply_text(s.replies)
-    )
+    writers = (s for s in reversed(spans) if _reply_text(s.replies))
     writer = next(writers, root)
-    answer = (
-        _reply_text(root.replies)
-        or text_of(root.output, ANSWER_KEYS)
-        or _reply_text(writer.replies)
-    )
+    answer = _reply_text(root.replies) or text_of(root.output, ANSWER_KEYS)
+    answer = answer or _reply_text(writer.replies)
     read = (s.messages for s in (writer, root, *reversed(spans)) if s.messages)
     asked, before = _conversation(next(read, ()), answer)
+    question = text_of(root.input, QUESTION_KEYS)
     if root.messages:
         question, _ = _conversation(root.messages, "")
-    else:
-        question = text_of(root.input, QUESTION_KEYS)
     sources = _sources(spans)
     chunks = [{"text": text, "source": source} for text, source in sources.items()]
     # A message that is half documents or results is a prompt built from them, or a result sent back to the model.
@@ -211,26 +186,16 @@ def _reply_text(replies: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def loads(value: Any) -> Any:
-    """Return the value of a text that is a JSON object or list; anything else as it is."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
-
-
 def tool_text(value: Any) -> str:
     """Return the text of a tool's output: the texts of its content blocks, else the output as it is."""
-    text = as_text(loads(value))
+    text = as_text(literal(value))
     return value if isinstance(value, str) and text[:1] in ("{", "[") else text
 
 
 def text_of(value: Any, keys: Sequence[str]) -> str:
     """Return the text of an input or output: of a mapping what is under the first of the keys, of messages the last
     (for a question the user's last), of a completion's choices the first; anything else as it is, or as JSON."""
-    parsed = loads(value)
+    parsed = literal(value)
     if isinstance(parsed, Mapping):
         inner = next((parsed[k] for k in keys if parsed.get(k)), None)
         if inner is None and len(parsed) == 1:
@@ -249,7 +214,7 @@ def text_of(value: Any, keys: Sequence[str]) -> str:
 def documents_of(value: Any) -> list[tuple[str, str]]:
     """Return name and text of retrieved documents, whatever `documents_in` reads."""
     named = []
-    for number, document in enumerate(documents_in(loads(value))):
+    for number, document in enumerate(documents_in(literal(value))):
         source = number if document.source is None else document.source
         named.append((f"document {source}", document.text))
     return named

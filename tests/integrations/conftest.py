@@ -12,60 +12,32 @@ os.environ["DEEPEVAL_TELEMETRY_OPT_OUT"] = "1"
 
 
 @pytest.fixture
-def recorded(chat_server, judge_at):
-    """Makes a judge whose endpoint says the label of each sentence of the cases: (judge, endpoint)."""
+def endpoint(chat_server, monkeypatch):
+    """The one that the environment names. It takes answers apart into their sentences, and says its label of a text, by
+    default whether the cases' context supports it, and why."""
+    server = chat_server()
+    server.labels = {t: "Yes" if of == "fully" else "No" for t, of in LABELS.items()}
 
-    def make(**options):
-        server = chat_server()
+    def say(asked):
+        prompt = asked["messages"][-1]["content"]
+        _, extracts, sentences = prompt.partition("Sentences:\n")
+        if extracts:
+            return "\n".join(re.findall(r"^\[(\d+\] .*)$", sentences, re.MULTILINE))
+        label = server.labels[server.statement(asked)]
+        return {"tokens": [(label, {label: 0.9}), ("\nWhy: So it is.", {"x": 1.0})]}
 
-        def say(asked):
-            label = LABELS[server.statement(asked)]
-            return (
-                label
-                if options.get("verdicts") == "graded"
-                else "Yes"
-                if label == "fully"
-                else "No"
-            )
-
-        server.says = say
-        return judge_at(server, **options)
-
-    return make
+    server.says = say
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    return server
 
 
 @pytest.fixture
-def replies(chat_server):
-    """Makes an endpoint that takes answers apart into their sentences and says the label it was given, and why."""
-
-    def make(labels):
-        server = chat_server()
-
-        def say(asked):
-            prompt = asked["messages"][-1]["content"]
-            if "Sentences:\n" in prompt:
-                return "\n".join(
-                    re.findall(
-                        r"^\[(\d+\] .*)$",
-                        prompt.partition("Sentences:\n")[2],
-                        re.MULTILINE,
-                    )
-                )
-            label = labels[server.statement(asked)]
-            return {"tokens": [(label, {label: 0.9}), ("\nWhy: So it is.", {"x": 1.0})]}
-
-        server.says = say
-        return server
-
-    return make
-
-
-@pytest.fixture
-def dspy_lm():
-    """Makes a `dspy.LM` that asks an endpoint."""
+def lm(endpoint):
+    """A `dspy.LM` that asks it."""
     from faith_dspy.lm.make import make_lm
 
-    return lambda server: make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    return make_lm("openai/tiny", api_base=endpoint.base, num_retries=0)
 
 
 @pytest.fixture(scope="session")
@@ -85,9 +57,6 @@ def registry(tmp_path_factory):
     )
     store = connect(uri)
     run = store.client.create_run(store.experiment_id).info.run_id
-    register(
-        store,
-        run,
-        study(rows([0.9, 0.1] * 12), judge_dir=str(folder / "judge")),
-    )
+    result = study(rows([0.9, 0.1] * 12), judge_dir=str(folder / "judge"))
+    register(store, run, result)
     return uri

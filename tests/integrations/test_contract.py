@@ -15,7 +15,7 @@ from faith_dspy.errors import ConfigError
 from faith_dspy.integrations import adapters, axion, continuous_eval, rag_evals
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.scoring.classifier import default_classifiers
-from tests.support.cases import CASES, CONTEXT, QUESTION
+from tests.support.cases import CASES, CONTEXT, LABELS, QUESTION
 
 pytest.importorskip("ragas")
 pytest.importorskip("strands_evals")
@@ -151,20 +151,18 @@ GIVEN = {"question": "?", "context": ["It is blue."]}
 
 
 @every_adapter
-@pytest.mark.parametrize(
-    "tells", [True, False], ids=["log-probabilities", "labels alone"]
-)
-def test_cases(recorded, adapter, tells):
+@pytest.mark.parametrize("tells", [True, False], ids=["probabilities", "labels alone"])
+def test_cases(endpoint, lm, adapter, tells):
     """Over a judge of one's own: the share of supported sentences; of axion the mean of its four verdicts' weights."""
-    graded = adapter is _axion
-    judge, server = recorded(
-        **({"verdicts": "graded", "threshold": 0.5} if graded else {})
-    )
-    server.tells = tells
-    judged, bar = adapter(judge), 0.5 if graded else 1.0
+    endpoint.tells = tells
+    bar, options = 1.0, {}
+    if adapter is _axion:
+        endpoint.labels = LABELS
+        bar, options = 0.5, {"verdicts": "graded", "threshold": 0.5}
+    judged = adapter(Judge(lm, **options))
     for answer, share, weighted in CASES:
         score, passed, words = judged(QUESTION, CONTEXT, answer)
-        assert score == (weighted if graded else share), answer
+        assert score == (weighted if options else share), answer
         assert passed in (None, score >= bar), answer
         assert words
 
@@ -198,81 +196,64 @@ def test_a_threshold_of_ones_own(judge_at, adapter):
 
 
 @every_system
-def test_options_come_before_the_systems_defaults(chat_server, dspy_lm, adapter):
+def test_options_come_before_the_systems_defaults(endpoint, lm, adapter):
     """An option of `JudgeConfig` changes what is asked; the system's other defaults stay."""
-    server = chat_server(says="completely" if adapter is _strands else "Yes")
-    adapter(dspy_lm(server), criteria="Prices count.", granularity="answer")(
-        **GIVEN, answer="It is blue."
-    )
+    endpoint.labels = {"It is blue.": "completely" if adapter is _strands else "fully"}
+    options = {"criteria": "Prices count.", "granularity": "answer"}
+    adapter(lm, **options)(**GIVEN, answer="It is blue.")
     # A reply that is no label of the system is asked for once more.
-    asked = server.requests[0]
-    assert "Prices count." in asked["messages"][0]["content"]
-    assert "say why" in asked["messages"][-1]["content"]
+    top, *_, asked = (one["content"] for one in endpoint.requests[0]["messages"])
+    assert "Prices count." in top
+    assert "say why" in asked
 
 
 ASKED, CHUNKS, ANSWER = "Which colour?", ["It is blue."], "It is blue. It is new."
-BLOCKS = {
-    "RAGAS": (lambda found: found["result"]["faithfulness"], [0.5]),
-    "Strands": (
-        lambda found: (found["report"].overall_score, found["report"].test_passes),
-        (0.5, [True]),
-    ),
-    "continuous-eval": (lambda found: found["result"]["faithfulness"] < 0.5, True),
-    "axion": (
-        lambda found: [r.score for r in (found["result"], *found["results"])],
-        [0.0, 0.0],
-    ),
-    "rag_evals": (
-        lambda found: (
-            found["result"].score,
-            found["result"].statements[1].is_supported,
-        ),
-        (0.5, False),
-    ),
+NAMES = {
+    "question": ASKED,
+    "answer": ANSWER,
+    "chunks": CHUNKS,
+    "datum": {"question": ASKED, "answer": ANSWER, "retrieved_contexts": CHUNKS},
+    "evaluate": partial(evaluate, show_progress=False),
+    "model": "openai/tiny",
+    "Experiment": Experiment,
+    "cases": [Case(name="a", input=ASKED, metadata={"context": CHUNKS})],
+    "task": lambda case: ANSWER,
 }
-"""Of each block at the top of the page: what it finds, and what that is. One of two statements is supported; axion in
-strict mode weighs them 1 and −1, Strands' model calls the answer mixed."""
+ROW = {"user_input": ASKED, "response": ANSWER, "retrieved_contexts": CHUNKS}
+DATASETS = {
+    "RAGAS": EvaluationDataset.from_list([ROW]),
+    "axion": [{"actual_output": ANSWER, "retrieved_content": CHUNKS}],
+}
+OUTCOMES = {
+    "RAGAS": lambda names: names["result"]["faithfulness"] == [0.5],
+    "Strands": lambda names: names["report"].overall_score == 0.5,
+    "continuous-eval": lambda names: names["result"]["faithfulness"] < 0.5,
+    "axion": lambda names: names["result"].score == names["results"][0].score == 0.0,
+    "rag_evals": lambda names: names["result"].score == 0.5,
+}
+"""Of each block at the top of the page. One of two statements is supported; axion in strict mode weighs them 1 and −1,
+Strands' model calls the answer mixed."""
 
 
-@pytest.mark.parametrize("system", BLOCKS)
-def test_before_and_after(replies, monkeypatch, system):
+@pytest.mark.parametrize(("number", "system"), [*enumerate(OUTCOMES)])
+def test_before_and_after(endpoint, number, system):
     """The blocks of the page do what they say, on an endpoint of OpenAI's shape."""
     page = Path(adapters.__file__).with_name("README.md").read_text(encoding="utf-8")
-    codes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    code = codes[[*BLOCKS].index(system)]
-    blue, new = {"axion": ("fully", "nothing")}.get(system, ("Yes", "No"))
+    block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[number]
+    blue, new = ("fully", "nothing") if system == "axion" else ("Yes", "No")
     whole = "mixed" if system == "Strands" else "No"
-    server = replies({"It is blue.": blue, "It is new.": new, ANSWER: whole})
-    server.unlisted = {"gpt-4o-mini"}
-    monkeypatch.setenv("OPENAI_API_BASE", server.base)
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    ragas_row = {"user_input": ASKED, "response": ANSWER, "retrieved_contexts": CHUNKS}
-    dataset = {
-        "RAGAS": EvaluationDataset.from_list([ragas_row]),
-        "axion": [{"actual_output": ANSWER, "retrieved_content": CHUNKS}],
-    }
-    client = openai.AsyncOpenAI(base_url=server.base, api_key="k")
-    names = {
-        "question": ASKED,
-        "answer": ANSWER,
-        "chunks": CHUNKS,
-        "dataset": dataset.get(system),
-        "datum": {"question": ASKED, "answer": ANSWER, "retrieved_contexts": CHUNKS},
-        "evaluate": partial(evaluate, show_progress=False),
-        "llm": llm_factory("tiny", client=client),
-        "model": "openai/tiny",
-        "Experiment": Experiment,
-        "cases": [Case(name="a", input=ASKED, metadata={"context": CHUNKS})],
-        "task": lambda case: ANSWER,
-    }
-    lines = [line for line in code.splitlines() if "# before" not in line]
-    assert len(lines) < len(code.splitlines())
+    endpoint.labels = {"It is blue.": blue, "It is new.": new, ANSWER: whole}
+    endpoint.unlisted = {"gpt-4o-mini"}
+    client = openai.AsyncOpenAI(base_url=endpoint.base)
+    names = NAMES | {"dataset": DATASETS.get(system)}
+    names["llm"] = llm_factory("tiny", client=client)
+    lines = [line for line in block.splitlines() if "# before" not in line]
+    assert len(lines) < len(block.splitlines())
     code = compile("\n".join(lines), system, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     work = eval(code, names)
     if work is not None:
         asyncio.run(work)
-    read, outcome = BLOCKS[system]
-    assert read(names) == outcome
+    assert OUTCOMES[system](names)
 
 
 @pytest.fixture
@@ -294,10 +275,9 @@ def cascade(judge_at):
 )
 def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(cascade, adapter, option):
     """An option that would change its prompts or probabilities is an error that names the ways out."""
-    with pytest.raises(
-        ConfigError,
-        match=rf"was made without {next(iter(option))}=.*give the LM in place",
-    ):
+    (name,) = option
+    why = rf"was made without {name}=.*give the LM in place"
+    with pytest.raises(ConfigError, match=why):
         adapter(cascade[0], **option)(**GIVEN, answer="It is blue.")
 
 

@@ -1,239 +1,208 @@
 import json
 
 import pytest
-
-pytest.importorskip("openinference.semconv")
-
-from openinference.semconv.trace import (
-    DocumentAttributes,
-    MessageAttributes,
-    SpanAttributes,
-    ToolCallAttributes,
-)
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
 
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.otel import records
 
-pytestmark = pytest.mark.all
-
 QUESTION = "Is opened software refunded?"
-DOCUMENTS = [
-    "Opened software is not refunded.",
-    "Refunds go to the card that was used to pay.",
-]
 ANSWER = "No, opened software is not refunded."
-KIND = SpanAttributes.OPENINFERENCE_SPAN_KIND
-ASKED, WROTE = SpanAttributes.LLM_INPUT_MESSAGES, SpanAttributes.LLM_OUTPUT_MESSAGES
+FIRST = "Opened software is not refunded."
+SECOND = "Refunds go to the card that was used to pay."
+SYSTEM = "You work for a shop."
 
 
-@pytest.fixture
-def traced():
-    """Makes a trace of a root and what is below it, as pairs of name and attributes: what holds its ended spans."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracer = provider.get_tracer("test")
-
-    def make(root, *below):
-        with tracer.start_as_current_span(root[0], attributes=root[1]):
-            for name, attributes in below:
-                tracer.start_span(name, attributes=attributes).end()
-        return exporter
-
-    return make
-
-
-def message(side, i, role, content=None):
+def message(side, number, **fields):
     """The attributes of one message as OpenInference writes it."""
-    place = f"{side}.{i}."
-    said = (
-        {} if content is None else {place + MessageAttributes.MESSAGE_CONTENT: content}
-    )
-    return {place + MessageAttributes.MESSAGE_ROLE: role, **said}
+    place = f"llm.{side}_messages.{number}.message"
+    return {f"{place}.{name.replace('__', '.')}": fields[name] for name in fields}
 
 
-def document(i):
-    """The attributes of one retrieved document."""
-    at = f"{SpanAttributes.RETRIEVAL_DOCUMENTS}.{i}."
-    fields = DocumentAttributes.DOCUMENT_ID, DocumentAttributes.DOCUMENT_CONTENT
-    return {at + fields[0]: f"d{i}", at + fields[1]: DOCUMENTS[i]}
-
-
-def given(role, kind, **part):
+def said(role, kind="text", **part):
     """A message of the GenAI conventions with one part."""
     return {"role": role, "parts": [{"type": kind, **part}]}
 
 
-RAG = (
-    ("ask", {KIND: "CHAIN", "input.value": QUESTION, "output.value": ANSWER}),
-    (
-        "search_docs",
-        {KIND: "RETRIEVER", "input.value": QUESTION, **document(0), **document(1)},
-    ),
-    (
-        "complete",
-        {
-            KIND: "LLM",
-            **message(ASKED, 0, "system", "You work for a shop."),
-            **message(
-                ASKED,
-                1,
-                "user",
-                "\n".join(["Answer from these passages.", *DOCUMENTS, QUESTION]),
-            ),
-            **message(WROTE, 0, "assistant", ANSWER),
-        },
-    ),
-)
+RAG = {
+    "ask": {
+        "openinference.span.kind": "CHAIN",
+        "input.value": QUESTION,
+        "output.value": ANSWER,
+    },
+    "search_docs": {
+        "openinference.span.kind": "RETRIEVER",
+        "input.value": QUESTION,
+        "retrieval.documents.0.document.id": "d0",
+        "retrieval.documents.0.document.content": FIRST,
+        "retrieval.documents.1.document.id": "d1",
+        "retrieval.documents.1.document.content": SECOND,
+    },
+    "complete": {
+        "openinference.span.kind": "LLM",
+        **message("input", 0, role="system", content=SYSTEM),
+        **message("input", 1, role="user", content=f"{FIRST}\n{SECOND}\n{QUESTION}"),
+        **message("output", 0, role="assistant", content=ANSWER),
+    },
+}
 """A retriever and a model under a chain; the prompt repeats the documents."""
-CALL = f"{ASKED}.1.{MessageAttributes.MESSAGE_TOOL_CALLS}.0"
-AGENT = (
-    ("agent", {KIND: "AGENT", "input.value": json.dumps({"query": QUESTION})}),
-    (
-        "run tool",
-        {
-            KIND: "TOOL",
-            SpanAttributes.TOOL_NAME: "policy",
-            "input.value": "99 days",
-            "output.value": DOCUMENTS[0],
-        },
-    ),
-    (
-        "model",
-        {
-            KIND: "LLM",
-            **message(ASKED, 0, "user", QUESTION),
-            **message(ASKED, 1, "assistant"),
-            f"{CALL}.{ToolCallAttributes.TOOL_CALL_ID}": "c1",
-            f"{CALL}.{ToolCallAttributes.TOOL_CALL_FUNCTION_NAME}": "policy",
-            f"{CALL}.{ToolCallAttributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}": '{"days": "99 days"}',
-            **message(ASKED, 2, "tool", DOCUMENTS[0]),
-            f"{ASKED}.2.{MessageAttributes.MESSAGE_TOOL_CALL_ID}": "c1",
-            **message(WROTE, 0, "assistant", ANSWER),
-        },
-    ),
-)
+CALL = {
+    "tool_calls__0__tool_call__id": "c1",
+    "tool_calls__0__tool_call__function__name": "policy",
+    "tool_calls__0__tool_call__function__arguments": '{"days": "99 days"}',
+}
+AGENT = {
+    "agent": {
+        "openinference.span.kind": "AGENT",
+        "input.value": json.dumps({"query": QUESTION}),
+    },
+    "run tool": {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "policy",
+        "input.value": "99 days",
+        "output.value": FIRST,
+    },
+    "model": {
+        "openinference.span.kind": "LLM",
+        **message("input", 0, role="user", content=QUESTION),
+        **message("input", 1, role="assistant", **CALL),
+        **message("input", 2, role="tool", content=FIRST, tool_call_id="c1"),
+        **message("output", 0, role="assistant", content=ANSWER),
+    },
+}
 """A tool's span, and its call and result among the messages."""
-MESSAGES = [
-    given("user", "text", content="Hello."),
-    given("assistant", "text", content="How can I help?"),
-    given("user", "text", content=QUESTION),
-    given("assistant", "tool_call", id="c1", name="policy", arguments={"days": 99}),
-    given("tool", "tool_call_response", id="c1", response=DOCUMENTS[0]),
+GEN_AI = {
+    "invoke_agent clerk": {"gen_ai.operation.name": "invoke_agent"},
+    "execute_tool policy": {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "policy",
+        "gen_ai.tool.call.arguments": '{"days": 99}',
+        "gen_ai.tool.call.result": FIRST,
+    },
+    "chat tiny": {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system_instructions": [{"type": "text", "content": SYSTEM}],
+        "gen_ai.input.messages": json.dumps(
+            [
+                said("user", content="Hello."),
+                said("assistant", content="How can I help?"),
+                said("user", content=QUESTION),
+                said("assistant", "tool_call", id="c1", name="policy", arguments={}),
+                said("tool", "tool_call_response", id="c1", response=FIRST),
+            ]
+        ),
+        "gen_ai.output.messages": [said("assistant", content=ANSWER)],
+    },
+}
+"""The same by the GenAI conventions, with earlier turns, and values as JSON and as they are."""
+DOCUMENTS = [
+    (FIRST, "retriever search_docs, document d0"),
+    (SECOND, "retriever search_docs, document d1"),
+    (SYSTEM, "system"),
 ]
-GEN_AI = (
-    ("invoke_agent clerk", {gen_ai.GEN_AI_OPERATION_NAME: "invoke_agent"}),
-    (
-        "execute_tool policy",
-        {
-            gen_ai.GEN_AI_OPERATION_NAME: "execute_tool",
-            gen_ai.GEN_AI_TOOL_NAME: "policy",
-            gen_ai.GEN_AI_TOOL_CALL_ARGUMENTS: '{"days": 99}',
-            gen_ai.GEN_AI_TOOL_CALL_RESULT: DOCUMENTS[0],
-        },
-    ),
-    (
-        "chat tiny",
-        {
-            gen_ai.GEN_AI_OPERATION_NAME: "chat",
-            gen_ai.GEN_AI_SYSTEM_INSTRUCTIONS: json.dumps(
-                [{"type": "text", "content": "You work for a shop."}]
-            ),
-            gen_ai.GEN_AI_INPUT_MESSAGES: json.dumps(MESSAGES),
-            gen_ai.GEN_AI_OUTPUT_MESSAGES: json.dumps(
-                [given("assistant", "text", content=ANSWER)]
-            ),
-        },
-    ),
-)
-"""The same by the GenAI conventions, with earlier turns."""
-SYSTEM = ("You work for a shop.", "system")
-TOOL, ASKER = (DOCUMENTS[0], "tool policy"), (QUESTION, "user")
-FOUND = [(t, f"retriever search_docs, document d{i}") for i, t in enumerate(DOCUMENTS)]
+TOOL, ASKED = (FIRST, "tool policy"), (QUESTION, "user")
 CHUNKS = {
-    "retriever": (RAG, [*FOUND, SYSTEM]),
-    "tool": (AGENT, [TOOL, ASKER]),
-    "GenAI": (GEN_AI, [TOOL, SYSTEM, ("Hello.", "user"), ASKER]),
+    "retriever": (RAG, DOCUMENTS),
+    "tool": (AGENT, [TOOL, ASKED]),
+    "GenAI": (GEN_AI, [TOOL, (SYSTEM, "system"), ("Hello.", "user"), ASKED]),
 }
 
 
-def check(found, chunks):
+def value(content):
+    """A value as OTLP's JSON has it."""
+    if isinstance(content, list):
+        return {"arrayValue": {"values": [value(one) for one in content]}}
+    if isinstance(content, dict):
+        return {"kvlistValue": {"values": pairs(content)}}
+    return {"stringValue": content}
+
+
+def pairs(content):
+    return [{"key": name, "value": value(held)} for name, held in content.items()]
+
+
+def otlp(trace, name="t"):
+    """The spans of a trace as OTLP's JSON has them; the first is the root."""
+    spans = []
+    for i, (span, attributes) in enumerate(trace.items()):
+        ids = {"traceId": name, "spanId": f"s{i}", "parentSpanId": "s0" if i else ""}
+        start = {"name": span, "startTimeUnixNano": str(i)}
+        spans.append({**ids, **start, "attributes": pairs(attributes)})
+    return spans
+
+
+def resource(*spans):
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [*spans]}]}]}
+
+
+def check(source, chunks):
     """It is one record, of that question and answer, with these chunks."""
-    (record,) = found
+    (record,) = records(source)
     assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
-    assert [
-        (c["text"], c["source"].partition(": ")[2]) for c in record["context"]
-    ] == chunks
+    sources = [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]]
+    assert sources == chunks
+    return record
 
 
-@pytest.mark.parametrize(("spans", "chunks"), CHUNKS.values(), ids=CHUNKS)
-def test_what_becomes_a_chunk(traced, spans, chunks):
-    """Documents, a tool's result under the tool's name, and earlier turns; no arguments of a call, no text twice."""
-    check(records(traced(*spans)), chunks)
+@pytest.mark.parametrize(("trace", "chunks"), CHUNKS.values(), ids=CHUNKS)
+def test_what_becomes_a_chunk(trace, chunks):
+    """Documents, a tool's result under the tool's name, and earlier turns; no arguments of a call, no text twice. Each
+    is a chunk under its span's id."""
+    record = check(resource(*otlp(trace)), chunks)
+    assert record["context"][0]["source"].startswith("span s1: ")
 
 
-def otlp(span):
-    """A span as OTLP's JSON has it."""
-
-    def value(v):
-        if isinstance(v, str | bool):
-            return {"stringValue" if isinstance(v, str) else "boolValue": v}
-        return {"arrayValue": {"values": [value(x) for x in v]}}
-
-    context = span.get_span_context()
-    return {
-        "traceId": f"{context.trace_id:032x}",
-        "spanId": f"{context.span_id:016x}",
-        "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
-        "name": span.name,
-        "startTimeUnixNano": str(span.start_time),
-        "attributes": [
-            {"key": k, "value": value(v)} for k, v in span.attributes.items()
-        ],
-    }
-
-
-def test_every_way_spans_are_kept(traced, tmp_path):
-    """In memory; OTLP's JSON, read or in a file of one document a line; what the SDK's console exporter writes. Each
-    document is a chunk under its span's id."""
-    spans = traced(*RAG).get_finished_spans()
-    wire = [otlp(span) for span in spans]
-    documents = [{"resourceSpans": [{"scopeSpans": [{"spans": [s]}]}]} for s in wire]
+def test_every_way_spans_are_kept(tmp_path):
+    """In memory, in an exporter or a list; in a file of one document a line, or as the SDK's console exporter writes
+    them."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("test")
+    (root, attributes), *below = RAG.items()
+    with tracer.start_as_current_span(root, attributes=attributes):
+        for name, attributes in below:
+            tracer.start_span(name, attributes=attributes).end()
+    spans = exporter.get_finished_spans()
     lines, console = tmp_path / "traces.jsonl", tmp_path / "console.json"
-    lines.write_text("\n".join(map(json.dumps, documents)))
-    console.write_text("\n".join(s.to_json() for s in spans))
-    whole = {"resourceSpans": [r for d in documents for r in d["resourceSpans"]]}
-    for source in (spans, lines, whole, str(console)):
-        check(records(source), CHUNKS["retriever"][1])
-    chunk = records(spans)[0]["context"][0]
-    (span,) = (s for s in wire if s["name"] == "search_docs")
-    assert chunk["source"].startswith(f"span {span['spanId']}: ")
+    lines.write_text("\n".join(json.dumps(resource(span)) for span in otlp(RAG)))
+    console.write_text("\n".join(span.to_json() for span in spans))
+    for source in (exporter, spans, lines, str(console)):
+        check(source, DOCUMENTS)
+    assert records([]) == []
 
 
-def test_traces_apart(traced, judge_at):
-    """Spans of two traces are two records, in order; a judge takes them as they are, and its ids lead back to spans."""
-    for i in range(2):
-        answer = f"Kettle {i} is blue."
-        question = f"Which is kettle {i}?"
-        root = {KIND: "CHAIN", "input.value": question, "output.value": answer}
-        texts = json.dumps([answer, "Lamps are red."])
-        search = {KIND: "RETRIEVER", "output.value": texts}
-        exporter = traced(("ask", root), ("search", search))
-    found = records(exporter)
-    assert [r["answer"] for r in found] == ["Kettle 0 is blue.", "Kettle 1 is blue."]
-    for record, judgment in zip(found, judge_at()[0].batch(found), strict=True):
-        (chunk,) = judgment.statements[0].supporting_chunk_ids
-        source = record["context"][chunk]["source"]
-        assert source.endswith("retriever search, document 0")
+UNREADABLE = {"role": "assistant", "content": [7]}
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        pairs({"openinference.span.kind": "LLM", "output.value": ANSWER})
+        + pairs(message("input", 0, content=5)),
+        pairs({"gen_ai.output.messages": [UNREADABLE]}),
+        [{"key": "x", "value": {"arrayValue": None}}],
+    ],
+    ids=["a question", "an answer", "a value"],
+)
+def test_a_broken_span_costs_its_own_trace_alone(judge_at, attributes):
+    """A trace that cannot be read is unscored and says why; the traces around it are judged, in order, and the ids of
+    their chunks lead back to spans."""
+    broken = {"traceId": "b", "spanId": "s", "attributes": attributes}
+    found = records([*otlp(RAG, "a"), broken, *otlp(AGENT, "c")])
+    assert [record["id"] for record in found] == ["a", "b", "c"]
+    first, unread, last = judge_at()[0].batch(json.loads(json.dumps(found)))
+    assert (first.score, unread.score, last.score) == (1.0, None, 1.0)
+    assert unread.unscored == "parse_failed"
+    assert "trace b: " in unread.detail
+    (chunk,) = first.statements[0].supporting_chunk_ids
+    assert found[0]["context"][chunk]["source"].startswith("span s1: retriever")
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (7, "got int. Expected spans"),
         ([7], "got int. Expected spans"),
         (
             {"name": "GET /", "attributes": {"http.method": "GET"}},

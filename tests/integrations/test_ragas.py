@@ -14,6 +14,7 @@ from ragas.metrics.collections.faithfulness import util
 
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
+from faith_dspy.integrations import ragas
 from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt, faithfulness
 from tests.support.cases import CONTEXT, ICELAND, LANDED
 
@@ -24,6 +25,7 @@ ROW = {
     "retrieved_contexts": CONTEXT,
 }
 ROWS = [ROW, {**ROW, "response": LANDED}, {**ROW, "response": "I don't know."}]
+SCORES = pytest.approx([0.5, 1.0, math.nan], nan_ok=True)
 """Half of it supported, all of it, and nothing to score."""
 EINSTEIN = (
     "1. Albert Einstein was a German-born theoretical physicist.\n"
@@ -34,22 +36,10 @@ EINSTEIN = (
 """RAGAS' example of statements, each after the number of its sentence."""
 
 
-@pytest.fixture
-def server(replies):
-    """It supports the first of two statements."""
-    return replies({LANDED: "Yes", ICELAND: "No"})
-
-
-@pytest.fixture
-def llm(server, dspy_lm):
-    """The endpoint as an LM."""
-    return dspy_lm(server)
-
-
-def test_evaluate(server):
+def test_evaluate(endpoint):
     """`ragas.evaluate` gives each row its score, and counts the tokens of a LangChain model (100 and 5 a call); a row
     that cannot be scored is NaN and outside the mean."""
-    own = ChatOpenAI(model="tiny", base_url=server.base, api_key="k")
+    own = ChatOpenAI(model="tiny", base_url=endpoint.base)
     result = evaluate(
         EvaluationDataset.from_list(ROWS),
         metrics=[faithfulness],
@@ -57,10 +47,9 @@ def test_evaluate(server):
         token_usage_parser=get_token_usage_for_openai,
         show_progress=False,
     )
-    values = result["faithfulness"]
-    assert values == pytest.approx([0.5, 1.0, math.nan], nan_ok=True)
+    assert result["faithfulness"] == SCORES
     assert "0.75" in str(result)  # (.5 + 1) / 2
-    tokens, calls = result.total_tokens(), len(server.requests)
+    tokens, calls = result.total_tokens(), len(endpoint.requests)
     assert (tokens.input_tokens, tokens.output_tokens) == (100 * calls, 5 * calls)
     assert faithfulness.judgment(ROWS[2]).unscored == "abstained"
     statements = faithfulness.judgment(SingleTurnSample(**ROW)).statements
@@ -68,9 +57,12 @@ def test_evaluate(server):
     assert faithfulness.judgment({"response": "Something else."}) is None
 
 
-def test_basic_usage(llm):
-    """RAGAS' own calls, old and new, one row and many, awaited and not, also from inside a running event loop."""
-    metric, sample = Faithfulness(llm=llm), SingleTurnSample(**ROW)
+def test_basic_usage(lm):
+    """RAGAS' own calls, old and new, one row and many, awaited and not, also from inside a running event loop. The LM
+    may be set later; without one the embedded model judges."""
+    metric, sample = Faithfulness(), SingleTurnSample(**ROW)
+    assert metric.judge.lm_name == "local"
+    metric.llm = lm
 
     async def inside():
         one = await metric.single_turn_ascore(sample)
@@ -80,65 +72,55 @@ def test_basic_usage(llm):
     one, (result, again), *batches = asyncio.run(inside())
     assert [one, metric.single_turn_score(sample), again.value] == [0.5] * 3
     for batch in batches:
-        values = [row.value for row in batch]
-        assert values == pytest.approx([0.5, 1.0, math.nan], nan_ok=True)
+        assert [row.value for row in batch] == SCORES
         assert batch[2].reason.startswith("unscored (abstained)")
         assert batch[0] == result
     assert metric.batch_score([]) == []
-    assert result.reason.startswith(
-        f"1 of 2 statements supported\nfully_supported [0]: {LANDED} – So it is."
-    )
-    verdicts = {LANDED: 1, ICELAND: 0}
+    supported = f"fully_supported [0]: {LANDED} – So it is."
+    assert result.reason.startswith(f"1 of 2 statements supported\n{supported}")
     assert result.traces["output"]["statements"] == [
         {"sentence_index": i, "statement": text, "reason": "So it is.", "verdict": yes}
-        for i, (text, yes) in enumerate(verdicts.items())
+        for i, (text, yes) in enumerate({LANDED: 1, ICELAND: 0}.items())
     ]
 
 
-def test_defaults(llm):
-    """Without an LM the embedded one judges; one may be set later; the language is that of the reasons."""
-    metric = Faithfulness()
-    assert metric.judge.lm_name == "local"
-    metric.llm = llm
-    assert metric.score(**ROW).value == 0.5
-    german = Faithfulness(llm=llm, language="german")
-    assert german.judge.config.criteria == "Give reasons in German."
+def test_the_latest_judgments_are_kept(monkeypatch):
+    """A metric does not grow with what it has scored."""
+    monkeypatch.setattr(ragas, "KEPT", 2)
+    metric = Faithfulness("none")
+    metric.batch_score(ROWS)
+    kept = [metric.judgment(row) is not None for row in ROWS]
+    assert kept == [False, True, True]
 
 
-def tops(server):
-    """What stands at the top of each request since the last time."""
-    asked = [request["messages"][0]["content"] for request in server.requests]
-    server.requests.clear()
-    return asked
-
-
-def test_prompts(llm, server, tmp_path):
+def test_prompts(lm, endpoint, tmp_path):
     """Both prompts can be read, changed where they stand, replaced under either API's name, and saved; each is asked in
-    its own requests."""
-    metric = Faithfulness(llm=llm)
+    its own requests. The language is that of the reasons."""
+
+    def tops():
+        """What stands at the top of each request, and of the question at its end."""
+        endpoint.requests.clear()
+        metric.score(**ROW)
+        asked = [request["messages"] for request in endpoint.requests]
+        return [messages[0]["content"] for messages in asked]
+
+    metric = Faithfulness(llm=lm)
     generator, verifier = metric.statement_generator_prompt, metric.nli_statement_prompt
     assert [*metric.get_prompts().values()] == [verifier, generator]
-    metric.score(**ROW)
-    for prompt, asked in zip((generator, verifier), server.requests[:2], strict=True):
-        top, _, ask = prompt.to_string().rpartition("\n\n")
-        assert asked["messages"][0]["content"] == top
-        assert f"\n{ask}" in asked["messages"][-1]["content"]
-    server.requests.clear()
+    for prompt, top in zip((generator, verifier), tops()[:2], strict=True):
+        assert prompt.to_string().startswith(f"{top}\n\n")
     verifier.instruction = "You check lives of scientists."
     generator.instruction = "You divide lives of scientists."
-    metric.score(**ROW)
-    assert tops(server) == [generator.instruction] + [verifier.instruction] * 2
+    assert tops() == [generator.instruction] + [verifier.instruction] * 2
     german = NLIStatementPrompt(language="german")
     german.instruction = "Du prüfst Lebensläufe."
     metric.set_prompts(n_l_i_statement_prompt=german)
-    metric.score(**ROW)
-    assert tops(server)[-1] == "Du prüfst Lebensläufe.\nGive reasons in German."
+    assert tops()[-1] == "Du prüfst Lebensläufe.\nGive reasons in German."
     for name in ("nli_statement_prompt", "nli_statements_prompt"):
         theirs = util.NLIStatementPrompt()
         theirs.instruction = f"As {name} has it."
         setattr(metric, name, theirs)
-        metric.score(**ROW)
-        assert tops(server)[-1] == theirs.instruction
+        assert tops()[-1] == theirs.instruction
     metric.nli_statement_prompt = german
     metric.save_prompts(str(tmp_path))
     assert {f.name for f in tmp_path.iterdir()} == {
@@ -157,12 +139,11 @@ def test_prompts(llm, server, tmp_path):
     ],
     ids=str,
 )
-def test_examples(llm, server, options, labels):
+def test_examples(lm, endpoint, options, labels):
     """RAGAS' examples of both prompts are demos before what is asked, in the labels of the options, until others are
-    set; a tuned judge has its own, and refuses others."""
-    metric = Faithfulness(llm=llm, **options)
-    metric.score(**ROW)
-    extraction, verification, *_ = (asked["messages"] for asked in server.requests)
+    set."""
+    Faithfulness(llm=lm, **options).score(**ROW)
+    extraction, verification, *_ = (asked["messages"] for asked in endpoint.requests)
     assert extraction[2] == {"role": "assistant", "content": EINSTEIN}
     replies = [one["content"] for one in verification if one["role"] == "assistant"]
     if labels is None:
@@ -171,6 +152,10 @@ def test_examples(llm, server, options, labels):
         assert verdicts[0]["reason"].startswith("John's major is explicitly stated")
     else:
         assert [reply.partition("\nWhy: ")[0] for reply in replies] == labels
+
+
+def test_a_tuned_judge_has_its_own_examples():
+    """And refuses others."""
     metric = Faithfulness(Judge("openai/tiny"))
     assert metric.judge.program.predictors()[0].demos == []
     metric.nli_statement_prompt.examples = []
