@@ -88,20 +88,13 @@ def _inputs(table: DataFrame, further: Sequence[str]) -> list[Column]:
         raise InputError(
             f"the table has the columns {', '.join(types)}; expected {wanted}."
         )
-    column, kind = names["context"], types[names["context"]]
-    context = (
-        F.col(f"{column}.text") if kind.startswith("array<struct") else F.col(column)
-    )
-    if kind == "string":
-        context = F.when(context.isNotNull(), F.array(context))
-    context = F.transform(
-        context, lambda chunk: F.coalesce(chunk, F.lit(""))
-    )  # chunk ids are positions
-    question = F.col(names["question"]) if names["question"] else F.lit(None)
-    texts = {
-        "question": question.cast("string"),
-        "context": context,
-        "answer": F.col(names["answer"]).cast("string"),
-    }
-    inputs = [column.alias(name) for name, column in texts.items()]
+    context = names["context"]
+    if types[context].startswith("array<struct"):
+        context = f"{context}.text"
+    inputs = [
+        F.col(context).alias("context"),
+        F.col(names["answer"]).cast("string").alias("answer"),
+    ]
+    if names["question"]:
+        inputs.append(F.col(names["question"]).cast("string").alias("question"))
     return inputs + [F.col(name) for name in further if name in types]
