@@ -28,8 +28,9 @@ RED = {"context": CONTEXT, "answer": "It is red."}
 def served(registry, chat_server, tmp_path, monkeypatch):
     """`mlflow models serve` in a process that knows where the registry, the LM and its key are: (address, LM)."""
     server, port = chat_server(yes=YES), free_port()
+    programs = str(Path(sys.executable).parent)
     for name, value in {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([programs, os.environ["PATH"]]),
         "MLFLOW_TRACKING_URI": registry,
         "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT": "300",
         "OPENAI_API_BASE": server.base,
@@ -38,53 +39,40 @@ def served(registry, chat_server, tmp_path, monkeypatch):
     }.items():
         monkeypatch.setenv(name, value)
     words = f"mlflow models serve --env-manager local --host 127.0.0.1 --port {port}"
-    command = [
-        sys.executable,
-        "-m",
-        *words.split(),
-        "-m",
-        "models:/faithfulness@champion",
-    ]
-    with serving(command, tmp_path, port):
-        yield f"http://127.0.0.1:{port}", server
+    words += " -m models:/faithfulness@champion"
+    with serving([sys.executable, "-m", *words.split()], tmp_path, port):
+        yield f"http://127.0.0.1:{port}/invocations", server
 
 
 @pytest.mark.all
 def test_rows_are_judged_over_http(served, registry, tmp_path):
-    """A batch comes back in its order, each row with score, verdict counts and usage, or why it is unscored; what an
-    answer cites is checked, and a context longer than the window is judged window by window. Rows come in any of
-    MLflow's forms. The LM is asked with the key of the server's environment; neither the model nor the log has it."""
+    """A batch comes back in its order, each row with score and usage, or why it is unscored; what an answer cites is
+    checked, and a context longer than the window is judged window by window. Rows come in any of MLflow's forms. The LM
+    is asked with the key of the server's environment; neither the model nor the log has it."""
     address, server = served
 
-    def ask(*rows, form="inputs"):
-        split = form == "dataframe_split"
-        body = pd.DataFrame(rows, dtype=object).to_dict("split") if split else rows
-        reply = httpx.post(f"{address}/invocations", json={form: body}, timeout=300)
+    def ask(rows, form="inputs"):
+        reply = httpx.post(address, json={form: rows}, timeout=300)
         assert reply.status_code == 200, reply.text
         return reply.json()["predictions"]
 
-    def outcomes(*rows):
-        return [(row["score"], row["faithful"], row["unscored"]) for row in rows]
-
-    blue, red, empty = ask(BLUE, RED, {"context": CONTEXT})
-    assert outcomes(blue, red) == [(1.0, True, None), (0.0, False, None)]
-    assert outcomes(empty) == [(None, None, "parse_failed")]
-    assert "its answer is empty" in empty["detail"]
-    odd = {**RED, "context": CONTEXT[0]}, {"context": 5, "answer": 5}
-    for form in ("dataframe_split", "dataframe_records"):
-        rows = ask(BLUE, *({"question": None, **row} for row in odd), form=form)
-        assert [row["score"] for row in rows] == [1.0, 0.0, None]
-        assert "context is int" in rows[-1]["detail"]
-    assert blue["verdict_counts"]["fully_supported"] == 1
+    blue, red, empty, cites, long = ask([BLUE, RED, {"context": CONTEXT}, CITES, LONG])
+    assert (blue["score"], red["score"], long["score"]) == (1.0, 0.0, 1.0)
+    assert (empty["score"], empty["unscored"]) == (None, "parse_failed")
     assert json.loads(red["statements"])[0]["text"] == "It is red."
     usage = blue["usage"]
     counts = usage["calls"], usage["prompt_tokens"], usage["cached_tokens"]
     assert counts == (1, 100, 60)
-    cites, long = ask(CITES, LONG)
     assert json.loads(cites["citations"])["precision"] == 1.0
     assert json.loads(cites["statements"])[0]["cited_chunk_ids"] == [1]
-    assert long["score"] == 1.0
     assert long["usage"]["calls"] > 1
+    odd = [RED | {"context": CONTEXT[0]}, {"context": 5, "answer": 5}]
+    rows = [{"question": None, **row} for row in (BLUE, *odd)]
+    split = pd.DataFrame(rows, dtype=object).to_dict("split")
+    for form, body in (("dataframe_split", split), ("dataframe_records", rows)):
+        rows = ask(body, form)
+        assert [row["score"] for row in rows] == [1.0, 0.0, None]
+        assert "context is int" in rows[-1]["detail"]
     assert set(server.authorization) == {f"Bearer {KEY}"}
     for folder in (Path(registry.removeprefix("sqlite:///")).parent, tmp_path):
         for file in folder.rglob("*"):
@@ -100,39 +88,42 @@ def test_another_lm_can_be_named(registry, monkeypatch):
     assert model.unwrap_python_model().judge.lm_name == "openai/other"
 
 
-def save_model(judge, folder):
-    """The judge as a model in folder/model."""
-    judge.save(folder / "judge")
-    mlflow.pyfunc.save_model(
-        path=folder / "model",
-        python_model=mlflow_model.__file__,
-        artifacts={"judge": str(folder / "judge")},
-        pip_requirements=["faith_dspy"],
-        signature=mlflow_model.signature(judge.columns),
-    )
+@pytest.fixture
+def predict(tmp_path):
+    """Saves a judge as a model, or takes the one that is there, and asks it by MLflow's own call."""
+
+    def predict(rows, judge=None):
+        if judge is not None:
+            judge.save(tmp_path / "judge")
+            mlflow.pyfunc.save_model(
+                path=tmp_path / "model",
+                python_model=mlflow_model.__file__,
+                artifacts={"judge": str(tmp_path / "judge")},
+                pip_requirements=["faith_dspy"],
+                signature=mlflow_model.signature(judge.columns),
+            )
+        return mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(rows)
+
+    return predict
 
 
-def test_a_column_reaches_the_judge_that_reads_it(tmp_path):
+def test_a_column_reaches_the_judge_that_reads_it(predict):
     """A row without it is unscored."""
     by_column = by_weakest(linear({"column hhem": 1}))
-    save_model(Judge("none", scores=["hhem"], classifier=by_column), tmp_path)
-    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
-    row = {**BLUE, "answer": "It is blue."}
-    rows = model.predict([row | {"hhem": 0.9}, row | {"hhem": -0.9}, row])
+    judge = Judge("none", scores=["hhem"], classifier=by_column)
+    rows = predict([BLUE | {"hhem": 0.9}, BLUE | {"hhem": -0.9}, BLUE], judge)
     assert [row["faithful"] for row in rows] == [True, False, None]
 
 
-def test_a_function_is_the_servers_own(tmp_path, monkeypatch):
+def test_a_function_is_the_servers_own(predict, monkeypatch):
     """A judge of a function asks the one that the environment names; the name in the model is not imported."""
-    save_model(Judge("python:tests.support.judges:blue"), tmp_path)
-    rows = [{**BLUE, "answer": "It is blue."}, {**BLUE, "answer": "It is red."}]
-    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
-    (row, _) = model.predict(rows)
+    name = "tests.support.judges:blue"
+    row, _ = predict([BLUE, BLUE | RED], Judge(f"python:{name}"))
     assert row["unscored"] == "lm_failed"
-    assert "the function tests.support.judges:blue" in row["detail"]
-    monkeypatch.setenv("FAITH_DSPY_FUNCTION", "tests.support.judges:blue")
-    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
-    assert [row["faithful"] for row in model.predict(rows)] == [True, False]
+    assert f"the function {name}" in row["detail"]
+    monkeypatch.setenv("FAITH_DSPY_FUNCTION", name)
+    rows = predict([BLUE, BLUE | RED])
+    assert [row["faithful"] for row in rows] == [True, False]
 
 
 def test_every_record_is_a_row(judge_at, tmp_path):
@@ -141,39 +132,25 @@ def test_every_record_is_a_row(judge_at, tmp_path):
     judge, _ = judge_at(yes={"It is blue.": 0.9})
     changes = ({}, {"answer": None}, {"context": None}, {"answer": "It is odd."})
     records = [BLUE | change for change in changes]
-    found = judge_rows(judge, records, threads=2)
+    rows = judge_rows(judge, records, threads=2)
     reasons = [None, "parse_failed", "no_context", "lm_failed"]
-    assert [r["unscored"] for r in found] == reasons
-    assert [r["score"] for r in found] == [1.0, None, None, None]
-    assert [r["verdict_counts"]["unjudged"] for r in found] == [0, 0, 0, 1]
-    assert json.loads(found[0]["statements"])[0]["verdict"] == "fully_supported"
-    assert found[0]["usage"]["calls"] == 1
+    assert [row["unscored"] for row in rows] == reasons
+    assert [row["score"] for row in rows] == [1.0, None, None, None]
+    assert [row["verdict_counts"]["unjudged"] for row in rows] == [0, 0, 0, 1]
     assert judge_rows(judge, []) == []
     with pytest.raises(ConfigError, match="num_threads is -3"):
         judge_rows(judge, records, threads=-3)
 
-    found = judge_rows(Judge(f"local:{tmp_path}/no.gguf"), [BLUE, BLUE])
-    assert [r["unscored"] for r in found] == ["lm_failed"] * 2
-    assert "There is no GGUF file at" in found[0]["detail"]
+    rows = judge_rows(Judge(f"local:{tmp_path}/no.gguf"), [BLUE, BLUE])
+    assert [row["unscored"] for row in rows] == ["lm_failed"] * 2
+    assert "There is no GGUF file at" in rows[0]["detail"]
 
     judge, server = judge_at()
     server.status = 500
     records = [{**BLUE, "answer": f"Kettle {i} is blue."} for i in range(60)]
-    found = judge_rows(judge, records, threads=1)
-    assert [r["unscored"] for r in found] == ["lm_failed"] * 60
+    rows = judge_rows(judge, records, threads=1)
+    assert [row["unscored"] for row in rows] == ["lm_failed"] * 60
     assert len(server.requests) < 60
-
-
-@pytest.mark.all
-def test_a_forked_worker_judges(judge_at):
-    """As servers and Spark fork them: a process made after the judge was used in threads judges like its parent."""
-    judge, _ = judge_at()
-    assert all(r["faithful"] for r in judge_rows(judge, [BLUE] * 8, threads=8))
-    worker = os.fork()
-    if not worker:
-        found = judge_rows(judge, [BLUE, RED] * 4, threads=4)
-        os._exit(7 if all(r["faithful"] for r in found) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 7
 
 
 def test_a_row_is_the_judgment():

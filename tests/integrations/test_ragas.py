@@ -25,8 +25,8 @@ ROW = {
     "retrieved_contexts": CONTEXT,
 }
 ROWS = [ROW, {**ROW, "response": LANDED}, {**ROW, "response": "I don't know."}]
-SCORES = pytest.approx([0.5, 1.0, math.nan], nan_ok=True)
 """Half of it supported, all of it, and nothing to score."""
+SCORES = pytest.approx([0.5, 1.0, math.nan], nan_ok=True)
 EINSTEIN = (
     "1. Albert Einstein was a German-born theoretical physicist.\n"
     "1. Albert Einstein is recognized as one of the greatest and most influential physicists of all time.\n"
