@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import mlflow
 import pytest
-from mlflow.entities import Document, SpanType
+from mlflow.entities import Document, SpanType, Trace
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
@@ -12,17 +12,16 @@ from faith_dspy.integrations.mlflow import FaithfulnessScorer, records
 
 BLUE, RED, NEW = "The kettle is blue.", "It is red.", "It is new."
 YES = {BLUE: 0.9, RED: 0.2, NEW: 0.3}
-CONTEXT = ["The kettle is blue.", "It was bought in May."]
+CONTEXT = [BLUE, "It was bought in May."]
+INPUTS = {"question": "What is it like?", "context": CONTEXT}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def store(tmp_path_factory):
     """A store of these tests; by the environment, as what `set_tracking_uri` sets would stay for the tests after."""
+    uri = f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "MLFLOW_TRACKING_URI",
-            f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db",
-        )
+        patch.setenv("MLFLOW_TRACKING_URI", uri)
         patch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
         patch.setenv("MLFLOW_GENAI_EVAL_MAX_WORKERS", "6")
         mlflow.tracing.reset()  # spans go to the store that was there when the first one was made
@@ -33,100 +32,100 @@ def store(tmp_path_factory):
 def test_evaluate(judge_at):
     """Of each row: the score, whether it passes, whether it was scored, and the unsupported statements; their means are
     the run's metrics, the score's over the scored answers only."""
-    question = {"question": "What is it like?"}
     rows = [
-        {"inputs": {**question, "context": CONTEXT}, "outputs": f"{BLUE} {RED} {NEW}"},
-        {"inputs": {**question, "context": CONTEXT}, "outputs": BLUE},
-        {"inputs": question, "outputs": BLUE},
+        {"inputs": INPUTS, "outputs": f"{BLUE} {RED} {NEW}"},
+        {"inputs": INPUTS, "outputs": BLUE},
+        {"inputs": {"question": "?"}, "outputs": BLUE},
     ]
-    found = mlflow.genai.evaluate(
-        data=rows, scorers=[FaithfulnessScorer(judge_at(yes=YES)[0])]
-    )
+    scorer = FaithfulnessScorer(judge_at(yes=YES)[0])
+    result = mlflow.genai.evaluate(data=rows, scorers=[scorer])
     # (1/3 + 1) / 2; one of two passes; two of three have a context.
     means = {"": 2 / 3, "/faithful": 1 / 2, "/scored": 2 / 3}
     expected = {f"faithfulness{name}/mean": mean for name, mean in means.items()}
-    assert found.metrics == pytest.approx(expected)
+    assert result.metrics == pytest.approx(expected)
 
-    def told(assessed):
-        given = (a for a in assessed if "feedback" in a)
-        return sorted((a["assessment_name"], a["feedback"].get("value")) for a in given)
+    def values(assessed):
+        feedback = [a for a in assessed if "feedback" in a]
+        return sorted(
+            (
+                a["assessment_name"].removeprefix("faithfulness"),
+                a["feedback"].get("value"),
+            )
+            for a in feedback
+        )
 
-    bare, passed, failed = sorted(map(told, found.result_df["assessments"]), key=len)
-    assert bare == [("faithfulness", None), ("faithfulness/scored", False)]
-    assert [value for _, value in passed] == [1.0, True, True]
-    share = pytest.approx(1 / 3)
-    assert [value for _, value in failed[:3]] == [share, False, True]
-    assert failed[3:] == [("faithfulness/statement", "not_supported")] * 2
+    bare, passed, failed = sorted(map(values, result.result_df["assessments"]), key=len)
+    assert bare == [("", None), ("/scored", False)]
+    assert passed == [("", 1.0), ("/faithful", True), ("/scored", True)]
+    share = ("", pytest.approx(1 / 3))
+    assert failed[:3] == [share, ("/faithful", False), ("/scored", True)]
+    assert failed[3:] == [("/statement", "not_supported")] * 2
     # MLflow traces DSPy while it evaluates: the judge's own work is not to stand among what it scores.
     assert len(mlflow.search_traces(return_type="list")) == 3
 
 
 def test_citations_are_feedback():
     """Recall and precision of an answer that cites, and what is cited wrongly or not at all; none of another."""
-    inputs = {"question": "?", "context": CONTEXT}
     scorer = FaithfulnessScorer("none")
-    answer = (
-        "The kettle is blue [1]. It was bought in May [1]. The kettle was bought [7]."
-    )
-    cited = {f.name: f for f in scorer(inputs=inputs, outputs=answer)}
-    assert cited["faithfulness/citation_recall"].value == pytest.approx(1 / 3)
-    assert cited["faithfulness/citation_precision"].value == pytest.approx(1 / 3)
-    assert cited["faithfulness/citation_recall"].rationale.split("\n") == [
-        "not in the context: [7]",
-        "cites [0], supported by [1]: It was bought in May [1].",
-        "cites nothing, supported by [0, 1]: The kettle was bought [7].",
-    ]
-    assert not any("citation" in f.name for f in scorer(inputs=inputs, outputs=BLUE))
+    answer = f"{BLUE[:-1]} [1]. It was bought in May [1]. The kettle was bought [7]."
+    cited = {f.name: f for f in scorer(inputs=INPUTS, outputs=answer)}
+    for measure in ("recall", "precision"):
+        feedback = cited[f"faithfulness/citation_{measure}"]
+        assert feedback.value == pytest.approx(1 / 3)
+        assert feedback.rationale.split("\n") == [
+            "not in the context: [7]",
+            "cites [0], supported by [1]: It was bought in May [1].",
+            "cites nothing, supported by [0, 1]: The kettle was bought [7].",
+        ]
+    assert len(scorer(inputs=INPUTS, outputs=BLUE)) == 3
 
 
 def test_feedback(judge_at):
-    """Rationale, metadata and source say what was found, statement by statement, at which cost, by which judge."""
+    """Rationale, metadata and source say what was found, statement by statement, at which cost, by which judge; the
+    overall one can be had alone."""
     judge, _ = judge_at(yes=YES)
-    row = {"inputs": {"question": "?", "context": CONTEXT}, "outputs": f"{BLUE} {RED}"}
-    scorer = FaithfulnessScorer(judge, statements="all")
-    overall, faithful, scored, blue, red = scorer(**row)
-    assert FaithfulnessScorer(judge, statements=None)(**row).value == overall.value
-    rationale = f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
-    assert overall.rationale == rationale
-    assert (overall.value, faithful.value, scored.value) == (0.5, False, True)
-    source = overall.source
-    assert (source.source_type, source.source_id) == ("LLM_JUDGE", "faith_dspy openai/tiny")  # fmt: skip
+    row = {"inputs": INPUTS, "outputs": f"{BLUE} {RED}"}
+    overall, _, _, blue, red = FaithfulnessScorer(judge, statements="all")(**row)
+    assert FaithfulnessScorer(judge, statements=None)(**row).value == 0.5
+    source = overall.source.source_type, overall.source.source_id
+    assert source == ("LLM_JUDGE", "faith_dspy openai/tiny")
+    assert overall.rationale == (
+        f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
+    )
     assert overall.metadata["mlflow.assessment.judgeInputTokens"] == "200"
-    verdicts = json.loads(overall.metadata["verdict_counts"])
-    assert verdicts["fully_supported"] == verdicts["not_supported"] == 1
     confidences = [s["confidence"] for s in json.loads(overall.metadata["statements"])]
     assert confidences == pytest.approx([0.9, 0.2])
     assert (blue.value, blue.rationale) == ("fully_supported", BLUE)
     assert blue.metadata["supporting_chunk_ids"] == "[0]"
     assert (red.value, red.rationale) == ("not_supported", RED)
-    assert red.name == "faithfulness/statement"
 
 
 def message(role, content):
     return {"message": {"role": role, "content": content}}
 
 
+SAID = message("user", " ".join([*CONTEXT, "What is it like?"]))["message"]
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs", "expectations"),
     [
-        ({"question": "?", "context": CONTEXT}, BLUE, {}),
+        (INPUTS, BLUE, {}),
         ({"question": "?"}, BLUE, {"context": CONTEXT}),
         ({"query": "?"}, {"response": BLUE, "retrieved_contexts": CONTEXT}, {}),
         ({"context": "\n".join(CONTEXT)}, BLUE, {}),
         ({"context": [{"page_content": c} for c in CONTEXT]}, BLUE, {}),
-        ({"messages": [*message("user", " ".join([*CONTEXT, "What is it like?"])).values()]},
-         {"choices": [message("assistant", BLUE)]}, {}),
+        ({"messages": [SAID]}, {"choices": [message("assistant", BLUE)]}, {}),
     ],
     ids=["inputs", "expectations", "outputs", "one text", "documents", "conversation"],
-)  # fmt: skip
+)
 def test_where_the_context_is(judge_at, inputs, outputs, expectations):
     """The context is found in inputs, expectations or outputs, under the names other libraries use."""
     judge, server = judge_at(yes=YES)
     row = {"inputs": inputs, "outputs": outputs, "expectations": expectations}
     assert FaithfulnessScorer(judge)(**row)[0].value == 1.0
     asked = server.requests[0]["messages"][-1]["content"]
-    assert all(c in asked for c in CONTEXT)
-    assert server.statements == [BLUE]
+    assert all(chunk in asked for chunk in CONTEXT)
 
 
 def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
@@ -140,10 +139,9 @@ def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
         busy.pop()
         return "Yes"
 
-    asked, _ = judge_at(says=count)
     judge = Judge("local")
     scorer = FaithfulnessScorer(judge)  # which does not fetch the model
-    judge.lm = asked.lm
+    judge.lm = judge_at(says=count)[0].lm
     contexts = [{"context": [f"Chunk {n}."]} for n in range(6)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda inputs: scorer(inputs=inputs, outputs=BLUE), contexts))
@@ -151,7 +149,7 @@ def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
 
 
 QUESTION = "Is opened software refunded?"
-ANSWER = "No, opened software is not refunded."
+REFUSED = "Opened software is not refunded."
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +158,8 @@ def trace():
 
     @mlflow.trace(span_type=SpanType.RETRIEVER)
     def search_docs(query):
-        policy = {"doc_uri": "policy.md"}
-        refused = Document("Opened software is not refunded.", policy)
-        return [refused, Document("Unused items are refunded.", id="p2")]
+        unused = Document("Unused items are refunded.", id="p2")
+        return [Document(REFUSED, {"doc_uri": "policy.md"}), unused]
 
     @mlflow.trace(span_type=SpanType.TOOL)
     def order_status(number):
@@ -170,7 +167,7 @@ def trace():
 
     @mlflow.trace(span_type=SpanType.CHAT_MODEL)
     def complete(messages):
-        return {"choices": [message("assistant", ANSWER)]}
+        return {"choices": [message("assistant", REFUSED)]}
 
     @mlflow.trace(span_type=SpanType.AGENT)
     def ask(question):
@@ -184,36 +181,31 @@ def trace():
     return mlflow.get_trace(mlflow.get_last_active_trace_id())
 
 
-def test_record(trace, judge_at):
+def test_record(trace):
     """Root inputs and outputs are question and answer; documents and tool results the context, not what the assistant
-    said earlier, nor what users only asked; or what the root names as such. Read back from JSON it is the same; what is
-    no trace is refused."""
-    (record,) = records([mlflow.entities.Trace.from_json(trace.to_json())])
+    said earlier, nor what users only asked. Read back from JSON it is the same."""
+    (record,) = records([Trace.from_json(trace.to_json())])
     assert [record] == records(trace)
     assert record["id"] == trace.info.trace_id
-    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
+    assert (record["question"], record["answer"]) == (QUESTION, REFUSED)
+    spans = {f"span {span.span_id}" for span in trace.data.spans}
     sources = [chunk["source"].split(": ") for chunk in record["context"]]
-    assert [source for _, source in sources] == [
-        "retriever search_docs, document policy.md",
-        "retriever search_docs, document p2",
-        "tool order_status",
-    ]
-    ids = {f"span {span.span_id}" for span in trace.data.spans}
-    assert {span for span, _ in sources} <= ids
-    assert [chunk["text"] for chunk in record["context"]] == [
-        "Opened software is not refunded.",
-        "Unused items are refunded.",
-        '{"number": 12, "status": "delivered"}',
-    ]
-    (judgment,) = judge_at(says="Yes [0]", cite=True)[0].batch([record])
-    assert judgment.statements[0].supporting_chunk_ids == (0,)
-    app = mlflow.trace(lambda question, context: BLUE, name="app")
-    app(QUESTION, CONTEXT)
+    assert {span for span, _ in sources} <= spans
+    texts = [chunk["text"] for chunk in record["context"]]
+    assert dict(zip(texts, [place for _, place in sources], strict=True)) == {
+        REFUSED: "retriever search_docs, document policy.md",
+        "Unused items are refunded.": "retriever search_docs, document p2",
+        '{"number": 12, "status": "delivered"}': "tool order_status",
+    }
+
+
+def test_what_the_root_names_is_the_context():
+    """As where a trace is evaluated; what is no trace is refused."""
+    mlflow.trace(lambda question, context: BLUE, name="app")(**INPUTS)
     (record,) = records(mlflow.get_trace(mlflow.get_last_active_trace_id()))
     del record["id"]
-    assert record == {"question": QUESTION, "context": CONTEXT, "answer": BLUE}
-    with pytest.raises(
-        InputError,
-        match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace",
-    ):
+    assert record == INPUTS | {"answer": BLUE}
+    assert records([]) == []
+    why = r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace"
+    with pytest.raises(InputError, match=why):
         records([{"a": 1}])
