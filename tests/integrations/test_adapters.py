@@ -32,7 +32,3 @@ def test_a_tuned_judge_by_its_folder(judge_at, tmp_path):
     judge, _ = judge_at(granularity="sentence", threshold=0.7)
     judge.save(tmp_path / "judge")
     assert judge_of({}, str(tmp_path / "judge")).config == judge.config
-    other = judge_of(
-        {}, str(tmp_path / "judge"), verdict_scores={"no_evidence": -1}
-    ).config
-    assert (other.threshold, other.verdict_scores["no_evidence"]) == (0.7, -1)

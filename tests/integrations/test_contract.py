@@ -256,37 +256,30 @@ def test_before_and_after(endpoint, number, system):
     assert OUTCOMES[system](names)
 
 
-@pytest.fixture
-def cascade(judge_at):
-    """A judge as tuning makes them: by words first, then an LM with a demo, both with a fitted classifier."""
-    judge, server = judge_at(says="No")
-    fitted = default_classifiers()["local"].model_copy(update={"fitted_to": "labels"})
-    judge = judge.copy(classifier=fitted)
-    demo = {"context": "[0] It was.", "question": "", "statement": "So."}
-    judge.program.predictors()[0].demos = [demo | {"verdict": "No"}]
-    return Judge("none", escalate_to=judge), server
-
-
 @every_system
 @pytest.mark.parametrize(
     "option",
     [{"system_prompt": "You check shops."}, {"granularity": "answer"}],
     ids=str,
 )
-def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(cascade, adapter, option):
+def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(adapter, option):
     """An option that would change its prompts or probabilities is an error that names the ways out."""
     (name,) = option
     why = rf"was made without {name}=.*give the LM in place"
     with pytest.raises(ConfigError, match=why):
-        adapter(cascade[0], **option)(**GIVEN, answer="It is blue.")
+        adapter(Judge("openai/tiny"), **option)(**GIVEN, answer="It is blue.")
 
 
-def test_what_may_be_changed_of_a_tuned_judge(cascade):
-    """Other weights change the score through the whole chain; verdicts, probability and prompts stay."""
-    judge, server = cascade
+def test_what_may_be_changed_of_a_tuned_judge(judge_at):
+    """Other weights change the score through the whole chain of a judge as tuning makes them: by words first, then an
+    LM with a fitted classifier. Verdicts, probability and prompts stay."""
+    second, server = judge_at(says="No")
+    fitted = default_classifiers()["local"].model_copy(update={"fitted_to": "labels"})
+    judge = Judge("none", escalate_to=second.copy(classifier=fitted))
     asked = {**GIVEN, "answer": "It might be blue."}
+    plain = judge(**asked)
     other = judge_of({}, judge, verdict_scores={"not_supported": 0.25})
-    plain, weighted = judge(**asked), other(**asked)
+    weighted = other(**asked)
     assert server.requests, "the LM was asked"
     assert (plain.score, plain.faithful, weighted.score) == (0.0, False, 0.25)
     assert (weighted.probability, weighted.escalated) == (plain.probability, 1)

@@ -1,11 +1,13 @@
-import json
 import os
 import subprocess
 import sys
 from importlib import metadata
 
+import pytest
+
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key
+from tests.support.files import blue_kettles, write_lines
 
 LOADED = any(
     point.name == "faith_dspy" for point in metadata.entry_points(group="pytest11")
@@ -22,56 +24,7 @@ def test_not_supported(assert_faithful):
 
 def test_unscored(assert_faithful):
     assert_faithful("I don't know.", CONTEXT)
-"""
 
-
-def pytest_in(folder, base, *options):
-    """What pytest prints, run on the tests of a folder."""
-    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:deepeval"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *quiet, *PLUGIN, *options, "test_it.py"],
-        cwd=folder,
-        env={**os.environ, "OPENAI_API_BASE": base, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    return ran.stdout
-
-
-def test_what_is_not_supported_or_not_scored_fails(chat_server, judge_at, tmp_path):
-    """With the statements that are not supported, and no others; without a score, with the reason. The judge is that of
-    the setting, unless an option names another; `none` is no folder."""
-    server = chat_server(
-        yes={"The kettle is blue.": 0.9, "It is blue.": 0.9, "It is new.": 0.1}
-    )
-    judge_at(server, threshold=0.9)[0].save(tmp_path / "judge")
-    (tmp_path / "test_it.py").write_text(TESTS, encoding="utf-8")
-
-    def run(*options):
-        return pytest_in(tmp_path, server.base, *options)
-
-    said = run("-o", "faithfulness_judge=judge")
-    assert "2 failed, 1 passed" in said, said
-    assert "not_supported: It is new." in said
-    assert "1 of 2 statements supported" in said
-    assert "supported: It is blue." not in said
-    assert "unscored: abstained" in said
-    asked = len(server.requests)
-    said = run(
-        "--faithfulness-judge",
-        "none",
-        "-o",
-        "faithfulness_judge=judge",
-        "-k",
-        "test_supported",
-    )
-    assert "1 passed" in said, said
-    assert len(server.requests) == asked
-
-
-AGREEMENT = """
 def test_enough(assert_agreement):
     assert assert_agreement("labels.jsonl", 0.9).answers.balanced_accuracy.value == 1.0
 
@@ -83,51 +36,73 @@ def test_coverage(assert_agreement):
 """
 
 
-def test_agreement_fails_as_on_the_command_line(chat_server, judge_at, tmp_path):
-    """Ten sources of each label, a coverage of .9, other labels than it was tuned on, and an LM that answers."""
-    server = chat_server(
-        says=lambda asked: (
-            "Perhaps."
-            if "green" in server.statement(asked)
-            else "Yes"
-            if "blue" in server.statement(asked)
-            else "No"
-        )
-    )
+@pytest.fixture
+def run(chat_server, judge_at, tmp_path):
+    """What pytest prints, run on these tests; the judge in ``judge`` supports what is blue, and had no part of the
+    labels, the one in ``tuned`` had."""
+    words = {"blue": "Yes", "green": "Perhaps."}
 
-    def write(name, n, *colours):
-        rows = [
-            {
-                "context": [f"Kettle {i} is blue."],
-                "answer": f"It is {c} {i}.",
-                "faithful": c == "blue",
-            }
-            for i in range(n)
-            for c in colours
-        ]
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return rows
+    def say(asked):
+        statement = server.statement(asked)
+        return next((words[word] for word in words if word in statement), "No")
 
-    first = write("labels.jsonl", 10, "blue", "red")[0]
-    write("few.jsonl", 9, "blue", "red")
-    write("silent.jsonl", 10, "blue", "red", "green")
-    (tmp_path / "test_it.py").write_text(AGREEMENT, encoding="utf-8")
+    server = chat_server(says=say)
+    labels = blue_kettles(10)
+    silent = [row | {"answer": f"It is green {i}."} for i, row in enumerate(labels)]
+    write_lines(tmp_path / "labels.jsonl", labels)
+    write_lines(tmp_path / "few.jsonl", labels[:-2])
+    write_lines(tmp_path / "silent.jsonl", labels + silent[::2])
+    (tmp_path / "test_it.py").write_text(TESTS, encoding="utf-8")
     judge, _ = judge_at(server)
     judge.save(tmp_path / "judge")
-    key = answer_key(None, as_chunks(first["context"]), first["answer"])
+    key = answer_key(None, as_chunks(labels[0]["context"]), labels[0]["answer"])
     judge.copy(manifest={"answer_keys": [key]}).save(tmp_path / "tuned")
 
-    said = pytest_in(tmp_path, server.base, "--faithfulness-judge", "judge")
-    assert "2 failed, 1 passed" in said, said
+    def run(*options, base=server.base):
+        quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:deepeval"]
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", *quiet, *PLUGIN, *options, "test_it.py"],
+            cwd=tmp_path,
+            env={**os.environ, "OPENAI_API_BASE": base, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return ran.stdout
+
+    return run
+
+
+def test_what_is_not_supported_or_does_not_agree_fails(run):
+    """With the statements that are not supported, and no others; without a score, with the reason; as on the command
+    line where there are fewer than ten sources of a label, or less coverage than .9. A setting names the judge."""
+    said = run("-o", "faithfulness_judge=judge")
+    assert "4 failed, 2 passed" in said, said
+    assert "not_supported: It is new." in said
+    assert "1 of 2 statements supported" in said
+    assert "supported: It is blue." not in said
+    assert "unscored: abstained" in said
     assert "the rarer label has 9" in said
-    assert (
-        "coverage is 0.67 (20 of 30 labelled answers scored), below the minimum of 0.9"
-        in said
-    )
-    said = pytest_in(
-        tmp_path, server.base, "--faithfulness-judge", "tuned", "-k", "enough"
-    )
-    assert "had a part in the study that tuned this judge" in said, said
-    said = pytest_in(tmp_path, "http://127.0.0.1:9/v1", "--faithfulness-judge", "judge")
+    assert "coverage is 0.67 (20 of 30 labelled answers scored), below the" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            ["none", "-o", "faithfulness_judge=judge", "-k", "test_supported"],
+            "1 passed",
+        ),
+        (["tuned", "-k", "enough"], "had a part in the study that tuned this judge"),
+    ],
+)
+def test_an_option_names_another_judge(run, options, why):
+    """`none` is no folder; labels that a judge was tuned on say nothing of new ones."""
+    assert why in run("--faithfulness-judge", *options)
+
+
+def test_an_lm_that_does_not_answer_fails(run):
+    said = run("--faithfulness-judge", "judge", base="http://127.0.0.1:9/v1")
     assert "passed" not in said
     assert "does not answer" in said
