@@ -135,7 +135,8 @@ def _values(pairs: Any) -> dict[str, Any]:
 
 
 def _value(value: Mapping[str, Any]) -> Any:
-    kind, held = next(iter(value.items()), (None, None))
+    nothing: tuple[str, Any] = ("", None)
+    kind, held = next(iter(value.items()), nothing)
     if kind == "arrayValue":
         return [_value(v) for v in held.get("values", ())]
     if kind == "kvlistValue":

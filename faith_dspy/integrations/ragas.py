@@ -81,7 +81,7 @@ def _extraction_demos(prompt: Any) -> list[dict[str, Any]]:
     demos = []
     for example, reply in prompt.examples:
         asked, sentences = example.question, split_answer(example.answer).stating
-        order = [sentence.index for sentence in sentences]
+        order: list[int | None] = [sentence.index for sentence in sentences]
         lines = []
         for one in assign_statements(reply.statements, sentences, asked, check=False)[
             0

@@ -117,7 +117,7 @@ def _record(spans: Sequence[Span]) -> dict[str, Any]:
     answer = answer or _reply_text(writer.replies)
     read = (s.messages for s in (writer, root, *reversed(spans)) if s.messages)
     asked, before = _conversation(next(read, ()), answer)
-    question = text_of(root.input, QUESTION_KEYS)
+    question: str | None = text_of(root.input, QUESTION_KEYS)
     if root.messages:
         question, _ = _conversation(root.messages, "")
     sources = _sources(spans)
