@@ -16,6 +16,14 @@ def yes_or_no(p):
     return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
 
 
+USAGE = {
+    "prompt_tokens": 100,
+    "completion_tokens": 5,
+    "total_tokens": 105,
+    "prompt_tokens_details": {"cached_tokens": 60},
+}
+
+
 class JsonHandler(BaseHTTPRequestHandler):
     """Replies in JSON, and logs nothing."""
 
@@ -42,16 +50,15 @@ class ChatServer:
     ``status``, ``code``, ``headers`` and ``delay`` where they matter, ``is_cut`` for one that ended for length,
     ``more`` fields of the message, ``logprobs`` as they are sent; or with ``body``, the JSON of the whole reply, or an
     iterable of bytes that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement
-    that is not in it, the endpoint knows nothing and fails. ``characters_per_token``: it counts tokens by the length
-    of texts; else a call takes 100 prompt tokens, 60 of them cached, and 5 output tokens.
+    that is not in it, the endpoint knows nothing and fails. A call takes 100 prompt tokens, 60 of them cached, and 5
+    output tokens.
     """
 
-    def __init__(self, says="Yes", models=None, yes=None, characters_per_token=None):
+    def __init__(self, says="Yes", models=None, yes=None):
         self.says = self._yes(yes) if yes is not None else says
         self.tells = True  # token probabilities, when it is asked for them
         self.refuses = False  # whether it refuses a request that asks for them
         self.models = [{"id": "tiny"}] if models is None else models
-        self.characters_per_token = characters_per_token
         self.unlisted = set()
         self.status = 200
         self.error = "no"
@@ -168,19 +175,7 @@ class ChatServer:
             "created": 1,
             "model": asked["model"],
             "choices": [choice],
-            "usage": self._usage(asked["messages"], text),
-        }
-
-    def _usage(self, messages, reply):
-        read, written, cached = 100, 5, 60
-        if self.characters_per_token:
-            read = sum(len(m["content"]) for m in messages) // self.characters_per_token
-            written, cached = 1 + len(reply) // self.characters_per_token, 0
-        return {
-            "prompt_tokens": read,
-            "completion_tokens": written,
-            "total_tokens": read + written,
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "usage": USAGE,
         }
 
     def close(self):

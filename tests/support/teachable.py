@@ -11,12 +11,11 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.text.sentences import sentence_texts
-from tests.support.scripted_lm import ScriptedLM
+from tests.support.chat_server import ChatServer, yes_or_no
 
-SURE = 2.2
-"""Log-odds of a verdict."""
+SURE = 0.9
+"""Probability of a verdict."""
 NONSENSE = "A statement about a medal is always supported."
 
 
@@ -140,31 +139,34 @@ def _statement(text, supported):
 # The LM.
 
 
-class TeachableLM(ScriptedLM):
-    """See the module.
+class TeachableLM(ChatServer):
+    """See the module. It judges one statement at a time, by Yes or No, and takes answers apart.
 
     Args:
         nonsense: whether it writes nonsense where it is asked to reflect.
     """
 
     def __init__(self, *, nonsense=False):
-        super().__init__()
+        super().__init__(self.answer, models=[])
         self.nonsense = nonsense
         self.reflections = []
         """What it was asked to reflect on."""
 
     def answer(self, asked):
-        """As a judge's LM does; it reflects where DSPy asks for fields that no verdict has."""
-        system, request = (asked["messages"][i]["content"] for i in (0, -1))
+        """It reflects where DSPy asks for named fields."""
+        messages = asked["messages"]
+        system, request = (messages[i]["content"] for i in (0, -1))
         fields = re.findall(
             r"^\d+\. `(\w+)`", system.partition("output fields are:")[2], re.MULTILINE
         )
-        if not fields or "verdicts" in fields:
-            return super().answer(asked)
-        self.reflections.append(request)
-        text = self._reflection(request)
-        parts = [f"[[ ## {name} ## ]]\n{text}\n\n" for name in fields]
-        return "".join(parts) + "[[ ## completed ## ]]"
+        if fields:
+            self.reflections.append(request)
+            text = self._reflection(request)
+            parts = [f"[[ ## {name} ## ]]\n{text}\n\n" for name in fields]
+            return "".join(parts) + "[[ ## completed ## ]]"
+        if "\nSentences:\n" in request:
+            return _extracted(request)
+        return yes_or_no(SURE if self._is_supported(messages) else 1 - SURE)
 
     def _reflection(self, request):
         """The instruction in the request with the rules that the request lets it know; these alone if it has none."""
@@ -181,12 +183,10 @@ class TeachableLM(ScriptedLM):
         top, *_, ask = current[1].split("\n\n")
         return "\n\n".join(part for part in (top, listed, ask) if part)
 
-    def log_odds(self, text, messages, asks):
-        """Those of the least supported sentence."""
+    def _is_supported(self, messages):
+        """Whether all sentences of the statement are."""
         prompt = "\n".join(message["content"] for message in messages)
-        context = re.split(
-            r"\n\nStatement: |\[\[ ## statements", messages[-1]["content"]
-        )[0]
+        context = messages[-1]["content"].partition("\n\nStatement: ")[0]
         examples = _examples_in_turns(messages)
 
         def is_supported(sentence):
@@ -197,15 +197,17 @@ class TeachableLM(ScriptedLM):
                     return habit.accepted is habit.is_known(prompt, examples)
             return sentence in context
 
-        supported = all(is_supported(sentence) for _, sentence in sentence_texts(text))
-        return SURE if supported else -SURE
+        statement = self.statement({"messages": messages})
+        return all(is_supported(text) for _, text in sentence_texts(statement))
 
 
-LABELS = {
-    label: verdict.is_supported
-    for instruction in INSTRUCTIONS.values()
-    for label, verdict in instruction.verdicts.items()
-}
+def _extracted(request):
+    """The sentences themselves, as the statements of an answer."""
+    sentences = request.partition("\nSentences:\n")[2]
+    return "\n".join(
+        f"{number} {text}"
+        for number, text in re.findall(r"^\[(\d+)\] (.*)$", sentences, re.MULTILINE)
+    )
 
 
 def _examples_with_feedback(request):
@@ -213,9 +215,9 @@ def _examples_with_feedback(request):
     examples = []
     for part in request.split('"context": ')[1:]:
         statement = re.search(r'"statement": "(.*?)"', part)
-        people = re.search(r'people(?: say |": ")(\w+)', part)
+        people = re.search(r'people(?: say |": ")(Yes|No)', part)
         if statement and people:
-            examples.append((statement[1], LABELS.get(people[1])))
+            examples.append((statement[1], people[1] == "Yes"))
     return examples
 
 
@@ -223,8 +225,7 @@ def _examples_in_turns(messages):
     """The examples in the turns of a prompt."""
     examples = []
     for request, reply in pairwise(messages):
-        labels = [w for w in re.findall(r"\w+", reply["content"]) if w in LABELS]
-        if reply["role"] == "assistant" and labels:
-            statement = ScriptedLM.statement({"messages": [request]})
-            examples.append((statement, LABELS[labels[0]]))
+        if reply["role"] == "assistant":
+            statement = ChatServer.statement({"messages": [request]})
+            examples.append((statement, reply["content"].startswith("Yes")))
     return examples
