@@ -125,8 +125,8 @@ def explanation(statement: StatementVerdict) -> str | None:
     Of a supported one that cites other chunks, that they do not support it.
     """
     if statement.is_supported and statement.citations_support is False:
-        cited = ", ".join(map(str, statement.cited_chunk_ids))
-        fault = f"cites [{cited}], which does not support it alone"
+        cited = _bracketed(statement.cited_chunk_ids)
+        fault = f"cites {cited}, which does not support it alone"
         return f"{statement.reason}; {fault}" if statement.reason else fault
     why = statement.reason or statement.error
     if why:
@@ -190,8 +190,13 @@ def _citations_line(citations: Citations) -> str:
         figures.append(f"{counted(citations.unchecked, 'statement')} not checked")
     line = f"citations: {', '.join(figures)}"
     if citations.unknown:
-        line += f"; not in the context: [{', '.join(citations.unknown)}]"
+        line += f"; not in the context: {_bracketed(citations.unknown)}"
     return f"{line}."
+
+
+def _bracketed(names: Iterable[object]) -> str:
+    """Return ``[0, 3]``."""
+    return f"[{', '.join(map(str, names))}]"
 
 
 def citation_faults(judgment: Judgment) -> list[str]:
@@ -204,15 +209,17 @@ def citation_faults(judgment: Judgment) -> list[str]:
         return []
     lines = [f"not in the context: [{name}]" for name in judgment.citations.unknown]
     for statement in judgment.statements:
-        supporting = ", ".join(map(str, statement.supporting_chunk_ids))
-        evidence = f"supported by [{supporting}]" if supporting else "not supported"
-        if not statement.cited_chunk_ids:
+        supporting = statement.supporting_chunk_ids
+        evidence = "not supported"
+        if supporting:
+            evidence = f"supported by {_bracketed(supporting)}"
+        cited = statement.cited_chunk_ids
+        if not cited:
             lines.append(f"cites nothing, {evidence}: {statement.text}")
         elif not statement.citations_support:
-            cited = ", ".join(map(str, statement.cited_chunk_ids))
             if statement.citations_support is None:
                 evidence = "not checked"
-            lines.append(f"cites [{cited}], {evidence}: {statement.text}")
+            lines.append(f"cites {_bracketed(cited)}, {evidence}: {statement.text}")
     return lines
 
 

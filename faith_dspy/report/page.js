@@ -123,7 +123,7 @@
       const right = unchecked || (found.citations_support && !overlap) ? cited : supporting;
       chips("cites ", cited, cited.filter((id) => !right.includes(id)));
       const verdict = unchecked ? "was not checked" : "does not support it";
-      const fault = cited.length ? `what it cites ${verdict}` : "cites nothing";
+      const fault = cited.length ? `what it cites ${verdict}` : "cites no chunk of the context";
       if (!found.citations_support) line.append(el("span", { class: "fault" }, fault));
     }
     return el("li", { class: `statement ${found.display}` }, line,
