@@ -32,8 +32,6 @@ class Endpoint:
     """Hex digits that tell the endpoint's replies from another's in DSPy's cache, whose keys ignore the address."""
     sha256: str | None = None
     """Of the model file, if the model runs in this process."""
-    num_ctx: int | None = None
-    """Context window in tokens, if known."""
 
 
 def provider_of(model: str) -> str:

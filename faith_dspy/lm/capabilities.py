@@ -46,10 +46,11 @@ _LIMIT = re.compile(r"max_(?:completion_|output_)?tokens|num_predict")
 _SYSTEM = re.compile(
     r"system (?:role|message|prompt|instruction)|role[\"'` :]{0,6}system"
 )
-_TOO_LONG = re.compile(
+TOO_LONG = re.compile(
     r"context[ _](?:length|window|size)|maximum (?:input|prompt|sequence) length|max_model_len"
     r"|too many (?:input )?tokens|prompt is too long|input is too long"
 )
+"""How refusals say that the prompt is."""
 _WINDOW = re.compile(
     r"(?:context[ _](?:length|window|size)|max_model_len|maximum)(?: limit)?(?: is| of|[ =:])* ?\(?"
     r"(\d[\d,]{0,8}) ?(k\b)?"
@@ -75,9 +76,9 @@ class Capabilities:
     """How many times `thinking_tokens` it is given beside its reply: 0 unless it thinks, or talks, before it answers;
     1 then; `MORE_ROOM` where that was too little."""
     context_window: int | None = None
-    """Tokens of prompt and reply together, where its refusals named them."""
-    token_probabilities: bool | None = None
-    """Whether it tells token probabilities: by its last reply to a request for them; None if there was none."""
+    """Tokens of prompt and reply together, as given, or where its refusals named them."""
+    token_probabilities: bool = True
+    """Whether it tells token probabilities: by its last reply to a request for them."""
 
     def with_lesson(self, lesson: Lesson) -> Capabilities:
         name, value = lesson
@@ -176,8 +177,7 @@ class Experience:
 
     def add_probabilities(self, *, returned: bool) -> None:
         """Note whether a reply had the token probabilities that were asked for."""
-        before = self.capabilities.token_probabilities
-        if before is not False and not returned:
+        if self.capabilities.token_probabilities and not returned:
             log.warning(
                 "the LM gives no token probabilities; going on with labels alone"
             )
@@ -199,23 +199,17 @@ def experience_of(lm: Any) -> Experience:
 
 def own_words(message: str, prompt: str) -> str:
     """Return a server's message in lower case, without what it quotes of a prompt."""
-    quotable = set(_runs([word.lower() for word in re.findall(r"\w+", prompt)]))
-    words = list(re.finditer(r"\w+", message.lower()))
-    own = list(message.lower())
-    for i, run in enumerate(_runs([word[0] for word in words])):
+    quotable = set(_runs(re.findall(r"\w+", prompt.lower())))
+    pieces = re.split(r"(\w+)", message.lower())  # words, and what is between them
+    for i, run in enumerate(_runs(pieces[1::2])):
         if run in quotable:
-            first, last = words[i], words[i + _QUOTED_WORDS - 1]
-            own[first.start() : last.end()] = " " * (last.end() - first.start())
-    return "".join(own)
+            quoted = slice(2 * i + 1, 2 * (i + _QUOTED_WORDS))
+            pieces[quoted] = [" "] * len(pieces[quoted])
+    return "".join(pieces)
 
 
 def _runs(words: Sequence[str]) -> Iterable[tuple[str, ...]]:
     return zip(*(words[i:] for i in range(_QUOTED_WORDS)), strict=False)
-
-
-def is_about_length(words: str) -> bool:
-    """Return whether a refusal says that the prompt is too long."""
-    return _TOO_LONG.search(words) is not None
 
 
 def named_window(words: str) -> int | None:

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
@@ -103,14 +103,12 @@ class FunctionLM:
         Raises:
             Exception: What the function raised, or its values are none that are expected.
         """
-        from faith_dspy.lm.metered import Call, open_meters
+        from faith_dspy.lm.metered import Call, in_open_meters
 
         function = self.require().function
         assert function is not None
         call = Call(self, settings=None, from_cache=False)
-        with ExitStack() as stack:
-            for meter in open_meters():
-                stack.enter_context(meter.counting(call))
+        with in_open_meters(call):
             replies = function(claims)
             if inspect.iscoroutine(replies):
                 # In a thread of its own, as an event loop may run in this one.

@@ -104,11 +104,10 @@ def to_metered_lm(
                 f"{metered.model} has an engine of its own, which takes no timeout: set it there."
             )
         changes["timeout"] = timeout
-    if context_window is not None:
-        changes["endpoint"] = replace(metered.endpoint, num_ctx=context_window)
-    if thinking_tokens is not None:
-        capabilities = replace(metered.capabilities, thinking_tokens=thinking_tokens)
-        changes["experience"] = Experience(capabilities)
+    limits = {"context_window": context_window, "thinking_tokens": thinking_tokens}
+    own = {name: tokens for name, tokens in limits.items() if tokens is not None}
+    if own:
+        changes["experience"] = Experience(replace(metered.capabilities, **own))
     return metered.copy(**changes) if changes else metered
 
 
@@ -187,10 +186,12 @@ def make_lm(
         raise ConfigError(
             f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'."
         )
-    if timeout is not None:
-        kwargs["timeout"] = timeout
-    kwargs |= {"cache": cache, "thinking_tokens": thinking_tokens}
-    return _hosted(model, api_base, api_key, context_window, **kwargs)
+    if context_window and model.startswith("ollama"):
+        kwargs["num_ctx"] = context_window
+        # Of a model that thinks, LiteLLM reads the reply of Ollama's chat alone.
+        model = model.replace("ollama/", "ollama_chat/", 1)
+    lm = _hosted(model, api_base, api_key, cache=cache, **kwargs)
+    return to_metered_lm(lm, timeout=timeout, **limits)
 
 
 def _local(model: str, context_window: int | None, **kwargs: Any) -> MeteredLM:
@@ -202,34 +203,26 @@ def _local(model: str, context_window: int | None, **kwargs: Any) -> MeteredLM:
     else:
         folder, sha256 = model_file.own_model(Path(model[6:]).expanduser().resolve())
     settings = {"temperature": 0.0, "max_tokens": _LOCAL_REPLY, **kwargs}
-    window = min(context_window or engine.WINDOW, engine.WINDOW)
     # The folder's name holds the file's hash, so the key of DSPy's cache does too.
-    return MeteredLM(
+    lm = MeteredLM(
         f"local/{folder.name}",
         engine=engine.engine_of(folder),
-        endpoint=Endpoint(sha256=sha256, num_ctx=window),
+        endpoint=Endpoint(sha256=sha256),
         **settings,
     )
+    window = min(context_window or engine.WINDOW, engine.WINDOW)
+    return to_metered_lm(lm, context_window=window)
 
 
 def _hosted(
-    model: str,
-    api_base: str | None,
-    api_key: str | None,
-    context_window: int | None,
-    **settings: Any,
+    model: str, api_base: str | None, api_key: str | None, **settings: Any
 ) -> MeteredLM:
     from faith_dspy.lm.metered import MeteredLM
 
     address = api_base or settings.pop("base_url", None) or base_from_environment(model)
     base = (address or "").strip()
-    endpoint = Endpoint(num_ctx=context_window)
-    if context_window and model.startswith("ollama"):
-        settings["num_ctx"] = context_window
-        # Of a model that thinks, LiteLLM reads the reply of Ollama's chat alone.
-        model = model.replace("ollama/", "ollama_chat/", 1)
+    endpoint = Endpoint(salt=base_hash(base) if base else None)
     if base:
-        endpoint = replace(endpoint, salt=base_hash(base))
         own_api = "num_ctx" in settings
         settings["api_base"] = route_base(model, base, own_api=own_api)
         # Most self-hosted servers want none.

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,13 +46,11 @@ from faith_dspy.errors import (
 from faith_dspy.lm.addresses import Endpoint, unavailable
 from faith_dspy.lm.capabilities import (
     CASES,
-    MIN_TOKENS,
     MORE_ROOM,
-    THINKING_TOKENS,
+    TOO_LONG,
     Capabilities,
     Experience,
     Lesson,
-    is_about_length,
     named_window,
     own_words,
     without_thoughts,
@@ -271,6 +269,15 @@ def open_meters() -> tuple[Meter, ...]:
     return meters
 
 
+@contextmanager
+def in_open_meters(call: Call) -> Iterator[None]:
+    """Count the call made in the block in all open meters."""
+    with ExitStack() as stack:
+        for meter in open_meters():
+            stack.enter_context(meter.counting(call))
+        yield
+
+
 async def run_async(work: Callable[[], _Out]) -> _Out:
     """Return the result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
     with metered() as meter:
@@ -312,7 +319,6 @@ class MeteredLM(dspy.LM):
 
     Args:
         endpoint: What is known of the place its calls go to.
-        thinking_tokens: Room for a model's thoughts, as `make_lm` has it.
     """
 
     num_retries: int
@@ -322,18 +328,14 @@ class MeteredLM(dspy.LM):
         model: str,
         *args: Any,
         endpoint: Endpoint | None = None,
-        thinking_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
         self.endpoint = endpoint or Endpoint()
         super().__init__(model, *args, **kwargs)
         remember_secrets(self.kwargs)
-        capabilities = Capabilities(thinking_tokens=thinking_tokens or THINKING_TOKENS)
+        capabilities = Capabilities()
         if "max_completion_tokens" in self.kwargs:  # DSPy knows a model that thinks
-            name = "max_completion_tokens"
-            capabilities = replace(capabilities, limit_name=name, rooms=1)
-        elif self.model_type == "responses":
-            capabilities = replace(capabilities, min_tokens=MIN_TOKENS)
+            capabilities = Capabilities(limit_name="max_completion_tokens", rooms=1)
         self.experience = Experience(capabilities)
         self._process = os.getpid()
         # DSPy imports what an LM needs at its first call; threads that begin together would find it half-imported.
@@ -348,12 +350,8 @@ class MeteredLM(dspy.LM):
     @property
     def context_window(self) -> int | None:
         """Tokens of prompt and reply together: as given, as Ollama is asked for, or as the server named it."""
-        windows = (
-            self.endpoint.num_ctx,
-            self.kwargs.get("num_ctx"),
-            self.capabilities.context_window,
-        )
-        return min((window for window in windows if window), default=None)
+        windows = self.kwargs.get("num_ctx"), self.capabilities.context_window
+        return min(filter(None, windows), default=None)
 
     @property
     def is_sampled(self) -> bool:
@@ -446,14 +444,11 @@ class MeteredLM(dspy.LM):
             ContextWindowExceededError: The prompt is too long for it.
         """
         contents = [str(one.get("content")) for one in sent.get("messages") or ()]
-        prompt = "\n".join([*contents, *map(str, args)])
-        words = own_words(str(exc), prompt)
+        words = own_words(str(exc), "\n".join([*contents, *map(str, args)]))
         is_refusal = isinstance(exc, _REFUSALS)
-        is_missing = getattr(exc, "status", None) == 404
-        if is_refusal and _UNKNOWN_MODEL.search(words):
-            is_missing = True
-        is_fatal = is_missing or isinstance(exc, _FATAL)
-        if is_fatal and not self.experience.has_answered:
+        is_unknown = is_refusal and _UNKNOWN_MODEL.search(words)
+        is_missing = is_unknown or exc.status == 404
+        if not self.experience.has_answered and (is_missing or isinstance(exc, _FATAL)):
             raise unavailable(self, exc) from None  # the server's words may hold a key
         if isinstance(exc, LMUnexpectedError) and isinstance(
             exc.__cause__, TypeError | ValueError
@@ -462,8 +457,9 @@ class MeteredLM(dspy.LM):
             words = "logprobs"
         elif is_missing or not is_refusal:
             return None
-        if is_about_length(words):
+        if TOO_LONG.search(words):
             if window := named_window(words):
+                window = min(window, self.context_window or window)
                 self.experience.add([("context_window", window)])
             raise ContextWindowExceededError(
                 model=self.model, message=str(exc)
@@ -487,11 +483,11 @@ class MeteredLM(dspy.LM):
             if rollout is not None:
                 salt = hashlib.sha256(f"{salt}/{rollout}".encode()).hexdigest()[:12]
             kwargs["rollout_id"] = int(salt, 16)
-        with ExitStack() as stack:
-            for meter in open_meters():
-                stack.enter_context(meter.counting(call))
-            # What a call cost is in DSPy's history alone: it is written for each, whether it is kept or not.
-            stack.enter_context(dspy.context(usage_tracker=call, disable_history=False))
+        # What a call cost is in DSPy's history alone: it is written for each, whether it is kept or not.
+        with (
+            in_open_meters(call),
+            dspy.context(usage_tracker=call, disable_history=False),
+        ):
             retries = self.num_retries
             try:
                 return super().__call__(*args, **kwargs)

