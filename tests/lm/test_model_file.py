@@ -10,7 +10,7 @@ import pytest
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.errors import ModelFileError
-from faith_dspy.lm import model_file
+from faith_dspy.lm import engine, model_file
 from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.metered import metered
 from faith_dspy.lm.model_file import Source, Weights, fetch, own_model, read_factors
@@ -218,6 +218,15 @@ def test_a_product_is_known_by_its_values(small_gguf):
     assert weights.taught(7, values["output"]) == pytest.approx(values["output"])
     with pytest.raises(ModelFileError, match="in another way than expected"):
         weights.taught(0, values["output"])
+
+
+def test_threads_that_begin_together_load_one_engine(tmp_path, monkeypatch):
+    """It takes gigabytes."""
+    loads = []
+    monkeypatch.setattr(engine, "Engine", lambda path: loads.append(path) or object())
+    with ThreadPoolExecutor(8) as pool:
+        engines = {*pool.map(engine.engine_of, [tmp_path] * 8)}
+    assert (len(loads), len(engines)) == (1, 1)
 
 
 DOCUMENT = (
