@@ -11,6 +11,7 @@ from faith_dspy.export import save_judge
 from faith_dspy.lm.function import Claim
 from faith_dspy.load import open_judge
 from faith_dspy.optimize.plan import Options, plan
+from faith_dspy.schema import Usage
 from tests.support import judges
 from tests.support.classifiers import by_weakest, linear
 from tests.support.exports import edit, reference_of
@@ -37,10 +38,9 @@ def test_a_function_is_asked_about_all_statements_of_an_answer_at_once():
     texts = ("The kettle is blue.", "It has a whistle.")
     assert requests == [[Claim(text, CONTEXT, "Which colour?") for text in texts]]
     assert [s.confidence for s in judgment.statements] == pytest.approx([0.9, 0.2])
-    assert not judgment.faithful
-    usage = judgment.usage
-    assert (usage.calls, usage.prompt_tokens, usage.dollars) == (1, 0, None)
-    assert usage.seconds > 0
+    seconds = judgment.usage.seconds
+    assert judgment.usage == Usage(calls=1, seconds=seconds, dollars=None)
+    assert seconds > 0
 
 
 @pytest.mark.parametrize("name", ["blue", "blue_later", "verdicts"])
@@ -79,21 +79,20 @@ def test_a_function_that_fails_leaves_the_answer_unscored(name, why):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("function", "options", "why"),
     [
-        ("nowhere:blue", "cannot be imported .ModuleNotFoundError"),
-        ("tests.support.judges:red", "cannot be imported .AttributeError"),
-        ("tests.support.judges:NUMBER", "is 7; expected a function of claims"),
+        ("python:nowhere:blue", {}, "cannot be imported .ModuleNotFoundError"),
+        ("python:tests.support.judges:red", {}, "cannot be imported .AttributeError"),
+        ("python:tests.support.judges:NUMBER", {}, "is 7; expected a function of claims"),
+        (judges.blue, {"quote": True}, "a function, which takes no prompt; quote"),
     ],
-)
-def test_a_name_that_stands_for_no_function(name, why):
+)  # fmt: skip
+def test_what_is_no_function_and_what_takes_none(function, options, why):
     with pytest.raises(ConfigError, match=why):
-        Judge(f"python:{name}")
+        Judge(function, **options)
 
 
-def test_what_takes_an_lm_that_writes_is_refused():
-    with pytest.raises(ConfigError, match="a function, which takes no prompt; quote"):
-        Judge(judges.blue, quote=True)
+def test_a_study_of_a_function_compiles_nothing():
     with pytest.raises(ConfigError, match="compiles a prompt"):
         plan(Options(lm=f"python:{NAME}", variants="sentence-few-shot"))
     planned = plan(Options(lm=f"python:{NAME}"))
@@ -178,10 +177,9 @@ def test_the_commands_take_a_function(exported, tmp_path, monkeypatch, cli):
     """In place of an LM by its name, and for a judge that was tuned on one; `judge` says which is missing."""
     monkeypatch.chdir(tmp_path)
     answers = write_lines("answers.jsonl", [{"context": CONTEXT, "answer": ANSWER}])
-    (tmp_path / "mine.py").write_text(
-        "def blue(claims):\n    return ['blue' in claim.statement for claim in claims]\n"
-    )
-    code, out, _ = cli("judge", answers, "--lm", "python:mine:blue")
+    source = "def blue(claims): return ['blue' in one.statement for one in claims]"
+    (tmp_path / "mine.py").write_text(source)
+    _, out, _ = cli("judge", answers, "--lm", "python:mine:blue")
     assert json.loads(out)["verdict_counts"]["fully_supported"] == 1
     code, _, err = cli("judge", answers, "--judge", exported)
     assert (code, f"the function {NAME}, which loading never" in err) == (2, True)

@@ -72,10 +72,8 @@ def index(models, monkeypatch):
 
 def whole(folder):
     """The converted model's bytes; nothing else of it is left."""
-    assert {f.name for f in folder.parent.iterdir()} == {
-        folder.name,
-        f"{folder.name}.lock",
-    }
+    left = {file.name for file in folder.parent.iterdir()}
+    assert left == {folder.name, f"{folder.name}.lock"}
     return (folder / "model").read_bytes()
 
 
@@ -103,12 +101,11 @@ def test_a_conversion_that_is_stopped_keeps_the_file(models, index, monkeypatch)
     def stop(*_):
         raise KeyboardInterrupt
 
-    convert = model_file._convert
-    monkeypatch.setattr(model_file, "_convert", stop)
-    with pytest.raises(KeyboardInterrupt):
-        fetch(TINY)
+    with monkeypatch.context() as patched:
+        patched.setattr(model_file, "_convert", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fetch(TINY)
     index.asked = []
-    monkeypatch.setattr(model_file, "_convert", convert)
     assert whole(fetch(TINY)) == WHOLE
     assert index.asked == []
 
@@ -141,16 +138,15 @@ def test_no_source_says_why_each(index, monkeypatch):
 
 def test_own_file(models, tmp_path):
     """A GGUF of the user's is converted into our folder under its own sum, and left alone."""
-    sums = []
-    for name, content in (("one", WHOLE), ("two", WHOLE * 2), ("three", WHOLE)):
-        file = tmp_path / name / "model.gguf"
+    folders = []
+    for i, content in enumerate((WHOLE, WHOLE * 2, WHOLE)):
+        file = tmp_path / f"{i}" / "model.gguf"
         file.parent.mkdir()
         file.write_bytes(content)
-        folder = own_model(file)[0]
-        sums.append(folder.name)
-        assert (folder / "model").read_bytes() == content
+        folders.append(own_model(file)[0])
+        assert (folders[-1] / "model").read_bytes() == content
         assert [*file.parent.iterdir()] == [file]
-    assert (sums[0] == sums[2], sums[0] == sums[1]) == (True, False)
+    assert folders[0] == folders[2] != folders[1]
 
 
 def test_two_fetches_at_once(models, index):
