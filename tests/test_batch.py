@@ -137,6 +137,14 @@ def test_what_expired_is_asked_once_more_and_what_was_refused_is_unscored(server
     assert len(server.requests) == asked + 1
 
 
+def test_half_the_price(server, tmp_path):
+    """40 prompt tokens at .15 dollars a million, 60 cached ones at .075 and 5 output tokens at .60 are 13.5 a call."""
+    server.models = []
+    judge, path = Judge("openai/gpt-4o-mini", api_base=server.base), tmp_path / "b.json"
+    *_, last = collect(server, judge, lamps(40), path)[0]
+    assert last.usage.dollars == pytest.approx(last.usage.calls * 13.5e-6 / 2)
+
+
 @pytest.mark.parametrize("was_made", [True, False])
 def test_parts(server, path, monkeypatch, was_made):
     """Many requests are several batches. One whose id was not written, as after a kill between the provider's reply and

@@ -306,8 +306,8 @@ _UNKNOWN_MODEL = re.compile(
     r"|\bmodel\b[^.]{0,80}(?:does not exist|not found|is not available)"
 )
 """What servers say of a model that they do not have where they answer 400, not 404, and LiteLLM of a provider."""
-_MAX_ATTEMPTS = 10
-"""Calls that finding out what an LM takes may need: one for each parameter that it refuses."""
+_MAX_LESSONS = 9
+"""That one call may take to find out what an LM takes: one for each parameter that it refuses."""
 
 
 class MeteredLM(dspy.LM):
@@ -370,7 +370,7 @@ class MeteredLM(dspy.LM):
             self._leave_parent()
         lessons: list[Lesson] = []
         capabilities = self.capabilities
-        for attempt in range(_MAX_ATTEMPTS):
+        while True:
             fitted = capabilities.fit(self.kwargs, kwargs)
             call = Call(self, dspy.settings.copy())
             try:
@@ -380,7 +380,7 @@ class MeteredLM(dspy.LM):
                 if _MORE in lessons and isinstance(exc, _REFUSALS):
                     raise self._endless(self.capabilities) from None
                 lesson = self._read_refusal(exc, sent, args, capabilities)
-                if lesson is None or attempt + 1 == _MAX_ATTEMPTS:
+                if lesson is None or len(lessons) == _MAX_LESSONS:
                     raise
             else:
                 if not (call.is_cut and _is_empty(outputs)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -60,11 +60,7 @@ def read_statements(lines: Sequence[str]) -> list[_Numbered]:
         statements = list(_texts(rows, None))
     numbers = [number for number, _ in statements if number is not None]
     shift = min(numbers, default=1) == 0
-    return [
-        (number if number is None else number + shift, text)
-        for number, text in statements
-        if text
-    ]
+    return [(n if n is None else n + shift, text) for n, text in statements if text]
 
 
 def _from_json(reply: str) -> list[_Numbered]:
@@ -87,19 +83,12 @@ def _texts(value: Any, number: int | None) -> Iterator[_Numbered]:
         for item in value:
             yield from _texts(item, number)
     elif isinstance(value, Mapping):
-        for key in _NUMBERS:
-            if type(value.get(key)) is int:
-                number = value[key]
-                break
-        for key in _TEXTS:
-            if key in value:
-                yield from _texts(value[key], number)
-                return
-        for key, item in value.items():
-            own_number = number
-            if re.fullmatch(r"\d{1,3}", key):
-                own_number = int(key)
-            yield from _texts(item, own_number)
+        numbers = [value[key] for key in _NUMBERS if type(value.get(key)) is int]
+        number = next(iter(numbers), number)
+        named = [key for key in _TEXTS if key in value]
+        for key in named[:1] or value:
+            is_number = re.fullmatch(r"\d{1,3}", key)
+            yield from _texts(value[key], int(key) if is_number else number)
 
 
 def assign_statements(
@@ -125,32 +114,29 @@ def assign_statements(
         question: The question that the answer answers.
         check: If False, statements stand as the LM wrote them, whatever they add or leave out.
     """
-    texts = [sentence.text for sentence in carrying]
-    whole = " ".join([question, *texts])
+    whole = " ".join([question, *(sentence.text for sentence in carrying)])
     indexed = IndexedContext([Chunk(id=0, text=whole)])
-    compared = [Comparison(text, indexed) for text in texts]
-    by_number: dict[int, list[str]] = {}
+    compared = [Comparison(sentence.text, indexed) for sentence in carrying]
+    by_number: dict[int, dict[str, Comparison]] = defaultdict(dict)
     for number, text in read_statements(lines):
+        candidate = Comparison(text, indexed)
         if number is None:
-            number = _closest(Comparison(text, indexed), compared)
-        texts = by_number.setdefault(number, [])
-        if text not in texts:
-            texts.append(text)
+            number = _closest(candidate, compared)
+        by_number[number][text] = candidate
     allowed = _qualifiers(Comparison(question, indexed))
     statements: list[Statement] = []
     fallbacks = 0
     for number, sentence in enumerate(carrying, 1):
-        texts = by_number.get(number, [])
-        usable = [text for text in texts if not _NONE.fullmatch(text)]
-        if texts and not usable:
+        candidates = by_number[number]
+        usable = [text for text in candidates if not _NONE.fullmatch(text)]
+        if candidates and not usable:
             if not _NUMBER_OR_NAME.search(sentence.text):
                 continue
-            texts = []
+            candidates = {}
         if check:
-            candidates = {text: Comparison(text, indexed) for text in texts}
             usable = _usable_statements(candidates, compared[number - 1], allowed)
         if not usable:
-            fallbacks += sentence.text not in texts
+            fallbacks += sentence.text not in candidates
             usable = [sentence.text]
         for text in usable:
             statements.append(Statement(text=text, sentence_index=sentence.index))
@@ -182,12 +168,10 @@ def _usable_statements(
     keys = _keys(usable.values())
     for candidate in usable.values():
         qualifiers = qualifiers - _qualifiers(candidate)
+    lacking = len(sentence.keys - keys - droppable) - replaced
     # No synonym stands for a name, a number or a qualifier that is left out.
-    if qualifiers or _names(sentence) - keys:
-        return []
-    if len(sentence.keys - keys - droppable) > replaced:
-        return []
-    return list(usable)
+    is_cut = qualifiers or _names(sentence) - keys or lacking > 0
+    return [] if is_cut else list(usable)
 
 
 @cache
