@@ -289,18 +289,20 @@ def main(labels: list[Path], save: bool = False) -> None:
     fitted["local"] = both.fit(lexical=fitted["none"])
     with_lm = {
         "LM alone": (KEPT, said, dict.fromkeys(said)),
-        "words alone": (NO_LM, unasked, lexical),
+        "lexical": (NO_LM, unasked, lexical),
         "both": (KEPT, said, {f: both.fit(f, lexical=lexical[f]) for f in said}),
     }
     tables = [
         agreement_table(
-            "`none`: answers as they are", {"words": (NO_LM, answers, fits)}
+            "`none`: answers as they are", {"lexical": (NO_LM, answers, fits)}
         ),
         agreement_table(
             "`none`: faithful answers, and each with one thing changed",
-            {"words": (NO_LM, changed, of_changed)},
+            {"lexical": (NO_LM, changed, of_changed)},
         ),
-        agreement_table("`local`: the LM's weakest sentence, words, both", with_lm),
+        agreement_table(
+            "`local`: the LM's weakest sentence, lexical features, both", with_lm
+        ),
     ]
     text = markdown(tables)
     print(text)
