@@ -104,7 +104,10 @@ def to_metered_lm(
                 f"{metered.model} has an engine of its own, which takes no timeout: set it there."
             )
         changes["timeout"] = timeout
-    limits = {"context_window": context_window, "thinking_tokens": thinking_tokens}
+    limits: dict[str, Any] = {
+        "context_window": context_window,
+        "thinking_tokens": thinking_tokens,
+    }
     own = {name: tokens for name, tokens in limits.items() if tokens is not None}
     if own:
         changes["experience"] = Experience(replace(metered.capabilities, **own))
