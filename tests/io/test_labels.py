@@ -13,6 +13,8 @@ from faith_dspy.io.labels import (
 )
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
+DEEP = ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000]
+"""What Python reads and cannot use, wherever it stands."""
 
 
 @pytest.fixture
@@ -21,10 +23,8 @@ def labels(tmp_path):
 
     def write(*lines):
         path = tmp_path / "labels.jsonl"
-        path.write_text(
-            "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines),
-            encoding="utf-8",
-        )
+        texts = [x if isinstance(x, str) else json.dumps(x) for x in lines]
+        path.write_text("\n".join(texts) + "\n", encoding="utf-8")
         return path
 
     return write
@@ -32,84 +32,35 @@ def labels(tmp_path):
 
 def statement(**fields):
     """A labelled example with one statement."""
-    return {
-        "context": ["a", "b"],
-        "answer": "x",
-        "statements": [{"text": "t", **fields}],
-    }
+    return GOOD | {"context": ["a", "b"], "statements": [{"text": "t", **fields}]}
 
 
 FAULTS = [
-    (
-        '{"context": [',
-        r"is not JSON in UTF-8 \(EOF while parsing a list at line 1 column 13",
-    ),
+    ('{"context": [', r"is not JSON in UTF-8 \(EOF while parsing a list at line 1 column 13"),
     ("[1, 2]", "got list, expected an object"),
-    (
-        statement(verdict="supported"),
-        r"statements\.0\.verdict: expected .*'partially_supp.* \(got 'supported'\)",
-    ),
-    (
-        statement(supporting_chunk_ids=[2]),
-        r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from",
-    ),
-    (
-        statement(supporting_chunk_ids="0"),
-        r"statements\.0\.supporting_chunk_ids: expected .* \(got '0'\)",
-    ),
-    (
-        {**GOOD, "statements": [{"verdict": "no_evidence"}]},
-        r"statements\.0\.text: is missing",
-    ),
-    (
-        {**GOOD, "statements": {"text": "t"}},
-        r"statements: expected .* \(got {'text': 't'}\)",
-    ),
-    (
-        {**GOOD, "context": []},
-        "context is empty: a labelled example needs the text the answer was judged against",
-    ),
-    (
-        {"answer": "x", "faithful": True},
-        "it has no context: got answer, faithful, expected retrieved_contexts",
-    ),
-    (
-        {**GOOD, "context": [3]},
-        r"context\[0\] is '3', expected text or an object with 'text'",
-    ),
-    (
-        {**GOOD, "context": {"width": "x"}},
-        "context is dict, expected a list of texts or chunks",
-    ),
+    (statement(verdict="supported"), r"statements\.0\.verdict: expected .*'partially_supp.* \(got 'supported'\)"),
+    (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from"),
+    (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: expected .* \(got '0'\)"),
+    ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: is missing"),
+    ({**GOOD, "statements": {"text": "t"}}, r"statements: expected .* \(got {'text': 't'}\)"),
+    ({**GOOD, "context": []}, "context is empty: a labelled example needs the text the answer was judged against"),
+    ({"answer": "x", "faithful": True}, "it has no context: got answer, faithful, expected retrieved_contexts"),
+    ({**GOOD, "context": [3]}, r"context\[0\] is '3', expected text or an object with 'text'"),
+    ({**GOOD, "context": {"width": "x"}}, "context is dict, expected a list of texts or chunks"),
     ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe', expected true or false"),
     ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)"),
-    (
-        '{"context": ["a"], "answer": "x", "score": NaN}',
-        r"is not JSON in UTF-8 \(expected value at line 1 column 44",
-    ),
-    (
-        {**GOOD, "answer": "x" * 10_000_000},
-        "characters of question, context and answer, expected at most 10,000,000",
-    ),
+    ('{"context": ["a"], "answer": "x", "score": NaN}', r"is not JSON in UTF-8 \(expected value at line 1 column 44"),
+    ({**GOOD, "answer": "x" * 10_000_000}, "characters of question, context and answer, expected at most 10,000,000"),
     ({**GOOD, "answer": "  "}, "answer is '  ', expected text"),
     ({**GOOD, "question": 5}, "question is int, expected text or None"),
-    (
-        '{"context": ["a \\ud83d"], "answer": "x", "faithful": true}',
-        "is not JSON in UTF-8 .*hex escape",
+    ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "is not JSON in UTF-8 .*hex escape"),
+    ('{"context": ["a"], "answer": "x", "score": 1, "score": 0}', "is not JSON in UTF-8 .*'score' is there twice"),
+    *(
+        (json.dumps({**GOOD, key: 7}).replace("7", deep), r"is not JSON .* \((recursion limit|number out of|a number is)")
+        for key in ("score", "unknown")
+        for deep in DEEP
     ),
-]
-
-
-DEEP = ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000]
-"""What Python reads and cannot use, wherever it stands."""
-FAULTS += [
-    (
-        json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep),
-        r"is not JSON .* \((recursion limit|number out of|a number is)",
-    )
-    for key in ("score", "unknown")
-    for deep in DEEP
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "told"), FAULTS, ids=[str(f[0])[:50] for f in FAULTS])
@@ -126,35 +77,28 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
     ("lines", "message"),
     [
         (["", "  "], "0 rows, none with a usable label"),
-        (
-            [{"context": ["a"], "answer": "x", "annotator": "y"}],
-            "1 row, none with a usable label: it has no label: got context, answer, annotator, expected",
-        ),
-        (
-            [statement(), statement(verdict=None) | {"answer": "y"}],
-            "2 rows, none with a usable label",
-        ),
+        ([{"context": ["a"], "answer": "x", "annotator": "y"}],
+         "1 row, none with a usable label: it has no label: got context, answer, annotator, expected"),
+        ([statement(verdict=None) | {"faithful": None}], "1 row, none with a usable label"),
     ],
-)
+)  # fmt: skip
 def test_files_without_a_usable_label(labels, lines, message):
     with pytest.raises(LabelsError, match=rf'{message}(.|\n)*"faithful": true\|false'):
         read_labels(labels(*lines))
 
 
-def test_missing_file_folder_and_other_encodings(tmp_path):
-    with pytest.raises(
-        InputError, match=r"nothing\.jsonl: cannot be read \(no such file"
-    ):
-        read_labels(tmp_path / "nothing.jsonl")
-    with pytest.raises(
-        InputError, match=r"cannot be read \(is a directory\); expected CSV, "
-    ):
-        read_labels(tmp_path)
-    latin = tmp_path / "latin.jsonl"
-    latin.write_bytes('{"answer": "é"}'.encode("latin-1"))
-    words = r"latin\.jsonl, line 1: is not JSON in UTF-8 .*invalid unicode"
-    with pytest.raises(LabelsError, match=words):
-        read_labels(latin)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing.jsonl", r"nothing\.jsonl: cannot be read \(no such file"),
+        ("", r"cannot be read \(is a directory\); expected CSV, "),
+        ("latin.jsonl", r"latin\.jsonl, line 1: is not JSON in UTF-8 .*invalid unicode"),
+    ],
+)  # fmt: skip
+def test_missing_file_folder_and_other_encodings(tmp_path, name, message):
+    (tmp_path / "latin.jsonl").write_bytes('{"answer": "é"}'.encode("latin-1"))
+    with pytest.raises(InputError, match=message):
+        read_labels(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -169,13 +113,9 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
 )  # fmt: skip
 def test_label_of_an_answer(given, verdicts, label):
     """`faithful` counts first, then the statements (all fully supported), then a score of 1; none of them: no label."""
-    row = {
-        "context": ["a"],
-        "answer": "x",
-        **given,
-        "statements": [{"text": "t", "verdict": v} for v in verdicts],
-    }
-    assert parse_example(row).label is label
+    statements = [{"text": "t", "verdict": v} for v in verdicts]
+    row = {"context": ["a"], "answer": "x", "statements": statements}
+    assert parse_example(row | given).label is label
 
 
 def test_what_makes_an_example():
@@ -217,7 +157,7 @@ def rows_of(column, *values):
 
 def faithful(rows, **options):
     """The labels of rows."""
-    return [example.faithful for example in read_labels(rows, **options)]
+    return [example.label for example in read_labels(rows, **options)]
 
 
 NEGATED = (
@@ -232,118 +172,148 @@ PLAIN = (
     "factually_consistent", "attributable", "no_hallucination", "hallucination_free", "not_unfaithful", "entailed",
     "without_hallucination", "is_grounded", "grounded_label",
 )  # fmt: skip
+PAIRS = [("yes", "no"), (1, 0), (1.0, 0.0), (True, False), ("True", "False"), ("Y", "N")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("names", "yes"), [(NEGATED, False), (PLAIN, True)])
-@pytest.mark.parametrize(
-    "pair",
-    [("yes", "no"), (1, 0), (1.0, 0.0), (True, False), ("True", "False"), ("Y", "N")],
-)
+@pytest.mark.parametrize("pair", PAIRS)
 def test_a_name_tells_what_a_yes_means(names, yes, pair):
     for name in names:
-        assert faithful(rows_of(name, *pair)) == [
-            yes,
-            not yes,
-        ], name
+        assert faithful(rows_of(name, *pair)) == [yes, not yes], name
 
 
-def test_words_that_tell_mean_the_same_under_every_name():
-    for name in ("label", "hallucination", "is_faithful", "consistency"):
-        rows = rows_of(name, "PASS", "Fail", "grounded", "not grounded")
-        assert faithful(rows) == [True, False, True, False], name
+def by_name(column, meanings=None):
+    """What the user says: the column, and what its values mean."""
+    return {"columns": {"faithful": column}, "values": meanings}
 
 
-@pytest.mark.parametrize("name", ["label", "Human Label", "result"])
-def test_a_column_that_does_not_tell_is_not_guessed(name):
-    """One sentence has the counts and the flag; one value that is said tells the other; a graded score is ours."""
-    rows = rows_of(name, 1, 0, 1)
-    with pytest.raises(LabelsError) as caught:
-        read_labels(rows)
-    asked = "does not tell which of its values means faithful: '1' (2), '0' (1). Say"
-    assert f"labels: {name!r} {asked} what each means: `faith-dspy" in str(caught.value)
-    assert "--value 1=unfaithful" in str(caught.value)
-    assert faithful(rows, values={"1": False}) == [False, True, False]
-    assert faithful(rows, values={"0": False}) == [True, False, True]
-    assert [e.label for e in read_labels(rows, require_label=False)] == [None] * 3
-    for pair in ((True, False), ("yes", "no")):
-        with pytest.raises(LabelsError, match=f"{name!r} does not tell which"):
-            read_labels(rows_of(name, *pair))
+SPAN = {"start": 0, "end": 1, "label_type": "Evident Conflict"}
+GOOD_OR_BAD = {"good": True, "bad": False}
+CASES = [
+    # Words that tell mean the same under every name; “None” is no hallucination, and no label of faithfulness.
+    *((name, ("PASS", "Fail", "grounded", "not grounded"), {}, [True, False, True, False])
+      for name in ("label", "hallucination", "is_faithful", "consistency")),
+    ("hallucination", ("None", "yes"), {}, [True, False]),
+    ("is_faithful", ("None", "yes"), {}, r"does not tell .*: 'none' \(1\)"),
+    # A column that does not tell is not guessed; one value that is said tells the other.
+    *((name, (1, 0, 1), {}, rf"labels: '{name}' does not tell which of its values means faithful: '1' \(2\), '0' \(1\). "
+       r"Say what each means: `faith-dspy .*--value 1=unfaithful") for name in ("label", "Human Label", "result")),
+    ("label", (1, 0, 1), {"values": {"1": False}}, [False, True, False]),
+    ("label", (1, 0, 1), {"values": {"0": False}}, [True, False, True]),
+    ("label", (1, 0, 1), {"require_label": False}, [None, None, None]),
+    ("label", (True, False), {}, "'label' does not tell which"), ("result", ("yes", "no"), {}, "'result' does not tell"),
+    ("score", (0, 1, 0.5), {}, [False, True, False]),
+    # By another name, negated by its own name or by hand; a value of any kind by its word.
+    ("made_up", ("yes", "no", "partly"), by_name("!made_up", {"Partly": False}), [False, True, False]),
+    ("hallucination", (1, 0), by_name("hallucination"), [False, True]),
+    ("hallucination", (1, 0), by_name("!hallucination"), [False, True]),
+    ("hallucination", (1, 0), by_name("halucination"),
+     r"no .halucination. for --map faithful=halucination; did you mean .hallu"),
+    ("a", ({"made_up": 1}, {"made_up": 0}), by_name("a.made_up", {"1": True}), [True, False]),
+    # Spans of unsupported text: an empty list is faithful, as are counts of nothing.
+    *((name, ([SPAN], []), {}, [False, True]) for name in ("hallucination_labels", "labels", "hallucination_spans")),
+    ("hallucination_labels", (json.dumps([SPAN]), "[]"), {}, [False, True]),
+    ("hallucination_labels", ({"evident_conflict": 0, "baseless_info": 1}, {"evident_conflict": 0}), {}, [False, True]),
+    ("labels", (["Supported"], ["Refuted"]), {}, "'labels' has other words"),
+    # Objects without offsets or a text are votes.
+    ("labels", ([{"vote": "up"}], [{"vote": "up"}, {"vote": "down"}]), {}, r"other words: 'up' \(2\), 'down' \(1\)"),
+    ("labels", ([{"vote": "PASS"}, {"vote": "FAIL"}], [{"vote": "FAIL"}], []), {"require_label": False}, [None, False, None]),
+    ("hallucination", ([{"value": "no"}], [{"value": 1}], ["no"]), {}, [True, False, True]),
+    ("labels", ([{"user": "ann", "mark": "PASS"}],), {}, r"--map faithful=labels\.mark`"),
+    ("labels", ([{"user": "ann", "mark": "PASS"}],), by_name("labels.mark"), [True]),
+    ("annotators", ({"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0]), {}, [True, False]),
+    # Exports of Argilla, Langfuse, LangSmith (a list as text, too), Label Studio.
+    ("grounded.responses", (["no"], ["yes", "yes"]), {}, [False, True]),
+    ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}], [{"name": "faithful", "value": 1}]),
+     by_name("scores"), [False, True]),
+    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), by_name("scores"),
+     r"about tone, ok; .* faithful=scores\.tone`"),
+    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), by_name("scores.ok", {"0": False}), [False]),
+    ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
+     by_name("feedback.hallucination"), [False, True]),
+    ("annotations", ([{"completed_by": 1, "result": [{"value": {"choices": ["bad"]}}]},
+                      {"completed_by": 2, "was_cancelled": True, "result": [{"value": {"choices": ["good"]}}]}],
+                     [{"result": [{"value": {"choices": ["good"]}}]}]), by_name("annotations", GOOD_OR_BAD), [False, True]),
+    # Beside other numbers a 1 is a rating, whatever the name and the ratings that the user explains.
+    *((name, ratings, {"values": values}, f"'{name}' has other words|does not tell")
+      for name in ("faithfulness", "hallucination", "label")
+      for ratings in ((1, 2, 3), (0, 1, 2), ("1", "5", "3"), (0, 0.5, 1))
+      for values in (None, {str(ratings[2]): True})),
+    ("label", ("1", "5", "3"), {"values": {"1": False, "5": False, "3": True}}, [False, False, True]),
+    ("hallucination", (0, 0.5, 1), {"values": {"0": False, "0.5": False, "1": True}}, [False, False, True]),
+    ("faithful", (1, 2, 5), {"unreadable": []}, "'faithful' has other words: .*--value"),
+    ("faithful", (1, 2, 5), {}, "row 1: 'faithful' does not tell"),
+    # What the user says without effect is refused.
+    ("label", (1, 0), by_name("!label", {"1": True, "0": False}), "leave out the “!”"),
+    ("label", (1, 0), by_name("!label", {"1": True}), "leave out the “!”"),
+    ("label", ("good", "bad"), by_name("!label", GOOD_OR_BAD), "leave out the “!”"),
+    ("stars", (5, 1), by_name("stars", {"5": True, "7": False}), r"--value 7, but 'stars' has '5' \(1\), '1' \(1\)"),
+    ("faithful", ("yes", "no"), {"values": {"1": False}}, "got --value 1, but 'faithful' has 'yes'"),
+    ("label", ("PASS", "FAIL"), {"values": {"PASSED": True}}, "got --value PASSED, but 'label' has 'pass'"),
+    ("score", (1, 0.5), {"values": {"5": True}}, "but no column with labels"),
+]  # fmt: skip
 
 
-def test_a_score_under_foreign_names_is_not_guessed():
-    foreign = [{"passage": "a", "response": f"x {i}", "score": i} for i in (0, 1)]
-    with pytest.raises(LabelsError, match="'score' does not tell"):
-        read_labels(foreign)
-    assert [e.label for e in read_labels(rows_of("score", 0, 1, 0.5))] == [
-        False,
-        True,
-        False,
-    ]
+@pytest.mark.parametrize(("column", "cells", "options", "expected"), CASES)
+def test_what_the_cells_of_a_column_mean(column, cells, options, expected):
+    rows = rows_of(column, *cells)
+    if isinstance(expected, list):
+        assert faithful(rows, **options) == expected
+        return
+    with pytest.raises(LabelsError, match=expected) as caught:
+        read_labels(rows, **options)
+    assert "One JSON object" not in str(caught.value) or "unreadable" in options
 
 
-def test_words_of_a_label_count_before_a_score():
-    """A metric's score beside people's PASS and FAIL is no label; a column that does not tell leaves it one."""
+def test_a_label_beside_a_score():
+    """Words that tell count before a metric's score; a column that does not leaves it a label; under foreign names a
+    score is not guessed."""
     rows = rows_of("label", "PASS", "FAIL", "FAIL")
     for row, score in zip(rows, (0.4, 1.0, 0.2), strict=True):
         row["score"] = score
     assert faithful(rows) == [True, False, False]
-    for row in rows:
-        row["label"] = "reviewed"
-    assert [e.label for e in read_labels(rows)] == [False, True, False]
+    assert faithful([row | {"label": "reviewed"} for row in rows]) == [False, True, False]  # fmt: skip
+    foreign = [{"passage": "a", "response": f"x {i}", "score": i} for i in (0, 1)]
+    with pytest.raises(LabelsError, match="'score' does not tell"):
+        read_labels(foreign)
 
 
-def test_a_column_that_the_user_names():
-    """By another name, negated by its own name, by hand, or inside an object; a value of any kind by its word."""
-    rows = rows_of("made_up", "yes", "no", "partly")
-    said = {"columns": {"faithful": "!made_up"}, "values": {"Partly": False}}
-    assert faithful(rows, **said) == [False, True, False]
-    rows = rows_of("hallucination", 1, 0)
-    for column in ("hallucination", "!hallucination"):
-        assert faithful(rows, columns={"faithful": column}) == [False, True]
+def test_columns_that_the_user_names():
+    """Inside an object; each person's; and Prodigy's, whose ``answer`` is the label."""
     inside = [{"a": {"ctx": "a", "text": f"x {i}", "hallucinated": i}} for i in (1, 0)]
     columns = {"context": "a.ctx", "answer": "a.text", "faithful": "a.hallucinated"}
     assert faithful(inside, columns=columns) == [False, True]
-    with pytest.raises(
-        LabelsError,
-        match=r"no .halucination. for --map faithful=halucination; did you mean .hallu",
-    ):
-        read_labels(rows, columns={"faithful": "halucination"})
-
-
-def test_spans_of_unsupported_text_are_a_label():
-    """An empty list is faithful, as are counts of nothing; a list whose name does not tell is none."""
-    span = {"start": 0, "end": 1, "label_type": "Evident Conflict"}
-    for name in ("hallucination_labels", "labels", "hallucination_spans"):
-        assert faithful(rows_of(name, [span], [])) == [
-            False,
-            True,
-        ], name
-    as_text = rows_of("hallucination_labels", json.dumps([span]), "[]")
-    assert faithful(as_text) == [False, True]
-    counts = {"evident_conflict": 0, "baseless_info": 1}, {"evident_conflict": 0}
-    assert faithful(rows_of("hallucination_labels", *counts)) == [False, True]
-    with pytest.raises(LabelsError, match="'labels' has other words"):
-        read_labels(rows_of("labels", ["Supported"], ["Refuted"]))
-
-
-def test_objects_without_offsets_or_a_text_are_votes():
-    """They are read by their value, of several people's the majority's, and say who voted; an empty list of votes is no
-    label."""
-
-    def votes(*words):
-        return [{"user": f"p{i}", "vote": word} for i, word in enumerate(words)]
-
-    rows = rows_of("labels", votes("up"), votes("up", "up", "down"), [])
-    with pytest.raises(LabelsError, match=r"other words: 'up' \(3\), 'down' \(1\)"):
+    row = GOOD | {"faithful": None, "faithful_ann": "yes", "faithful_bea": 1}
+    columns = {"annotators.ann": "faithful_ann", "annotators.bea": "faithful_bea"}
+    (example,) = read_labels([row], columns=columns)
+    assert (example.faithful, example.annotators) == (True, {"ann": "yes", "bea": 1})
+    rows = rows_of("text", "x", "y", "z")
+    for row, decision in zip(rows, ("reject", "accept", "ignore"), strict=True):
+        row["answer"] = decision
+    with pytest.raises(LabelsError, match="--map answer=text --map faithful=answer"):
         read_labels(rows)
-    said = {"values": {"up": True, "down": False}, "require_label": False}
-    assert faithful(rows, **said) == [True, True, None]
-    _, three, _ = read_labels(rows, **said)
-    assert three.annotators == {"p0": True, "p1": True, "p2": False}
-    tied = rows_of("labels", votes("PASS", "FAIL"), votes("FAIL"))
-    assert faithful(tied, require_label=False) == [None, False]
-    rows = rows_of("hallucination", [{"value": "no"}], [{"value": 1}], ["no"])
-    assert faithful(rows) == [True, False, True]
+    decisions = {"accept": True, "reject": False, "ignore": None}
+    columns = {"faithful": "answer", "answer": "text"}
+    assert faithful(rows, columns=columns, values=decisions) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "label", "annotators"),
+    [
+        ({"labels": [{"user": f"p{i}", "vote": word} for i, word in enumerate(("up", "up", "down"))]},
+         {"values": {"up": True, "down": False}}, True, {"p0": True, "p1": True, "p2": False}),
+        ({"responses": {"faithful": [{"value": "no", "user_id": "u1", "status": "submitted"},
+                                     {"value": "yes", "user_id": "u2", "status": "discarded"},
+                                     {"value": "yes", "user_id": "u3", "status": "draft"}]}},
+         by_name("responses.faithful"), False, {"u1": False}),
+        ({"faithful.responses": ["no", "yes", "yes"], "faithful.responses.status": ["submitted", "discarded", "draft"],
+          "faithful.responses.users": ["u1", "u2", "u3"]}, {}, False, {"u1": False}),
+    ],
+)  # fmt: skip
+def test_who_voted_is_kept(row, options, label, annotators):
+    """Of Argilla's rows, nested and flat, only submitted votes count."""
+    (example,) = read_labels([{"context": ["a"], "answer": "x"} | row], **options)
+    assert (example.faithful, example.annotators) == (label, annotators)
 
 
 def test_a_row_for_each_annotator_is_one_answer(caplog):
@@ -368,171 +338,35 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
         read_labels([{**row, "id": 1, "rater": "ann"} for row in rows])
 
 
-@pytest.mark.parametrize(
-    ("column", "cells", "said"),
-    [
-        ("grounded.responses", (["no"], ["yes", "yes"]), {}),
-        ("responses", [{"faithful": [{"value": vote, "user_id": "u1", "status": "submitted"},
-                                     {"value": other, "user_id": "u2", "status": "discarded"},
-                                     {"value": other, "user_id": "u3", "status": "draft"}]}
-                       for vote, other in (("no", "yes"), ("yes", "no"))],
-         {"columns": {"faithful": "responses.faithful"}}),
-        ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}],
-                    [{"name": "faithful", "value": 1}]), {"columns": {"faithful": "scores"}}),
-        ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
-         {"columns": {"faithful": "feedback.hallucination"}}),
-        ("annotations", ([{"completed_by": 1, "result": [{"value": {"choices": ["bad"]}}]},
-                          {"completed_by": 2, "was_cancelled": True, "result": [{"value": {"choices": ["good"]}}]}],
-                         [{"result": [{"value": {"choices": ["good"]}}]}]),
-         {"columns": {"faithful": "annotations"}, "values": {"good": True, "bad": False}}),
-        ("answer", ("reject", "accept", "ignore"), {"columns": {"faithful": "answer", "answer": "text"},
-         "values": {"accept": True, "reject": False, "ignore": None}}),
-    ],
-)  # fmt: skip
-def test_exports_of_labelling_tools_as_they_are(column, cells, said):
-    """Of Argilla, Langfuse, LangSmith (a list as text, too), Label Studio; in Prodigy's ``answer`` is the label."""
-    rows = [
-        {"context": ["a"], "input": {"q": "?"}, "text": f"x {i}", column: cell}
-        for i, cell in enumerate(cells)
-    ]
-    if column == "answer":
-        with pytest.raises(
-            LabelsError, match="--map answer=text --map faithful=answer"
-        ):
-            read_labels(rows)
-    said = {**said, "columns": {"answer": "text"} | said.get("columns", {})}
-    examples = read_labels(rows, **said)
-    assert [example.faithful for example in examples] == [False, True]
-    if column == "responses":
-        assert examples[0].annotators == {"u1": False}
-
-
-def test_only_submitted_votes_of_an_argilla_row_count():
-    """Written flat, who voted and whether that is submitted stand beside the votes."""
-    row = {"context": ["a"], "answer": "x", "faithful.responses": ["no", "yes", "yes"],
-           "faithful.responses.status": ["submitted", "discarded", "draft"],
-           "faithful.responses.users": ["u1", "u2", "u3"]}  # fmt: skip
-    (example,) = read_labels([row])
-    assert (example.faithful, example.annotators) == (False, {"u1": False})
-
-
-def test_objects_whose_value_is_not_known_are_asked_about():
-    rows = rows_of("labels", [{"user": "ann", "mark": "PASS"}])
-    with pytest.raises(LabelsError, match=r"--map faithful=labels\.mark`"):
-        read_labels(rows)
-    assert faithful(rows, columns={"faithful": "labels.mark"}) == [True]
-    rows = rows_of("scores", [{"name": "tone", "value": 1}, {"name": "ok", "value": 0}])
-    with pytest.raises(LabelsError, match=r"about tone, ok; .* faithful=scores\.tone`"):
-        read_labels(rows, columns={"faithful": "scores"})
-    assert faithful(rows, columns={"faithful": "scores.ok"}, values={"0": False}) == [
-        False
-    ]
-
-
 def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
     """``sep=`` is no header, --map reaches into JSON, and a number is an answer."""
     path = tmp_path / "labels.csv"
     path.write_text('sep=;\ninputs;answer;faithful\n"{""context"": ""a""}";3;yes\n')
     example, *_ = read_labels(path, columns={"context": "inputs.context"})
     assert (example.context[0].text, example.answer, example.faithful) == ("a", "3", True)  # fmt: skip
-    row = {"context": ["a"], "answer": 3.0, "faithful": True}
-    assert read_labels([row])[0].answer == "3"
-
-
-def test_annotators_alone_are_a_label():
-    rows = rows_of("annotators", {"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0])
-    assert faithful(rows) == [True, False]
-    rows = [{"context": ["a"], "answer": "x", "faithful_ann": "yes", "faithful_bea": 1}]
-    columns = {"annotators.ann": "faithful_ann", "annotators.bea": "faithful_bea"}
-    (example,) = read_labels(rows, columns=columns)
-    assert (example.faithful, example.annotators) == (True, {"ann": "yes", "bea": 1})
-
-
-def test_what_a_label_means_is_not_guessed():
-    """“None” is no hallucination, and no label of faithfulness."""
-    hallucinations = read_labels(rows_of("hallucination", "None", "yes"))
-    assert [e.faithful for e in hallucinations] == [True, False]
-    with pytest.raises(LabelsError, match=r"does not tell .*: 'none' \(1\)"):
-        read_labels(rows_of("is_faithful", "None", "yes"))
-
-
-def test_our_own_column_with_ratings_says_what_decides():
-    unreadable = []
-    with pytest.raises(LabelsError, match=r"'faithful' has other words: .*--value"):
-        read_labels(rows_of("faithful", 1, 2, 5), unreadable=unreadable)
-    with pytest.raises(LabelsError, match="row 1: 'faithful' does not tell"):
-        read_labels(rows_of("faithful", 1, 2, 5))
-
-
-def test_a_key_that_is_there_twice_is_refused(labels):
-    line = '{"context": ["a"], "answer": "x", "faithful": true, "faithful": false}'
-    with pytest.raises(LabelsError, match="'faithful' is there twice"):
-        read_labels(labels(line))
-
-
-@pytest.mark.parametrize(
-    ("rows", "column", "values", "message"),
-    [
-        (rows_of("label", 1, 0), "!label", {"1": True, "0": False}, "leave out the “!”"),
-        (rows_of("label", 1, 0), "!label", {"1": True}, "leave out the “!”"),
-        (rows_of("label", "good", "bad"), "!label", {"good": True, "bad": False}, "leave out the “!”"),
-        (rows_of("stars", 5, 1), "stars", {"5": True, "7": False}, r"--value 7, but 'stars' has '5' \(1\), '1' \(1\)"),
-        (rows_of("faithful", "yes", "no"), None, {"1": False}, "got --value 1, but 'faithful' has 'yes'"),
-        (rows_of("label", "PASS", "FAIL"), None, {"PASSED": True}, "got --value PASSED, but 'label' has 'pass'"),
-        (rows_of("score", 1, 0.5), None, {"5": True}, "but no column with labels"),
-    ],
-)  # fmt: skip
-def test_what_the_user_says_of_labels_without_effect_is_refused(rows, column, values, message):  # fmt: skip
-    columns = {"faithful": column} if column else {}
-    with pytest.raises(LabelsError, match=message) as caught:
-        read_labels(rows, columns=columns, values=values)
-    assert "One JSON object" not in str(caught.value)
+    assert read_labels([GOOD | {"answer": 3.0}])[0].answer == "3"
 
 
 @pytest.mark.parametrize(
     ("column", "values", "is_negated"),
     [
-        ("hallucination", ("faithful", "unfaithful"), False),
-        ("hallucination", ("supported", "hallucinated"), False),
-        ("is_unsupported", ("entailment", "contradiction"), False),
-        ("hallucination", (0, 1), True),
-        ("unfaithful", ("no", "yes"), True),
-        ("!label", (0, 1), True),
-        ("!label", ("FAIL", "PASS"), True),
-        ("label", ("PASS", "FAIL"), False),
+        ("hallucination", ("faithful", "unfaithful"), False), ("is_unsupported", ("entailment", "contradiction"), False),
+        ("hallucination", (0, 1), True), ("unfaithful", ("no", "yes"), True), ("!label", (0, 1), True),
+        ("!label", ("FAIL", "PASS"), True), ("label", ("PASS", "FAIL"), False),
     ],
-)
+)  # fmt: skip
 def test_negated_is_said_only_where_it_was_done(column, values, is_negated, caplog):
     log_once.cache_clear()
     rows = rows_of(column.lstrip("!"), *values)
-    columns = {"faithful": column}
-    examples = read_labels(rows, columns=columns)
-    assert [example.faithful for example in examples] == [True, False]
+    assert faithful(rows, **by_name(column)) == [True, False]
     said = next(line for line in caplog.messages if "faithful: 1 yes, 1 no" in line)
     assert said.endswith(", negated") is is_negated
 
 
-@pytest.mark.parametrize("name", ["faithfulness", "hallucination", "label"])
-@pytest.mark.parametrize("ratings", [(1, 2, 3), (0, 1, 2), ("1", "5", "3"), (0, 0.5, 1)])  # fmt: skip
-def test_the_ends_of_a_scale_are_not_guessed(name, ratings):
-    """Beside other numbers a 1 is a rating, whatever the name and the ratings that the user explains."""
-    rows = rows_of(name, *ratings)
-    for values in (None, {str(ratings[2]): True}):
-        with pytest.raises(
-            LabelsError, match=f"{name!r} has other words|does not tell"
-        ):
-            read_labels(rows, values=values)
-    means = {str(rating): i == 2 for i, rating in enumerate(ratings)}
-    assert faithful(rows, values=means) == [False, False, True]
-
-
 def test_a_gap_in_a_frame_is_no_group():
     """pandas writes NaN where a cell is empty: each answer without a group is a source of its own context."""
-    nan = float("nan")
-    rows = [
-        {"context": [f"Kettle {i}."], "answer": "Blue.", "faithful": True, "group": nan, "question": nan, "score": nan}
-        for i in range(3)
-    ]  # fmt: skip
+    gaps = dict.fromkeys(("group", "question", "score"), float("nan"))
+    rows = [GOOD | {"context": [f"Kettle {i}."]} | gaps for i in range(3)]
     examples = read_labels(rows)
     assert len({example.group_key for example in examples}) == 3
     assert [example.question for example in examples] == [None] * 3
@@ -540,10 +374,8 @@ def test_a_gap_in_a_frame_is_no_group():
 
 def test_who_gave_a_label():
     """It is kept as a tag; models are told by their names, people are not."""
-    row = {"context": ["Tea."], "answer": "Tea.", "faithful": True}
-    examples = read_labels(
-        [row | {"id": 1, "labeled_by": "openai/gpt-4o"}, row | {"id": 2, "labelled_by": "Claude"}, row | {"id": 3}]
-    )  # fmt: skip
+    tags = ({"labeled_by": "openai/gpt-4o"}, {"labelled_by": "Claude"}, {})
+    examples = read_labels([GOOD | {"id": i} | tag for i, tag in enumerate(tags)])
     assert labellers(examples) == {"openai/gpt-4o": 1, "Claude": 1, "not said": 1}
     models = "model", "model: ours", "an LLM", "gpt-4o-mini", "Qwen2.5 7B", "o3"
     people = "person", "ann", "Claude", "annotator 2", "Mia Model-Meyer", "expert"
