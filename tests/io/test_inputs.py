@@ -170,7 +170,9 @@ def test_arrays_and_lists_as_text_are_contexts():
     import numpy
 
     texts = ["It is red.", "It is new."]
-    for context in (numpy.array(texts), str(texts), str(numpy.array(texts))):
+    array = numpy.array(texts)
+    broken = str(array).replace("' '", "'\n '")
+    for context in (array, str(texts), str(array), broken):
         chunks = AnswerInput.of({"context": context, "answer": "x"}).chunks
         assert [chunk.text for chunk in chunks] == texts
     for text in ("[1, 2]", "[1] It is red.", '{"a": 1}'):

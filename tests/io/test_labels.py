@@ -56,7 +56,8 @@ FAULTS = [
     ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "is not JSON in UTF-8 .*hex escape"),
     ('{"context": ["a"], "answer": "x", "score": 1, "score": 0}', "is not JSON in UTF-8 .*'score' is there twice"),
     *(
-        (json.dumps({**GOOD, key: 7}).replace("7", deep), r"is not JSON .* \((recursion limit|number out of|a number is)")
+        (json.dumps({**GOOD, key: 7}).replace("7", deep),
+         r"is not JSON .* \((recursion limit|number out of|a number is)")
         for key in ("score", "unknown")
         for deep in DEEP
     ),
@@ -196,12 +197,13 @@ CASES = [
     ("hallucination", ("None", "yes"), {}, [True, False]),
     ("is_faithful", ("None", "yes"), {}, r"does not tell .*: 'none' \(1\)"),
     # A column that does not tell is not guessed; one value that is said tells the other.
-    *((name, (1, 0, 1), {}, rf"labels: '{name}' does not tell which of its values means faithful: '1' \(2\), '0' \(1\). "
-       r"Say what each means: `faith-dspy .*--value 1=unfaithful") for name in ("label", "Human Label", "result")),
+    *((name, (1, 0, 1), {}, rf"labels: '{name}' does not tell which of its values means faithful: '1' \(2\), '0' \(1\)"
+       r". Say what each means: `faith-dspy .*--value 1=unfaithful") for name in ("label", "Human Label", "result")),
     ("label", (1, 0, 1), {"values": {"1": False}}, [False, True, False]),
     ("label", (1, 0, 1), {"values": {"0": False}}, [True, False, True]),
     ("label", (1, 0, 1), {"require_label": False}, [None, None, None]),
-    ("label", (True, False), {}, "'label' does not tell which"), ("result", ("yes", "no"), {}, "'result' does not tell"),
+    ("label", (True, False), {}, "'label' does not tell which"),
+    ("result", ("yes", "no"), {}, "'result' does not tell which"),
     ("score", (0, 1, 0.5), {}, [False, True, False]),
     # By another name, negated by its own name or by hand; a value of any kind by its word.
     ("made_up", ("yes", "no", "partly"), by_name("!made_up", {"Partly": False}), [False, True, False]),
@@ -217,7 +219,8 @@ CASES = [
     ("labels", (["Supported"], ["Refuted"]), {}, "'labels' has other words"),
     # Objects without offsets or a text are votes.
     ("labels", ([{"vote": "up"}], [{"vote": "up"}, {"vote": "down"}]), {}, r"other words: 'up' \(2\), 'down' \(1\)"),
-    ("labels", ([{"vote": "PASS"}, {"vote": "FAIL"}], [{"vote": "FAIL"}], []), {"require_label": False}, [None, False, None]),
+    ("labels", ([{"vote": "PASS"}, {"vote": "FAIL"}], [{"vote": "FAIL"}], []), {"require_label": False},
+     [None, False, None]),
     ("hallucination", ([{"value": "no"}], [{"value": 1}], ["no"]), {}, [True, False, True]),
     ("labels", ([{"user": "ann", "mark": "PASS"}],), {}, r"--map faithful=labels\.mark`"),
     ("labels", ([{"user": "ann", "mark": "PASS"}],), by_name("labels.mark"), [True]),
@@ -228,12 +231,14 @@ CASES = [
      by_name("scores"), [False, True]),
     ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), by_name("scores"),
      r"about tone, ok; .* faithful=scores\.tone`"),
-    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), by_name("scores.ok", {"0": False}), [False]),
+    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), by_name("scores.ok", {"0": False}),
+     [False]),
     ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
      by_name("feedback.hallucination"), [False, True]),
     ("annotations", ([{"completed_by": 1, "result": [{"value": {"choices": ["bad"]}}]},
                       {"completed_by": 2, "was_cancelled": True, "result": [{"value": {"choices": ["good"]}}]}],
-                     [{"result": [{"value": {"choices": ["good"]}}]}]), by_name("annotations", GOOD_OR_BAD), [False, True]),
+                     [{"result": [{"value": {"choices": ["good"]}}]}]),
+     by_name("annotations", GOOD_OR_BAD), [False, True]),
     # Beside other numbers a 1 is a rating, whatever the name and the ratings that the user explains.
     *((name, ratings, {"values": values}, f"'{name}' has other words|does not tell")
       for name in ("faithfulness", "hallucination", "label")
@@ -350,7 +355,8 @@ def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
 @pytest.mark.parametrize(
     ("column", "values", "is_negated"),
     [
-        ("hallucination", ("faithful", "unfaithful"), False), ("is_unsupported", ("entailment", "contradiction"), False),
+        ("hallucination", ("faithful", "unfaithful"), False),
+        ("is_unsupported", ("entailment", "contradiction"), False),
         ("hallucination", (0, 1), True), ("unfaithful", ("no", "yes"), True), ("!label", (0, 1), True),
         ("!label", ("FAIL", "PASS"), True), ("label", ("PASS", "FAIL"), False),
     ],

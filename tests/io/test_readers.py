@@ -161,58 +161,55 @@ def test_csv_as_people_write_it(tmp_path):
     ("name", "content", "told"),
     [
         ("a.parquet", b"no", "cannot be read"),
-        (
-            "a.csv",
-            b"\xff\xff\x00a",
-            "can't decode byte 0xff .*; expected CSV, .* in UTF-8",
-        ),
+        ("a.csv", b"\xff\xff\x00a", "can't decode byte 0xff .*; expected CSV, .* in UTF-8"),
         ("a.csv", b"\xff\xfe\x00a\x00", "cannot be read .*utf-16"),
-        (
-            "a.csv",
-            b'answer,context\n"open,b\n',
-            "row that begins in line 2: is a quotation mark not closed",
-        ),
-        ("a.jsonl", b"PK\x03\x04 no lines\n", "it is a zip archive, or a spreadsheet"),
-        (
-            "a.docx",
-            b"It is blue.\n",
-            "expected CSV, TSV, Excel, Parquet, JSON or JSON lines",
-        ),
-        (
-            "a.csv",
-            b"context,answer,answer\nx,y,z\n",
-            "two of its columns have the same name",
-        ),
-        (
-            "a.csv",
-            b"anser,context\nx,y\n",
-            "it has no answer: got anser, context. If it is 'anser'",
-        ),
+        ("a.csv", b'answer,context\n"open,b\n', "row that begins in line 2: is a quotation mark not closed"),
+        ("a.docx", b"It is blue.\n", "expected CSV, TSV, Excel, Parquet, JSON or JSON lines"),
+        ("a.csv", b"context,answer,answer\nx,y,z\n", "two of its columns have the same name"),
+        ("a.csv", b"anser,context\nx,y\n", "it has no answer: got anser, context. If it is 'anser'"),
         ("a.json", b'[{"reply_text": "x"}]', "it has no answer: got reply_text"),
+        ("a.json", b'[{"role": "user", "content": "x"}]', r"it is one message: .*\{\"messages\""),
+        ("a.jsonl", b"PK\x03\x04 no lines\n", "it is a zip archive, or a spreadsheet"),
+        ("t.html", b"<html><table>", "web page: save its table as CSV"), ("t.csv", b"\n <!DOCTYPE html>", "web page"),
+        ("t.pdf", b"%PDF-1.7", "PDF"), ("t.xls", b"\xd0\xcf\x11\xe0\xa1", "old spreadsheet"),
+        ("t.jsonl.gz", b"\x1f\x8b\x08", "unpack it first"), ("t.db", b"SQLite format 3", "export the table as CSV"),
+        ("t.xlsx", b"PK\x03\x04", "Excel file"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_table(tmp_path, name, content, told):
-    """A file that holds no records, or none with an answer, is refused, and says what was expected."""
+    """A file that holds no records, or none with an answer, is refused, and says what to do in one line."""
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=told) as caught:
         check_records(tmp_path / name)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+LINES = "\n".join(map(json.dumps, ROWS))
+TABLE = (
+    "Query\tContexts\tResponse\tlabel\nWhich?\t['A cup.' 'It is red.']\tA red cup.\tPASS\n"
+    "\t['A cup.', 'It is new.']\tA mug.\tFAIL\n"
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "encode"),
+    ("name", "text"),
     [
-        ("array.jsonl", lambda rows: json.dumps(rows)),
-        ("array.txt", lambda rows: json.dumps(rows, indent=1)),
-        ("data.jsonl", lambda rows: json.dumps({"version": 1, "data": rows})),
-        ("data.json", lambda rows: json.dumps({"anything": rows}, indent=2)),
-        ("lines.json", lambda rows: "\n".join(map(json.dumps, rows))),
-        ("none", lambda rows: "\n".join(map(json.dumps, rows))),
+        ("array.jsonl", json.dumps(ROWS)), ("array.txt", json.dumps(ROWS, indent=1)),
+        ("data.jsonl", json.dumps({"version": 1, "data": ROWS})),
+        ("data.json", json.dumps({"anything": ROWS}, indent=2)), ("lines.json", LINES), ("none", LINES),
+        ("t.csv", TABLE), ("t.csv", TABLE.replace("\t", ";")), ("t.tsv", TABLE), ("t.txt", TABLE),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_json_in_whatever_file_is_the_same_labels(tmp_path, name, encode, encoding):
-    (tmp_path / name).write_bytes(encode(ROWS).encode(encoding))
-    assert read_labels(tmp_path / name) == read_labels(ROWS)
+def test_whatever_file_they_stand_in_they_are_the_same_labels(
+    tmp_path, name, text, encoding
+):
+    """JSON, whatever the file is called, and tables as spreadsheets and numpy write them."""
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    examples = read_labels(tmp_path / name)
+    assert [e.model_copy(update={"columns": {}}) for e in examples] == [
+        e.model_copy(update={"columns": {}}) for e in read_labels(ROWS)
+    ]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -221,59 +218,11 @@ def test_a_json_file_of_one_record(tmp_path, indent):
     assert read_labels(tmp_path / "one.json") == read_labels(ROWS[:1])
 
 
-def test_messages_without_a_record_around_them(tmp_path):
-    """As JSON in a text they are a conversation; as rows of a file, the way to write them is said."""
+def test_messages_as_json_in_a_text_are_a_conversation():
     said = {"user": "Is it blue? It is blue, says Ann.", "assistant": "It is blue."}
     messages = [{"role": role, "content": text} for role, text in said.items()]
     (one,) = read_inputs([{"messages": json.dumps(messages)}])
     assert (one.answer, len(one.chunks)) == ("It is blue.", 1)
-    (tmp_path / "bare.json").write_text(json.dumps(messages))
-    with pytest.raises(InputError, match=r"it is one message: .*\{\"messages\""):
-        read_inputs(tmp_path / "bare.json")
-
-
-@pytest.mark.parametrize(
-    ("name", "separator"),
-    [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", "\t"), ("t.txt", "\t")],
-)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_tables_with_separators_as_spreadsheets_save_them(
-    tmp_path, name, separator, encoding
-):
-    lines = ("context answer hallucination", "cup cup no", "cup mug yes")
-    table = "\n".join(lines).replace(" ", separator)
-    (tmp_path / name).write_bytes(table.encode(encoding))
-    assert [e.faithful for e in read_labels(tmp_path / name)] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "advice"),
-    [
-        ("t.html", b"<html><table>", "web page: save its table as CSV"),
-        ("t.csv", b"\n <!DOCTYPE html>", "web page"),
-        ("t.pdf", b"%PDF-1.7", "PDF"),
-        ("t.xls", b"\xd0\xcf\x11\xe0\xa1", "old spreadsheet"),
-        ("t.jsonl.gz", b"\x1f\x8b\x08", "unpack it first"),
-        ("t.db", b"SQLite format 3", "export the table as CSV"),
-        ("t.xlsx", b"PK\x03\x04", "Excel file"),
-    ],
-)
-def test_files_of_other_kinds_say_what_to_do(tmp_path, name, content, advice):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=advice) as caught:
-        read_labels(tmp_path / name)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "cell", ["['a' 'b']", "['a'\n 'b']", "['a', 'b']", '["a", "b"]']
-)
-def test_lists_in_cells_as_pandas_and_numpy_write_them(tmp_path, cell):
-    """Texts that stand beside each other without a comma are two chunks."""
-    rows = [{"context": cell, "answer": "A cup.", "faithful": 1}]
-    pandas.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
-    (example,) = read_labels(tmp_path / "t.csv")
-    assert [chunk.text for chunk in example.context] == ["a", "b"]
 
 
 @pytest.mark.parametrize("orient", ["columns", "index", "split", "list"])

@@ -14,7 +14,6 @@ from faith_dspy.text.features import (
     lexical_features,
 )
 from faith_dspy.text.sentences import sentences
-from faith_dspy.text.words import number_value, tidy, tokenize
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
 PAIRS = json.loads(Path(__file__).with_name("pairs.json").read_bytes())
@@ -93,19 +92,6 @@ def test_nothing_new_is_full_support(statement):
     assert features(statement, TOWER) == SUPPORTED
 
 
-@pytest.mark.parametrize(
-    ("raw", "language", "value"),
-    [
-        ("1,234.50", "english", "1234.5"), ("1.234,5", "german", "1234.5"), ("1.234", "german", "1234"),
-        ("1.234", "english", "1.234"), ("1,5", "french", "1.5"), ("1,234,567", "english", "1234567"),
-        ("007", "english", "7"),
-    ],
-)  # fmt: skip
-def test_number_value(raw, language, value):
-    """A separator means what it means in the language; one that repeats groups thousands."""
-    assert number_value(raw, language) == value
-
-
 def test_words_known_but_never_together():
     """Words of two chunks are all known, but the pair is new, and no two neighbouring sentences have both."""
     found = features("Eiffel opened", TOWER, "Cats sleep.", BRIDGE)
@@ -114,14 +100,6 @@ def test_words_known_but_never_together():
         0.5,
         1.0,
     )
-
-
-def test_elided_articles_are_split_off():
-    assert [t.kind for t in tokenize("l'accord", "french")] == ["function", "word"]
-    assert [t.key for t in tokenize("company's", "english")] == [
-        t.key for t in tokenize("company", "english")
-    ]
-    assert tokenize(tidy("isn’t"), "english")[0].negates
 
 
 @pytest.mark.parametrize(
