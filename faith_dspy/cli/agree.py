@@ -19,14 +19,7 @@ def agree(
     *,
     chosen: cli.ChosenJudge,
     in_batch: cli.InBatch,
-    scores: Annotated[
-        list[str] | None,
-        cli.option(
-            "--scores",
-            "Columns of LABELS with what other judges said, with commas between: verdicts, or numbers. Repeatable.",
-            "COLUMNS",
-        ),
-    ] = None,
+    scores: cli.Scores = None,
     by: cli.By = None,
     unlabelled: Annotated[
         Path | None,

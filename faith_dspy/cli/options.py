@@ -84,6 +84,14 @@ MaxFlips = Annotated[
     ),
 ]
 Json = Annotated[bool, option("--json", "Print JSON instead of a table.")]
+Scores = Annotated[
+    list[str] | None,
+    option(
+        "--scores",
+        "Columns of LABELS with what other judges said, with commas between: verdicts, or numbers. Repeatable.",
+        "COLUMNS",
+    ),
+]
 Details = Annotated[
     bool,
     option("--details", "Also print everything else that was measured."),

@@ -56,15 +56,7 @@ class TuneOptions:
             "URL",
         ),
     ] = None
-    scores: Annotated[
-        list[str] | None,
-        cli.option(
-            "--scores",
-            "Columns of LABELS with what other judges said, with commas between: candidates, alone and beside the LM. "
-            "Repeatable.",
-            "COLUMNS",
-        ),
-    ] = None
+    scores: cli.Scores = None
     operating_point: Annotated[
         str,
         cli.option(
@@ -148,6 +140,8 @@ def tune(
     A limit (--minutes, --calls, --tokens, --dollars) stops the study. Every reply is kept: run it again with a higher
     limit, and it goes on where it stopped. Without one, quick starts no third variant after 10 minutes, standard after
     60.
+
+    --scores makes candidates of what other judges said, alone and beside the LM.
 
     --variants plan.toml declares variants of any options, optimizers and LMs; `python -m pydoc
     faith_dspy.optimize.plan` shows one.
