@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from importlib import metadata
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +61,8 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
             DSPy model string (``openai/gpt-4o-mini``), a `dspy.LM`, or a function: a new judge that asks it.
         lm: The LM that a loaded judge asks in place of its own.
         options: Keywords of `Judge`: ``api_base``, ``api_key``, ``timeout``, ``context_window``, ``thinking_tokens``
-            for any, the others for a new judge alone. An exported one has its own options; it takes ``function``, too.
+            for any, the others for a new judge alone. An exported one has its own options; it takes ``function`` and
+            ``escalate_to`` as `load_judge` does.
 
     Returns:
         The judge. No LM has been asked.
@@ -72,7 +74,8 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
     if isinstance(source, Judge):
         return source
     if isinstance(source, Path) or (isinstance(source, str) and not names_lm(source)):
-        own = [name for name in options if name not in _ENDPOINT]
+        of_any = signature(load_judge).parameters
+        own = [name for name in options if name not in of_any]
         if own:
             raise ConfigError(
                 f"{source} has its own options: leave out {', '.join(own)}."
@@ -86,14 +89,6 @@ def open_judge(source: Any, *, lm: Any = None, **options: Any) -> Judge:
 
 
 _IN_MLFLOW = ("models:/", "runs:/")
-_ENDPOINT = (
-    "api_base",
-    "api_key",
-    "timeout",
-    "context_window",
-    "thinking_tokens",
-    "function",
-)
 _BARE_MODELS = re.compile(
     r"(?:gpt|o\d|chatgpt|claude|gemini|mistral|command|deepseek|llama|qwen)[\w.:-]*"
 )
