@@ -58,15 +58,15 @@ def citations_by_sentence(sentences: Sequence[Sentence]) -> dict[int, list[str]]
             text[i:j] for i, j in zip([0, *ends], [*starts, len(text)], strict=True)
         ]
         stating = [i for i, words in enumerate(between) if has_words(words)]
+        first = min(stating, default=len(between))
+        last = max(stating, default=0)
         for i, match in enumerate(matches):
             index = sentence.index
-            states_before = bool(stating) and stating[0] <= i
-            states_after = bool(stating) and stating[-1] > i
             if leads:
                 ends_a_sentence = between[i].rstrip().endswith(_ENDS)
-                if ends_a_sentence and following and not states_after:
+                if ends_a_sentence and following and last <= i:
                     index = following.index
-            elif before is not None and not states_before:
+            elif before is not None and i < first:
                 index = before
             markers.setdefault(index, []).append(match[0])
         if stating:
