@@ -171,14 +171,6 @@ def test_an_lm_that_separates_is_not_held_at_the_weight_of_one_that_does_not():
     assert shares[1] < 1
 
 
-def test_the_lm_calibrated_ranks_as_the_lm_does():
-    """Slope, offset and threshold are all that is fitted: unseen answers keep the order of their weakest log-odds."""
-    train, unseen = simulate(60, 22, lm=1.0), simulate(100, 23, lm=1.0)
-    classifier = fit_classifier(train, ("lm",)).classifier
-    by_lm = auroc(unseen, lambda features: min(f["lm"] for f in features))
-    assert auroc(unseen, classifier.probability) == pytest.approx(by_lm, abs=0.01)
-
-
 def test_a_recalibrated_classifier_keeps_its_weights():
     """Only slope, offset and threshold are new: that of labels of which three in four are faithful."""
     fitted = fit_classifier(simulate(200, 24), CLASSIFIER_FEATURES).classifier

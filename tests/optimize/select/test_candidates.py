@@ -7,7 +7,7 @@ from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import BALANCED
 from faith_dspy.optimize.data.pool import assign_folds
 from faith_dspy.optimize.plan import Options
-from faith_dspy.optimize.results import Prompts, Row
+from faith_dspy.optimize.results import Prompts
 from faith_dspy.optimize.select.ask import usable, verify, without_lm
 from faith_dspy.optimize.select.candidates import (
     Candidate,
@@ -25,61 +25,62 @@ from tests.support.judges import blue
 from tests.support.replies import examples, replies
 from tests.support.studies import Quiet, Record
 
+HOSTED = Judge("openai/gpt-4o-mini", classifier=None)
 
-def made(pool, asked, point=BALANCED):
+
+def candidates_of(pool, *asked):
     """The candidates of a study of these answers."""
-    return candidates(without_lm(pool), [asked], assign_folds(pool, 0), point)
+    return candidates(without_lm(pool), asked, assign_folds(pool, 0), BALANCED)
+
+
+def costs(tried):
+    return [cost_of([a.raw.usage for a in c.answers], c.judge) for c in tried]
 
 
 def test_all_candidates_are_judges_with_thresholds_of_these_labels():
     """Lexical and default without an LM; the LM calibrated, with features, and the cascade. Nothing is exported with a
     threshold made for other traffic."""
     pool = examples(40)
-    hosted = Judge("openai/gpt-4o-mini", classifier=None)
     read = Usage(calls=1, prompt_tokens=2000)
-    tried = made(pool, replies(pool, separation=1.7, judge=hosted, usage=read))
+    lm = replies(pool, separation=1.7, judge=HOSTED, usage=read)
+    tried = candidates_of(pool, lm)
     assert [c.name for c in tried] == [
         "lexical-baseline", "lexical, default", "sentence, LM calibrated", "sentence", "lexical, then sentence",
     ]  # fmt: skip
     # A million prompt tokens cost $0.15; the cascade asks about half of the answers, and those that are as unsure.
     asked = sum(a.raw.usage.calls for a in tried[-1].answers)
     assert 20 <= asked <= 28
-    prices = [cost_of([a.raw.usage for a in c.answers], c.judge).price for c in tried]
+    prices = [cost.price for cost in costs(tried)]
     assert prices[:2] == [None, None]
     assert prices[2:] == pytest.approx([0.0003, 0.0003, 0.0003 * asked / 40])
     for c in tried:
         assert {judge.classifier.fitted_to for judge in c.judge.cascade} == {"labels"}
         assert {judge.classifier.threshold for judge in c.judge.cascade} == {0.5}
-    (lm,) = [c for c in tried if c.method == "lm"]
-    assert lm.judge.classifier.statement.names == ("lm",)
+    assert tried[2].judge.classifier.statement.names == ("lm",)
 
 
 def test_a_function_and_an_lm_make_cascades_of_one_and_the_other():
     """The second is asked about half of the answers, and what the first took is counted with it."""
     pool = examples(40)
-    hosted = Judge("openai/gpt-4o-mini", classifier=None)
     read, called = Usage(calls=1, prompt_tokens=9), Usage(calls=1)
-    lm = replies(pool, separation=2, judge=hosted, usage=read)
+    lm = replies(pool, separation=2, judge=HOSTED, usage=read)
     rule = replies(pool, "rule", separation=1, judge=Judge(blue), usage=called)
-    tried = candidates(without_lm(pool), [lm, rule], assign_folds(pool, 0), BALANCED)
-    *_, one, other = tried
-    assert (one.name, other.name) == ("sentence, then rule", "rule, then sentence")
-    costs = [cost_of([a.raw.usage for a in c.answers], c.judge) for c in (one, other)]
-    assert costs[0].lm_share == 1
-    assert 20 <= 40 * costs[1].lm_share <= 28
-    assert all(60 <= cost.usage.calls <= 68 for cost in costs)
+    both = candidates_of(pool, lm, rule)[-2:]
+    assert [c.name for c in both] == ["sentence, then rule", "rule, then sentence"]
+    one, other = costs(both)
+    assert one.lm_share == 1
+    assert 20 <= 40 * other.lm_share <= 28
+    assert all(60 <= cost.usage.calls <= 68 for cost in (one, other))
 
 
 def test_what_is_calibrated_is_called_what_it_is(tmp_path):
     """A function where a function is asked: nothing of a study without an LM speaks of one."""
-    options = Options(
-        lm="python:tests.support.judges:blue", variants="answer", out=tmp_path / "judge"
-    )
+    lm, out = "python:tests.support.judges:blue", tmp_path / "judge"
+    options = Options(lm=lm, variants="answer", out=out)
     result = run(examples(24), options, Quiet(), tracker=Record)
     assert "answer, function calibrated" in {c.name for c in result.candidates}
-    measured = [judge.name for judge in result.measured.judges]
-    assert measured[1] == "function-calibrated"
-    card = (tmp_path / "judge/CARD.md").read_text(encoding="utf-8")
+    assert result.measured.judges[1].name == "function-calibrated"
+    card = (out / "CARD.md").read_text(encoding="utf-8")
     assert "| function calibrated |" in card
     assert "over the function calibrated" in card
     assert "LM calibrated" not in card + result.model_dump_json()
@@ -91,7 +92,7 @@ def test_the_default_classifier_is_of_the_prompts_it_was_fitted_to(seed, offered
     pool = examples(24)
     asked = replies(pool, separation=1.7, judge=Judge("local", classifier=None))
     asked = asked._replace(prompts=Prompts(now={}, seed=seed))
-    names = [c.name for c in made(pool, asked)]
+    names = [c.name for c in candidates_of(pool, asked)]
     assert ("sentence, default" in names) is offered
 
 
@@ -101,14 +102,14 @@ def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
     blue, red, lost = "It is blue.", "It is red.", "It is lost."
     judge, _ = judge_at(yes={blue: 0.9, red: 0.1})
     row = {"context": ["A kettle."], "faithful": False}
-    labelled = []
-    for i, said in enumerate((f"{blue} {red}", f"{blue} {lost}", lost, "Hello!")):
-        labelled.append(parse_example(row | {"id": i, "answer": said}))
+    answers = f"{blue} {red}", f"{blue} {lost}", lost, "Hello!"
+    labelled = [parse_example(row | {"id": said, "answer": said}) for said in answers]
     seen = verify(judge, labelled)
-    assert [a.id for a in usable(seen)] == ["0"]
+    assert [a.id for a in usable(seen)] == [f"{blue} {red}"]
+    failed = next(a for a in seen if a.id == lost)
     known = without_lm(examples(12)).answers
-    fold_of = {**assign_folds(examples(12), 0), seen[2].source: 0}
-    fitted = fit_judge(Judge(NO_LM), [*known, seen[2]], "features", fold_of)
+    fold_of = {**assign_folds(examples(12), 0), failed.source: 0}
+    fitted = fit_judge(Judge(NO_LM), [*known, failed], "features", fold_of)
     assert fitted.answers[-1].judgment.unscored is Unscored.LM_FAILED
 
 
@@ -121,7 +122,7 @@ def test_an_answer_in_another_language_is_judged_as_the_export_judges_it():
     row = {"id": "german", "context": context, "answer": answer, "faithful": True}
     german = parse_example(row)
     asked = replies([*pool, german], separation=3)
-    words, _, _, lm, both = made([*pool, german], asked)
+    words, _, _, lm, both = candidates_of([*pool, german], asked)
     of_words, of_lm, of_both = (
         next(a for a in c.answers if a.id == "german") for c in (words, lm, both)
     )
@@ -140,15 +141,12 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     words are there: log-odds 0 and 3.
     """
     texts = (CLEAR, OPEN, DENIED)
-    labelled = []
-    for text in texts:
-        row = {"id": text, "context": [CLEAR], "answer": text}
-        labelled.append(parse_example(row | {"faithful": text == CLEAR}))
+    row = {"context": [CLEAR], "faithful": False}
+    labelled = [parse_example(row | {"id": text, "answer": text}) for text in texts]
     judge, server = judge_at(yes=dict.fromkeys(texts, 0.9), abstention=0.0)
     seen = verify(judge, labelled)
     weights = {"novel_words": -6.0, "contradictions": 0.0}
-    classifier = by_weakest(linear(weights, intercept=3.0))
-    words = Judge(NO_LM, classifier=classifier)
+    words = Judge(NO_LM, classifier=by_weakest(linear(weights, intercept=3.0)))
     alone = without_lm(labelled)
     by_words = [a.by(words) for a in alone.answers]
     lexical = Candidate("lexical", "", alone, "features", words, by_words)
@@ -157,20 +155,16 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     fitted = cascade(lexical, lm, BALANCED)
     by_lm = {CLEAR: 0, OPEN: 1, DENIED: 1}
     assert {a.id: a.raw.usage.calls for a in fitted.answers} == by_lm
-    first = fitted.judge
-    assert first.config.abstention == 0.0
-    low, high = first.classifier.review_range
+    assert fitted.judge.config.abstention == 0.0
+    low, high = fitted.judge.classifier.review_range
     assert low < 0.5 < high < 0.9
     asked = len(server.requests)
-    expected = {a.id: a for a in as_asked(first, seen, alone.answers)}
+    expected = as_asked(fitted.judge, seen, alone.answers)
     assert len(server.requests) == asked
-    assert {i: a.raw.usage.calls for i, a in expected.items()} == by_lm
-    for again in verify(first, labelled):
-        before = expected[again.id]
-        assert Row.of(again.example, again.judgment) == Row.of(
-            before.example, before.judgment
-        )
-        assert again.features == before.features
+    assert {a.id: a.raw.usage.calls for a in expected} == by_lm
+    for before, again in zip(expected, verify(fitted.judge, labelled), strict=True):
+        for name in ("predicted", "probability", "evidence", "features"):
+            assert getattr(again, name) == getattr(before, name)
 
 
 def test_a_judge_is_fitted_on_labels():

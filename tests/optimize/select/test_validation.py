@@ -1,16 +1,16 @@
 """What people read comes from judges that have seen nothing of the answers they are measured on."""
 
+from collections import defaultdict
+
 import pytest
 
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.fitting import BALANCED
 from faith_dspy.optimize.data.pool import assign_folds
 from faith_dspy.optimize.results import (
-    BASELINES,
     CALIBRATED,
     CHAMPION,
-    COLUMN,
-    FUNCTION,
+    LENGTH,
     LEXICAL,
     JudgedAnswer,
 )
@@ -21,7 +21,6 @@ from faith_dspy.optimize.select.validation import (
     by_length,
     compare_with_words,
     cross_validate,
-    measure,
     rivals_of,
 )
 from tests.support.replies import examples, replies
@@ -41,18 +40,6 @@ def fit_and_choose(asked, point=BALANCED):
     return rivals_of(choose(tried, point).champion, tried, asked.untuned)
 
 
-def test_every_label_is_in_the_figures_exactly_once():
-    """Of the champion and of each baseline; the first variant as it was asked is the untuned judge."""
-    validated = cross_validate(ASKED, FOLD_OF, BALANCED)
-    everyone = sorted(e.id for e in POOL)
-    assert set(validated) == {CHAMPION, *BASELINES} - {FUNCTION, COLUMN}
-    for answers in validated.values():
-        assert sorted(a.id for a in answers) == everyone
-    measured = measure(validated, fit_and_choose(ASKED), BALANCED)
-    assert {judge.agreement.n for judge in measured.judges} == {60}
-    assert measured.champion.agreement.balanced_accuracy.value > 0.85
-
-
 def relabelled(replies, fold):
     """The same replies, where people say the opposite of the answers of a fold."""
     answers = []
@@ -65,19 +52,19 @@ def relabelled(replies, fold):
 
 def test_no_fold_is_judged_by_what_its_own_labels_taught():
     """With the labels of one fold turned round, every judge says of its answers what it said; of others it does not."""
-    replies = [relabelled(one, 0) for one in ASKED.replies]
-    turned = Asked(relabelled(ASKED.lexical, 0), replies, [], finished=True)
-    changed = set()
-    before = cross_validate(ASKED, FOLD_OF, BALANCED)
-    after = cross_validate(turned, FOLD_OF, BALANCED)
+    lexical, *replies = (relabelled(r, 0) for r in (ASKED.lexical, *ASKED.replies))
+    turned = Asked(lexical, replies, [], finished=True)
+    before, after = (
+        cross_validate(asked, FOLD_OF, BALANCED) for asked in (ASKED, turned)
+    )
+    changed = defaultdict(set)
     for name, answers in before.items():
-        again = {a.id: (a.predicted, a.probability) for a in after[name]}
-        own = {a.id: (a.predicted, a.probability) for a in answers}
-        folds = {FOLD_OF[a.source] for a in answers if own[a.id] != again[a.id]}
-        changed |= {(name, fold) for fold in folds}
-    assert {fold for _, fold in changed} == {1, 2, 3, 4}
-    names = {CHAMPION, CALIBRATED, LEXICAL, "length-baseline"}
-    assert {name for name, _ in changed} == names
+        probability_of = {a.id: a.probability for a in after[name]}
+        for a in answers:
+            if a.probability != probability_of[a.id]:
+                changed[name].add(FOLD_OF[a.source])
+    assert changed.keys() == {CHAMPION, CALIBRATED, LEXICAL, LENGTH}
+    assert set.union(*changed.values()) == {1, 2, 3, 4}
 
 
 def test_what_is_compared_with_the_champion_covers_its_answers():
@@ -94,12 +81,12 @@ def test_what_is_compared_with_the_champion_covers_its_answers():
 def test_length_is_not_smuggled_in():
     """Where all statements are alike and only long answers unfaithful, the length baseline tells them, by what it
     learned from others."""
-    sizes = [1 + i % 12 for i in range(60)]
-    made = []
-    for e, n in zip(POOL, sizes, strict=True):
+    pool = []
+    for i, e in enumerate(POOL):
+        n = 1 + i % 12
         update = {"answer": "It is so. " * n, "faithful": n < 7}
-        made.append(e.model_copy(update=update))
-    answers = without_lm(made).answers
+        pool.append(e.model_copy(update=update))
+    answers = without_lm(pool).answers
     judged = by_length(answers[:30], answers[30:])
     assert [a.predicted for a in judged] == [a.label for a in answers[30:]]
 
