@@ -18,21 +18,16 @@ from faith_dspy.scoring.classifier import to_logit
 said = dspy.Prediction
 
 
-def examples(*verdicts, instruction="binary", **more):
-    """A statement with each of these verdicts by a person."""
-    statements = [
-        {"text": f"{name} is big.", "verdict": verdict, **more}
-        for name, verdict in zip("AB", verdicts, strict=False)
-    ]
-    row = {
-        "context": ["a", "b", "c"],
-        "answer": "All are big.",
-        "statements": statements,
-    }
-    return statement_examples([parse_example(row)], Granularity.STATEMENT, instruction)
+def example(verdict, instruction="binary", **more):
+    """A statement with that verdict by a person."""
+    statement = {"text": "All are big.", "verdict": verdict, **more}
+    row = {"context": ["a", "b", "c"], "answer": "All are big."}
+    e = parse_example(row | {"statements": [statement]})
+    (gold,) = statement_examples([e], Granularity.STATEMENT, instruction)
+    return gold
 
 
-YES, NO = examples("fully_supported", "no_evidence")
+YES, NO = example("fully_supported"), example("no_evidence")
 
 
 @pytest.mark.parametrize("nothing", [said(verdict=None), None])
@@ -59,7 +54,7 @@ def test_a_reply_without_a_label_is_no_verdict(nothing):
 )
 def test_graded_verdicts_are_credited_by_their_distance(person, label, score):
     """Fully 1, partly ½, none 0: 1 - |distance|; the two kinds of unsupported confused cost a tenth."""
-    (gold,) = examples(person, instruction="graded")
+    gold = example(person, "graded")
     prediction = said(verdict=label)
     found = agreement_metric(gold, prediction, pred_name="predict")
     assert found.score == agreement_metric(gold, prediction) == pytest.approx(score)
@@ -82,16 +77,15 @@ NAMED = {"supporting_chunk_ids": [0, 1]}
     ],
 )
 def test_chunk_ids_count_where_labels_name_chunks(ids, verdict, named, cite, score):
-    (gold,) = examples("fully_supported", **ids)
+    gold = example("fully_supported", **ids)
     reply = said(verdict=verdict, supporting_chunk_ids=named)
     assert agreement_metric(gold, reply, cite=cite) == pytest.approx(score)
 
 
 def test_a_demo_shows_the_label_that_claims_least():
     """Of one who only said *not supported*, nothing rather than partly; asked yes or no, partly supported is no."""
-    (graded,) = examples("not_supported", instruction="graded")
-    assert graded.verdict == "nothing"
-    (partly,) = examples("partially_supported")
+    assert example("not_supported", "graded").verdict == "nothing"
+    partly = example("partially_supported")
     assert (partly.verdict, partly.support) == ("No", 0.0)
 
 
@@ -105,7 +99,7 @@ def test_a_demo_shows_the_label_that_claims_least():
 def test_feedback_tells_what_people_said_and_why(verdict, outcome):
     """A reflecting LM reads the verdict, the person's, the finer one too, their reason and their evidence."""
     why = {"reason": "It is 4.", "supporting_chunk_ids": [0]}
-    (gold,) = examples("contradictory", **why)
+    gold = example("contradictory", **why)
     found = agreement_metric(gold, said(verdict=verdict), pred_name="predict")
     assert found.score == (verdict == "No")
     because = "Their reason: It is 4. The chunks that they named: 0."

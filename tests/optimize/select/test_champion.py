@@ -3,7 +3,7 @@ from itertools import permutations
 import pytest
 
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
+from faith_dspy.optimize.classifier.fitting import OperatingPoint
 from faith_dspy.optimize.results import Cost, costs
 from faith_dspy.optimize.select.ask import Replies
 from faith_dspy.optimize.select.candidates import Candidate
@@ -31,8 +31,8 @@ def candidate(name, probabilities, tokens=0, labels=LABELS, evidence=None):
     return Candidate(name, "", replies, "features", judge, answers)
 
 
-def champion(*candidates, point=BALANCED):
-    return choose(candidates, point).champion.name
+def champion(*candidates):
+    return choose(candidates).champion.name
 
 
 def test_the_score_by_hand():
@@ -57,10 +57,8 @@ def test_the_best_wins_whatever_it_costs_unless_a_cheaper_one_is_shown_not_to_be
     nearly = candidate("cascade", judging(357, 0.75), 50)
     assert champion(lexical, nearly, lm) == "cascade"
     few = LABELS[:24]
-    assert champion(
-        candidate("cascade", judging(22, labels=few), 50, labels=few),
-        candidate("lm", judging(23, labels=few), 100, labels=few),
-    ) == "lm"  # fmt: skip
+    nearly = candidate("cascade", judging(22, labels=few), 50, few)
+    assert champion(nearly, candidate("lm", judging(23, labels=few), 100, few)) == "lm"
 
 
 def test_not_inferior_is_at_the_operating_point():
