@@ -251,10 +251,11 @@ def audit_labels(path: Any) -> dict[str, Any]:
     labels_of: defaultdict[str, set[bool | None]] = defaultdict(set)
     for e in examples:
         labels_of[_key(e)].add(e.label)
-    at_odds = []
-    for e in examples:
-        if _contradicts_statements(e) or len(labels_of[_key(e)]) > 1:
-            at_odds.append(e.id)
+    at_odds = [
+        e.id
+        for e in examples
+        if _contradicts_statements(e) or len(labels_of[_key(e)]) > 1
+    ]
     report: dict[str, Any] = {
         "answers": len(answers),
         "without_label": len(answers) - len(examples),

@@ -218,10 +218,9 @@ def halves(
 ) -> tuple[list[LabelledExample], list[LabelledExample]]:
     """Return the answers of one half of the sources and those of the other, both labels in each."""
     fold_of = assign_folds(examples, seed, folds=2, least=2)
-    parts: tuple[list[LabelledExample], list[LabelledExample]] = [], []
-    for e in examples:
-        parts[fold_of[e.group_key]].append(e)
-    return parts
+    one = [e for e in examples if fold_of[e.group_key] == 0]
+    other = [e for e in examples if fold_of[e.group_key] == 1]
+    return one, other
 
 
 def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:

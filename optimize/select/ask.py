@@ -91,13 +91,12 @@ def without_lm(
 
 
 def usable(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
-    """Return those that a classifier can be fitted on: with a label, statements that were all judged, and a language
-    that the judge can compare."""
+    """Return those that a classifier can be fitted on: with statements that were all judged, and a language that the
+    judge can compare."""
     return [
         a
         for a in answers
-        if a.example.label is not None
-        and a.raw.raw_verdicts
+        if a.raw.raw_verdicts
         and unjudged_reason(a.raw.last) is None
         and a.judgment.unscored is not Unscored.LANGUAGE
     ]

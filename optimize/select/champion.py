@@ -17,7 +17,7 @@ import numpy as np
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.fitting import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.metric import EVIDENCE_WEIGHT
-from faith_dspy.optimize.results import Difference, JudgedAnswer, Row, costs
+from faith_dspy.optimize.results import Difference, Row, costs
 from faith_dspy.optimize.select.candidates import Candidate, cost_of
 from faith_dspy.optimize.select.comparison import (
     Metric,
@@ -94,13 +94,12 @@ def _scores(
             scores[c.name] = value
     if not scores:
         return scores
-    first = max(scores, key=scores.__getitem__)
-    leader = next(c for c in candidates if c.name == first)
+    leader = max(candidates, key=lambda c: scores.get(c.name, -1.0))
     for c in candidates:
         if len(c.answers) < most:
             ahead = difference(c.answers, leader.answers, evidence_weight).value
             if ahead is not None:
-                scores[c.name] = scores[first] + ahead
+                scores[c.name] = scores[leader.name] + ahead
     return scores
 
 
@@ -151,7 +150,7 @@ def on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], list
     return first, second
 
 
-def _base(rows: Sequence[Row] | Sequence[JudgedAnswer]) -> float:
+def _base(rows: Sequence[Row]) -> float:
     """Return the log-odds of the base rate that these rows' probabilities were calibrated to."""
     return to_logit(sum(r.label for r in rows) / max(1, len(rows)))
 
