@@ -378,7 +378,7 @@ class MeteredLM(dspy.LM):
             except dspy.LMError as exc:
                 sent = {**self.kwargs, **fitted}
                 if _MORE in lessons and isinstance(exc, _REFUSALS):
-                    raise self._endless(self.capabilities) from None
+                    raise self._endless(capabilities.thinking_tokens) from None
                 lesson = self._read_refusal(exc, sent, args, capabilities)
                 if lesson is None or len(lessons) == _MAX_LESSONS:
                     raise
@@ -387,7 +387,7 @@ class MeteredLM(dspy.LM):
                     break
                 if capabilities.rooms == MORE_ROOM:
                     self.experience.add(lessons)
-                    raise self._endless(capabilities)
+                    raise self._endless(capabilities.room)
                 lesson = _MORE if capabilities.rooms else ("rooms", 1)
             lessons.append(lesson)
             capabilities = capabilities.with_lesson(lesson)
@@ -400,13 +400,13 @@ class MeteredLM(dspy.LM):
         remember_secrets(self.kwargs)
         self._process = os.getpid()
 
-    def _endless(self, capabilities: Capabilities) -> Exception:
+    def _endless(self, room: int) -> Exception:
         """Return the error of a call whose thoughts did not end: after the third that of an LM that never answers."""
         experience = self.experience
         experience.endless += 1
         why = (
-            f"it thought for {capabilities.room:,} tokens and did not come to an answer; give it more room, such as "
-            f"thinking_tokens={MORE_ROOM * capabilities.room} (--thinking-tokens)"
+            f"it thought for {room:,} tokens and did not come to an answer; give it more room, such as "
+            f"thinking_tokens={MORE_ROOM * room} (--thinking-tokens)"
         )
         if experience.endless > CASES and experience.unread >= 0:
             return LMUnavailableError(
