@@ -62,14 +62,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def chat_server():
-    made = []
+    servers = []
 
     def make(**kwargs):
-        made.append(ChatServer(**kwargs))
-        return made[-1]
+        servers.append(ChatServer(**kwargs))
+        return servers[-1]
 
     yield make
-    for server in made:
+    for server in servers:
         server.close()
 
 

@@ -80,10 +80,10 @@ def collect(server, judge, records, path):
 def asked_live(server, records, **options):
     """What is judged without a batch, and without what a batch has left in DSPy's cache."""
     lm = make_lm("openai/tiny", api_base=server.base, cache=False)
-    return told(Judge(lm, **options).batch(records))
+    return without_cost(Judge(lm, **options).batch(records))
 
 
-def told(judgments):
+def without_cost(judgments):
     return [j.model_dump(exclude={"usage", "replayed"}) for j in judgments]
 
 
@@ -103,7 +103,7 @@ def test_the_judgments_are_those_without_a_batch(server, path, options, batches)
     asked = len(server.requests)
     assert needed == batches
     assert len(server.billed) == len(set(server.billed)) > 30
-    assert told(judgments) == asked_live(server, LAMPS, **options)
+    assert without_cost(judgments) == asked_live(server, LAMPS, **options)
     assert asked <= 4
     assert not path.exists()
     assert all(j.usage.prompt_tokens == 100 * j.usage.calls for j in judgments)
@@ -115,7 +115,7 @@ def test_a_cascade(server, path):
     judge = Judge("none", escalate_to=second)
     judgments, _ = collect(server, judge, LAMPS, path)
     dspy.cache.reset_memory_cache()
-    assert told(judgments) == told(judge.batch(LAMPS))
+    assert without_cost(judgments) == without_cost(judge.batch(LAMPS))
 
 
 def test_what_expired_is_asked_once_more_and_what_was_refused_is_unscored(server, path):
@@ -159,7 +159,7 @@ def test_parts(server, path, monkeypatch, was_made):
     path.write_text(json.dumps(noted))
     judgments, _ = collect(server, judge, LAMPS, path)
     assert len(server.batches) == (3 if was_made else 4)
-    assert told(judgments) == asked_live(server, LAMPS)
+    assert without_cost(judgments) == asked_live(server, LAMPS)
 
 
 def test_what_is_noted_holds_no_text_and_no_key(server, path):

@@ -46,9 +46,9 @@ REFUND = {
 def test_as_shipped(with_default_classifier):
     """`Judge("local")` as a new user gets it: the supported half of an answer passes, the other half does not."""
     local = Judge("local")
-    given = {"question": REFUND["question"], "context": REFUND["context"]}
+    about = {"question": REFUND["question"], "context": REFUND["context"]}
     said, invented = (
-        local(**given, answer=" ".join(REFUND[half]))
+        local(**about, answer=" ".join(REFUND[half]))
         for half in ("supported", "unsupported")
     )
     assert (said.faithful, invented.faithful) == (True, False)
@@ -75,18 +75,18 @@ def judgment_of(lm, case):
 def test_supported_above_unsupported_time_and_again(lm):
     """Supported statements rank above the others. From the second on, instruction and document are read already. Asked
     again, without any cache of replies, the model gives the same verdicts."""
-    found, refund, again = (judgment_of(lm, case) for case in (APOLLO, REFUND, APOLLO))
+    apollo, refund, again = (judgment_of(lm, case) for case in (APOLLO, REFUND, APOLLO))
     confidence, other, repeated = (
-        [s.confidence for s in j.statements] for j in (found, refund, again)
+        [s.confidence for s in j.statements] for j in (apollo, refund, again)
     )
     for of in (confidence, other):
         assert len(of) == 4
         assert min(of[:2]) > max(of[2:])
-    assert (found.faithful, refund.faithful) == (False, False)
-    assert (found.usage.calls, found.usage.output_tokens) == (4, 4)
-    assert found.usage.cached_tokens > found.usage.prompt_tokens / 2
+    assert (apollo.faithful, refund.faithful) == (False, False)
+    assert (apollo.usage.calls, apollo.usage.output_tokens) == (4, 4)
+    assert apollo.usage.cached_tokens > apollo.usage.prompt_tokens / 2
     assert [s.verdict for s in again.statements] == [
-        s.verdict for s in found.statements
+        s.verdict for s in apollo.statements
     ]
     assert repeated == pytest.approx(confidence, abs=1e-3)
 

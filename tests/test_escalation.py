@@ -27,12 +27,12 @@ def about(answer):
 def test_a_judge_without_an_lm_makes_no_call():
     """Its probabilities are those of its classifier, worked by hand; the review range is for people."""
     judge = Judge("none", classifier=WORDS)
-    found = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
+    judgments = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
     expected = pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
-    assert [j.probability for j in found] == expected
-    assert [j.faithful for j in found] == [True, False, True]
-    assert [j.needs_review for j in found] == [False, False, True]
-    assert ({j.usage.calls for j in found}, judge.prepare()) == ({0}, [])
+    assert [j.probability for j in judgments] == expected
+    assert [j.faithful for j in judgments] == [True, False, True]
+    assert [j.needs_review for j in judgments] == [False, False, True]
+    assert ({j.usage.calls for j in judgments}, judge.prepare()) == ({0}, [])
     judge.preflight()
     with pytest.raises(ConfigError, match="asks no LM"):
         _ = judge.lm
@@ -41,12 +41,13 @@ def test_a_judge_without_an_lm_makes_no_call():
 def test_only_what_the_first_is_unsure_of_is_asked(words_first):
     """Of three answers one lies in the review range: one HTTP call, and that answer's judgment is the LM's."""
     judge, server = words_first
-    found = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
+    judgments = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
     assert server.statements == [OPEN]
-    asked = [(j.escalated, j.usage.prompt_tokens) for j in found]
+    asked = [(j.escalated, j.usage.prompt_tokens) for j in judgments]
     assert asked == [(0, 0), (0, 0), (1, 100)]
-    assert (found[2].probability, found[2].faithful) == (None, True)  # it is not tuned
-    assert found[2].statements[0].confidence == pytest.approx(0.9)
+    last = judgments[2]
+    assert (last.probability, last.faithful) == (None, True)  # it is not tuned
+    assert last.statements[0].confidence == pytest.approx(0.9)
 
 
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
@@ -54,7 +55,7 @@ def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
     before counted apart."""
     judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
     judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
-    for answer, found in (
+    for answer, expected in (
         (CLEAR, (0, 1, 0)),
         (f"{OPEN} {WRONG}", (0, 2, 0)),  # .1 is clear, whatever the other statement is
         (f"{OPEN} {CLEAR}", (1, 2, 2)),  # two by each judge
@@ -62,7 +63,7 @@ def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
     ):
         judgment = judge(**about(answer))
         calls = judgment.usage.calls, judgment.replayed.calls
-        assert (judgment.escalated, *calls) == found
+        assert (judgment.escalated, *calls) == expected
     narrow = judge.copy(config=JudgeConfig(review_range=(0.6, 0.8)))
     assert narrow(**about(OPEN)).escalated == 0
     assert len(server.requests) == 5
@@ -73,8 +74,8 @@ def test_what_the_first_lm_fails_on_is_escalated(judge_at):
     second, server = judge_at(yes={OPEN: 0.9})
     for broken in ({"status": 500, "text": "broken"}, "perhaps, who knows"):
         first, _ = judge_at(says=lambda asked, broken=broken: broken)
-        found = first.copy(escalate_to=second)(**about(OPEN))
-        assert (found.unscored, found.escalated, found.faithful) == (None, 1, True)
+        judgment = first.copy(escalate_to=second)(**about(OPEN))
+        assert (judgment.escalated, judgment.faithful) == (1, True)
     assert len(server.requests) == 1  # the second time it was kept
 
 
@@ -82,8 +83,8 @@ def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
     """The first was unsure, so its verdict does not stand in."""
     judge, server = words_first
     server.status = 500
-    found = judge(**about(OPEN))
-    assert (found.unscored, found.escalated) == (Unscored.LM_FAILED, 1)
+    judgment = judge(**about(OPEN))
+    assert (judgment.unscored, judgment.escalated) == (Unscored.LM_FAILED, 1)
 
 
 def test_escalate_to_in_both_forms():

@@ -19,8 +19,8 @@ import pytest
 def test_examples_print_what_they_say(module):
     """Every public entry's module has examples, and they run."""
     finder = doctest.DocTestFinder(exclude_empty=True)
-    found = [t for t in finder.find(import_module(module)) if t.examples]
+    tests = [t for t in finder.find(import_module(module)) if t.examples]
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    assert found
-    for example in found:
-        assert not runner.run(example).failed, example.name
+    assert tests
+    for test in tests:
+        assert not runner.run(test).failed, test.name

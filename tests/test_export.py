@@ -227,8 +227,8 @@ def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
     load_judge(exported, lm="openai/tiny")
     assert caplog.messages == []
     load_judge(exported, lm="openai/other")
-    told = "was fitted to probabilities of openai/tiny, and openai/other is asked"
-    assert told in caplog.messages[-1]
+    said = "was fitted to probabilities of openai/tiny, and openai/other is asked"
+    assert said in caplog.messages[-1]
     edit(exported, lambda d: d["lm"].update(model="local", sha256="0" * 64))
     load_judge(exported)
     assert "of local, and another version of it is asked" in caplog.messages[-1]

@@ -107,15 +107,15 @@ def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
     """
     context = ["Lamps are red.", "Every lamp costs nine euros."]
     second = "Shipping of lamp {0} is free.", "Lamp {0} costs nine euros."
-    given = []
+    records = []
     for i in range(6):
         answer = f"Lamp {i} is red. {second[i % 2].format(i)}"
-        given.append({"id": i, "context": context, "answer": answer})
-    source = write_lines(tmp_path / "in.jsonl", given)
+        records.append({"id": i, "context": context, "answer": answer})
+    source = write_lines(tmp_path / "in.jsonl", records)
     out = tmp_path / "out.jsonl"
     endpoint = Faulty(chat_server, fault)
     rows = endpoint.judge(source, out)
-    assert [row["id"] for row in rows] == [r["id"] for r in given]
+    assert [row["id"] for row in rows] == [r["id"] for r in records]
     assert not any(row["faithful"] for row in rows if row["id"] % 2 == 0)
     # A limited rate is waited out by DSPy's own retries, more of them.
     retries = RETRIES + PATIENT_RETRIES if fault.startswith("429") else RETRIES
@@ -128,7 +128,7 @@ def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
     endpoint.asked.clear()
     healed = endpoint.judge(source, out)
     assert {*endpoint.asked} <= failed
-    assert [row["id"] for row in healed] == [r["id"] for r in given]
+    assert [row["id"] for row in healed] == [r["id"] for r in records]
     assert {row["unscored"] for row in healed} <= {None, "parse_failed"}
     assert all(
         row["faithful"] is bool(row["id"] % 2) for row in healed if not row["unscored"]

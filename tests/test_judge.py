@@ -25,10 +25,10 @@ def test_call(judge_at):
         yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
     )
     answer = "The kettle is blue. It holds 2 litres."
-    found = judge(question="Which?", context=CONTEXT, answer=answer)
-    assert (found.score, found.faithful, found.unscored) == (0.5, False, None)
-    assert [s.supporting_chunk_ids for s in found.statements] == [(0,), ()]
-    usage = found.usage
+    judgment = judge(question="Which?", context=CONTEXT, answer=answer)
+    assert (judgment.score, judgment.faithful, judgment.unscored) == (0.5, False, None)
+    assert [s.supporting_chunk_ids for s in judgment.statements] == [(0,), ()]
+    usage = judgment.usage
     assert (usage.calls, usage.prompt_tokens, usage.cached_tokens) == (2, 200, 120)
     assert (usage.output_tokens, usage.computed_tokens) == (10, 80)
     assert usage.seconds > 0
@@ -46,8 +46,8 @@ def test_acall(judge_at):
             ticks += 1
         return asking.result(), ticks
 
-    found, ticks = asyncio.run(ask())
-    assert [j.statements[0].text for j in found] == [
+    judgments, ticks = asyncio.run(ask())
+    assert [j.statements[0].text for j in judgments] == [
         record(i)["answer"] for i in range(3)
     ]
     assert ticks >= 5
@@ -85,28 +85,28 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
 def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     """Records over contexts A, B, A, B are asked about as A, A, B, B, and come back as they were given."""
     judge, server = judge_at()
-    given = [
+    records = [
         {"context": [f"Kettle {c} is blue."], "answer": f"{i} is blue."}
         for i, c in enumerate("ABAB")
     ]
-    found = judge.batch([*given[:3], "no record", given[3]], num_threads=1)
-    texts = [s.text[0] for j in found for s in j.statements]
-    assert (texts, found[3].statements) == ([*"0123"], ())
+    judgments = judge.batch([*records[:3], "no record", records[3]], num_threads=1)
+    texts = [s.text[0] for j in judgments for s in j.statements]
+    assert (texts, judgments[3].statements) == ([*"0123"], ())
     assert [s[0] for s in server.statements] == [*"0213"]
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("call", "message"),
     [
         ({"context": CONTEXT}, "answer is NoneType, expected text"),
         ({"context": CONTEXT, "answer": "x", "question": 3}, "question is int, expected text"),
         ({"conversation": [], "answer": "x"}, "give either conversation, or context"),
     ],
 )  # fmt: skip
-def test_input_of_a_wrong_type(judge_at, given, message):
+def test_input_of_a_wrong_type(judge_at, call, message):
     judge, server = judge_at()
     with pytest.raises(InputError, match=message):
-        judge(**given)
+        judge(**call)
     assert server.requests == []
 
 
@@ -195,8 +195,8 @@ def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
 
     judge, server = judge_at(says=says)
     records = [record(i) for i in range(1, 101)]
-    found = judge.batch(records, num_threads=1)
-    assert [j.unscored for j in found] == [None] * 5 + ["lm_failed"] * 95
+    judgments = judge.batch(records, num_threads=1)
+    assert [j.unscored for j in judgments] == [None] * 5 + ["lm_failed"] * 95
     assert len(server.requests) == 25
     with pytest.raises(
         LMUnavailableError, match=r"2[0-3] calls in a row failed"
@@ -218,13 +218,13 @@ def test_a_table_comes_back_with_judgments(judge_at, kind):
         "contexts": [CONTEXT] * 3,
         "faithful": [0, 1, 1],
     }
-    given = pandas.DataFrame(columns, index=[7, 8, 9])
-    table = given if kind == "frame" else datasets.Dataset.from_dict(columns)
-    found = judge.batch(table)
+    frame = pandas.DataFrame(columns, index=[7, 8, 9])
+    table = frame if kind == "frame" else datasets.Dataset.from_dict(columns)
+    judged = judge.batch(table)
     if kind == "data set":
-        found = found.to_pandas().set_index(given.index)
-    assert list(found.index) == [7, 8, 9]
-    assert found["judge_score"].isna().tolist() == [False, False, True]
-    assert found["judge_faithful"].tolist()[:2] == [True, False]
-    assert found["judge_unscored"].tolist()[2] == "parse_failed"
-    assert found[["response", "faithful"]].equals(given[["response", "faithful"]])
+        judged = judged.to_pandas().set_index(frame.index)
+    assert list(judged.index) == [7, 8, 9]
+    assert judged["judge_score"].isna().tolist() == [False, False, True]
+    assert judged["judge_faithful"].tolist()[:2] == [True, False]
+    assert judged["judge_unscored"].tolist()[2] == "parse_failed"
+    assert judged[["response", "faithful"]].equals(frame[["response", "faithful"]])

@@ -34,12 +34,12 @@ JUDGE_ONE = [
 
 def files(folder):
     """What is in a folder of the package, as paths from the root."""
-    found = (
+    paths = (
         p
         for p in (ROOT / folder).rglob("*")
         if p.is_file() and "__pycache__" not in p.parts
     )
-    return {str(p.relative_to(ROOT)) for p in found} - NOT_INSTALLED
+    return {str(p.relative_to(ROOT)) for p in paths} - NOT_INSTALLED
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def base(built):
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    (found,) = metadata.distributions(name="faith_dspy", path=[str(site)])
-    for name in required(found.requires):
+    (distribution,) = metadata.distributions(name="faith_dspy", path=[str(site)])
+    for name in required(distribution.requires):
         for path in metadata.files(name):
             top = path.parts[0]
             if top not in ("..", "__pycache__") and not (site / top).exists():
@@ -95,14 +95,14 @@ def base(built):
     return run
 
 
-def required(requirements, extras=(), found=frozenset()):
+def required(requirements, extras=(), names=frozenset()):
     """Names of the distributions that requirements bring along, with these extras of whoever requires them."""
     for r in map(Requirement, requirements or ()):
-        if r.name not in found and (
+        if r.name not in names and (
             not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *extras))
         ):
-            found = required(metadata.requires(r.name), r.extras, found | {r.name})
-    return found
+            names = required(metadata.requires(r.name), r.extras, names | {r.name})
+    return names
 
 
 def test_wheel(built):
@@ -121,7 +121,7 @@ def test_the_base_install(base, chat_server):
     code = "from importlib.util import find_spec as f; print([m for m in ('mlflow', 'numpy', 'pandas') if f(m)])"
     assert base("-c", code) == (0, "[]\n")
     server = chat_server(yes={"It is blue.": 0.9, "It is new.": 0.1})
-    for command, told in (
+    for command, expected in (
         (["demo"], "The same as a page: demo.html"),
         (["labels", "list"], "200 answers over 40 contexts"),
         (
@@ -130,7 +130,7 @@ def test_the_base_install(base, chat_server):
         ),
     ):
         code, said = base(*RUN, *command, OPENAI_API_KEY="x")
-        assert (code, told in said) == (0, True), said
+        assert (code, expected in said) == (0, True), said
 
 
 @pytest.mark.parametrize(

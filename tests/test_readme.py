@@ -42,8 +42,8 @@ def commands(document):
             for line in block.replace("\\\n", " ").splitlines()
             if not line.startswith("•")
         ]  # printed
-    found = [re.search(r"(?:^|\s|/)faith-dspy ((?!\d)\w.*)", line) for line in code]
-    return [match[1] for match in found if match]
+    matches = [re.search(r"(?:^|\s|/)faith-dspy ((?!\d)\w.*)", line) for line in code]
+    return [match[1] for match in matches if match]
 
 
 @every_document

@@ -30,9 +30,9 @@ def command(tmp_path):
     return run
 
 
-def leaks(folder, *outputs, given=()):
-    """Where a secret stands: of files, all but those that were given."""
-    written = [p for p in folder.rglob("*") if p.is_file() and p not in given]
+def leaks(folder, *outputs, inputs=()):
+    """Where a secret stands: of files, all but the inputs."""
+    written = [p for p in folder.rglob("*") if p.is_file() and p not in inputs]
     texts = {str(p): p.read_bytes() for p in written}
     texts |= {out.decode()[-300:]: out for out in outputs}
     return [(name, s) for name, text in texts.items() for s in SECRETS if s in text]
@@ -43,15 +43,15 @@ def test_a_working_endpoint(command, chat_server, tmp_path):
     """Tune, judge, agree and stress with a key, beside an .env: no secret is in what they write, MLflow's included."""
     server = chat_server(says=knowing)
     at = ["--lm", "openai/tiny", "--api-base", server.base]
-    known = labels(tmp_path / "cities.jsonl")
+    source = labels(tmp_path / "cities.jsonl")
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge" / ".env").write_text(f"OPENAI_API_KEY={DOTENV}\n")
     outputs = []
     for words in (
-        ["tune", known, *at, "--variants", "sentence", "--out", "judge"],
-        ["judge", known, "--judge", "judge", "--out", "out.jsonl", "--html", "x.html"],
-        ["agree", known, "--judge", "judge", "--json", "--track"],
-        ["stress", known, "--judge", "judge", "--json", "--answers", 4],
+        ["tune", source, *at, "--variants", "sentence", "--out", "judge"],
+        ["judge", source, "--judge", "judge", "--out", "out.jsonl", "--html", "x.html"],
+        ["agree", source, "--judge", "judge", "--json", "--track"],
+        ["stress", source, "--judge", "judge", "--json", "--answers", 4],
     ):
         code, said = command(*words)
         assert code == 0, said
@@ -60,13 +60,13 @@ def test_a_working_endpoint(command, chat_server, tmp_path):
     assert any(
         "judge.json" in str(p) for p in (tmp_path / "mlruns").rglob("*") if p.is_file()
     )
-    assert leaks(tmp_path, *outputs, given=[tmp_path / "judge" / ".env"]) == []
+    assert leaks(tmp_path, *outputs, inputs=[tmp_path / "judge" / ".env"]) == []
 
 
 def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
     """An endpoint that fails with key, address and password in its message: none of them is in rows, page or output."""
-    told = f"Incorrect API key {KEY} for http://me:{PASSWORD}@ss@host/v1?key={QUERY} or api_key={QUERY}"
-    refuse = {"status": 400, "text": told}
+    message = f"Incorrect API key {KEY} for http://me:{PASSWORD}@ss@host/v1?key={QUERY} or api_key={QUERY}"
+    refuse = {"status": 400, "text": message}
     server = chat_server(
         says=lambda asked: "Yes" if "fine" in server.statement(asked) else refuse
     )
