@@ -58,21 +58,6 @@ HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
 REPLIES = Path(__file__).parent / "results" / "local.jsonl"
 WIDTH, SUM_WIDTH = 0.1, 0.05
 """Standard deviation of the prior on each weight: around small weights, and around the sum (`optimize/LOG.md`)."""
-RELATED = {
-    "begin": ("begin_wow", "begin_cmu", "begin_tc", "swapped_begin"),
-    "expertqa": (
-        "expertqa_claims",
-        "expertqa",
-        "expertqa_long",
-        "expertqa_answers",
-        "swapped_expertqa",
-    ),
-    "mtrag": ("mtrag_human_eval", "mtrag", "swapped_mtrag"),
-    "qags": ("qags_cnndm", "qags_xsum", "swapped_qags"),
-    "dialogue": ("dialfact", "swapped_dialogue"),
-}
-"""Families over the same contexts or by the same people: they are left out together."""
-HOME_OF = {family: home for home, families in RELATED.items() for family in families}
 BOUNDS = {"says_opposite": -3.0, "novel_number_count": -0.5, "doubts": 0.03}
 """Features that words settle: the log-odds of a statement with one such, and otherwise wholly supported."""
 BOUND_SCALES = (1.0, math.log1p(1), 1.0)
@@ -143,9 +128,8 @@ def asked(
 
 
 def home(family: str) -> str:
-    """The name under which a family is left out."""
-    family = family.removesuffix(PERTURBED)
-    return HOME_OF.get(family, family)
+    """The name under which a family is left out: with those over the same contexts or by the same people."""
+    return family.removesuffix(PERTURBED).partition("_")[0]
 
 
 class Default:
