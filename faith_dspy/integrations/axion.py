@@ -196,22 +196,20 @@ class MetricRunner:
         """Return the results in the order of the items, those of the first metric first; of a `DatasetItem` by a single
         metric its result."""
         is_item = isinstance(dataset, DatasetItem)
-        by_metric = await self._run(_items([dataset] if is_item else dataset))
+        tests = await self.execute_batch([dataset] if is_item else dataset)
+        by_metric = zip(*(test.score_results for test in tests), strict=True)
         results = [result for results in by_metric for result in results]
         return results[0] if is_item and len(results) == 1 else results
 
     async def execute_batch(self, evaluation_inputs: Any) -> list[TestResult]:
         """Return each item, or row of a data frame, with its results."""
         items = _items(evaluation_inputs)
-        by_item = zip(items, *await self._run(items), strict=True)
-        return [TestResult(item, results) for item, *results in by_item]
-
-    async def _run(self, items: list[Any]) -> list[list[MetricResult]]:
-        results = []
+        by_metric = []
         for metric in self.metrics:
             threshold = self.thresholds.get(metric.name)
-            results.append(await metric.run(items, self.max_concurrent, threshold))
-        return results
+            by_metric.append(await metric.run(items, self.max_concurrent, threshold))
+        by_item = zip(items, *by_metric, strict=True)
+        return [TestResult(item, results) for item, *results in by_item]
 
 
 def _items(dataset: Any) -> list[Any]:

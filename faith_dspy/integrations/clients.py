@@ -97,11 +97,11 @@ def _text(reply: Any) -> str:
     """Return the text of a reply: of a completion, a message, or a text with its price."""
     if isinstance(reply, tuple):
         reply = reply[0]
-    choices = getattr(reply, "choices", None)
-    if choices:
+    if choices := getattr(reply, "choices", None):
         reply = choices[0].message
-    texts = (getattr(reply, name, None) for name in ("content", "text"))
-    return as_text(next(filter(None, texts), reply))
+    for name in ("content", "text"):
+        reply = getattr(reply, name, None) or reply
+    return as_text(reply)
 
 
 def _usage(reply: Any) -> lm15.Usage:
@@ -143,12 +143,12 @@ async def _ask_pydantic_ai(model: Any, messages: Messages) -> Any:
 
 
 async def _ask_strands(model: Any, messages: Messages) -> str:
-    system = next((m["content"] for m in messages if m["role"] == "system"), None)
-    turns = [
-        {"role": m["role"], "content": [{"text": m["content"]}]}
-        for m in messages
-        if m["role"] != "system"
-    ]
+    system, turns = None, []
+    for message in messages:
+        if message["role"] == "system":
+            system = message["content"]
+        else:
+            turns.append({**message, "content": [{"text": message["content"]}]})
     text = ""
     async for event in model.stream(turns, system_prompt=system):
         delta = event.get("contentBlockDelta", {}).get("delta", {})

@@ -148,22 +148,20 @@ def records(session: Session) -> list[dict[str, Any]]:
     turns = []
     for turn in TraceExtractor(EvaluationLevel.TRACE_LEVEL).extract(session):
         answer = {"role": "assistant", "content": turn.agent_response.text}
-        history = [_message(item, i) for i, item in enumerate(turn.session_history)]
+        history = [
+            _tool_runs(item, i) if isinstance(item, list) else item
+            for i, item in enumerate(turn.session_history)
+        ]
         question, context, text = from_conversation([*history, answer])
         record = {"question": question, "context": context, "answer": text}
         turns.append({"id": turn.span_info.span_id, **record})
     return turns
 
 
-def _message(item: Any, turn: int) -> dict[str, Any]:
-    """Return an entry of Strands' history as a message: what somebody said, or the list of an answer's tool runs."""
-    if not isinstance(item, list):
-        return {
-            "role": item.role.value,
-            "content": [{"text": b.text} for b in item.content if hasattr(b, "text")],
-        }
+def _tool_runs(runs: list[Any], turn: int) -> dict[str, Any]:
+    """Return the tool runs of an answer, a list in Strands' history, as a message."""
     blocks: list[dict[str, Any]] = []
-    for i, run in enumerate(item):
+    for i, run in enumerate(runs):
         result, tool_id = run.tool_result, f"{turn}.{i}"
         shown = {
             "toolUseId": tool_id,
