@@ -48,9 +48,9 @@ def path_of(name_or_path: str | PathLike[str]) -> Path:
 
 def source_of(labels: Any) -> Any:
     """`path_of` a name or path; labels in memory as a list of their rows."""
-    return (
-        path_of(labels) if isinstance(labels, str | PathLike) else list(rows_of(labels))
-    )
+    if isinstance(labels, str | PathLike):
+        return path_of(labels)
+    return list(rows_of(labels))
 
 
 def load(name_or_path: str | Path) -> list[LabelledExample]:

@@ -52,11 +52,8 @@ class Files(dict[str, Path]):
 
 def card_of(name: str) -> str:
     """Return the card of a shipped or a public set, in Markdown."""
-    return (
-        files(f"faith_dspy.eval_sets.{name}")
-        .joinpath("CARD.md")
-        .read_text(encoding="utf-8")
-    )
+    card = files(f"faith_dspy.eval_sets.{name}") / "CARD.md"
+    return card.read_text(encoding="utf-8")
 
 
 def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
@@ -66,10 +63,10 @@ def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
     ``folder``: a copy of the published files, by their published names; else they are downloaded.
     """
     loader = import_module(f"faith_dspy.eval_sets.{name}")
-    found = _download(loader.FILES) if folder is None else _find(loader.FILES, folder)
+    copies = _download(loader.FILES) if folder is None else _find(loader.FILES, folder)
     out: dict[str, dict[str, Any]] = {}
     bad: list[str] = []
-    for i, row in enumerate(loader.rows(found), 1):
+    for i, row in enumerate(loader.rows(copies), 1):
         row = {k: v for k, v in {**row, "source": name}.items() if v is not None}
         try:
             example = parse_example(row, where=f"{name}, row {i}")
@@ -81,30 +78,32 @@ def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
         log.warning("%s: %d rows left out, the first: %s", name, len(bad), bad[0])
     if not out:
         raise InputError(
-            f"{name}: no labelled answer in {', '.join(map(str, found.values()))}."
+            f"{name}: no labelled answer in {', '.join(map(str, copies.values()))}."
         )
     return list(out.values())
 
 
 def _find(wanted: dict[str, str], folder: Path) -> Files:
-    found = Files(
-        {name: paths[0] for name in wanted if (paths := sorted(folder.rglob(name)))}
-    )
-    if not found:
+    copies, missing = Files(), []
+    for name in wanted:
+        if paths := sorted(folder.rglob(name)):
+            copies[name] = paths[0]
+        else:
+            missing.append(name)
+    if not copies:
         raise InputError(
             f"{folder}: none of the set's published files is there; expected {', '.join(wanted)}."
         )
-    if missing := [name for name in wanted if name not in found]:
+    if missing:
         log.warning("%s: not there, and left out: %s", folder, ", ".join(missing))
-    return found
+    return copies
 
 
 def _download(wanted: dict[str, str]) -> Files:
     datasets = import_optional("datasets", "Downloading a public set")
     try:
-        return Files(
-            {n: Path(p) for n, p in datasets.DownloadManager().download(wanted).items()}
-        )
+        paths = datasets.DownloadManager().download(wanted)
+        return Files({name: Path(path) for name, path in paths.items()})
     except Exception as exc:  # whatever the network, the hub or a gated set raises
         where = "\n".join(wanted.values())
         raise InputError(
@@ -142,31 +141,22 @@ def of_spans(
     """Return the answer's sentences as statements; one that overlaps a span (start, end, verdict, reason) has its
     verdict."""
     marked = list(spans)
-    out: list[dict[str, Any]] = []
+    statements = []
     for s in split_answer(answer).stating:
-        over = [
-            (verdict, why)
-            for start, end, verdict, why in marked
-            if start < s.end and s.start < end
-        ]
-        verdicts = {verdict for verdict, _ in over}
-        verdict = (
-            "contradictory"
-            if "contradictory" in verdicts
-            else next(iter(verdicts), "fully_supported")
-        )
-        reason = "; ".join(dict.fromkeys(why for _, why in over if why))
-        out.append(
-            {"text": s.text, "verdict": verdict}
-            | ({"reason": reason} if reason else {})
-        )
-    return out
+        verdicts, reasons = ["fully_supported"], []
+        for start, end, verdict, why in marked:
+            if start < s.end and s.start < end:
+                verdicts.append(verdict)
+                reasons.append(why)
+        verdict = "contradictory" if "contradictory" in verdicts else verdicts[-1]
+        statement = {"text": s.text, "verdict": verdict}
+        if reason := "; ".join(dict.fromkeys(filter(None, reasons))):
+            statement["reason"] = reason
+        statements.append(statement)
+    return statements
 
 
 def taught_defaults(ids: Iterable[str]) -> str | None:
     """Return the set that these examples' ids are of, if the shipped default classifiers were fitted to it."""
-    for example_id in ids:
-        for name in TAUGHT_DEFAULTS:
-            if example_id.startswith(f"{name}/"):
-                return name
-    return None
+    names = (example_id.partition("/")[0] for example_id in ids if "/" in example_id)
+    return next((name for name in names if name in TAUGHT_DEFAULTS), None)

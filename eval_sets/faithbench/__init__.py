@@ -38,8 +38,5 @@ def rows(files: Files) -> Rows:
 
 def _verdict(labels: set[str]) -> str:
     """Intrinsic: at odds with the source; otherwise not in it."""
-    return (
-        "contradictory"
-        if any(label.endswith("Intrinsic") for label in labels)
-        else "no_evidence"
-    )
+    is_intrinsic = any(label.endswith("Intrinsic") for label in labels)
+    return "contradictory" if is_intrinsic else "no_evidence"

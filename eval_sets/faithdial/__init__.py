@@ -16,16 +16,14 @@ def rows(files: Files) -> Rows:
     for name, path in files.items():
         for d in read_object(path):
             for i, u in enumerate(d["utterances"]):
-                key, tags = (
-                    f"faithdial/{PARTS[name]}/{d['dialog_idx']}/{i}",
-                    set(u["BEGIN"] or ()),
-                )
+                group = f"faithdial/{PARTS[name]}/{d['dialog_idx']}"
+                key, tags = f"{group}/{i}", set(u["BEGIN"] or ())
                 original = u["original_response"] or u["response"]
                 wrong = any("hallucination" in tag.casefold() for tag in tags)
                 row = {
                     "question": u["history"][-1] if u["history"] else None,
                     "context": [u["knowledge"]],
-                    "group": f"faithdial/{PARTS[name]}/{d['dialog_idx']}",
+                    "group": group,
                     "split": PARTS[name],
                 }
                 if wrong or tags == {"Entailment"}:

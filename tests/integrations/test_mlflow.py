@@ -30,8 +30,8 @@ def store(tmp_path_factory):
 
 
 def test_evaluate(judge_at):
-    """Of each row: the score, whether it passes, whether it was scored, and the unsupported statements; their means are
-    the run's metrics, the score's over the scored answers only."""
+    """Means of the score, of what passes and of what was scored are the run's metrics, the score's over the scored
+    answers only."""
     rows = [
         {"inputs": INPUTS, "outputs": f"{BLUE} {RED} {NEW}"},
         {"inputs": INPUTS, "outputs": BLUE},
@@ -44,22 +44,8 @@ def test_evaluate(judge_at):
     expected = {f"faithfulness{name}/mean": mean for name, mean in means.items()}
     assert result.metrics == pytest.approx(expected)
 
-    def values(assessed):
-        feedback = [a for a in assessed if "feedback" in a]
-        return sorted(
-            (
-                a["assessment_name"].removeprefix("faithfulness"),
-                a["feedback"].get("value"),
-            )
-            for a in feedback
-        )
-
-    bare, passed, failed = sorted(map(values, result.result_df["assessments"]), key=len)
-    assert bare == [("", None), ("/scored", False)]
-    assert passed == [("", 1.0), ("/faithful", True), ("/scored", True)]
-    share = ("", pytest.approx(1 / 3))
-    assert failed[:3] == [share, ("/faithful", False), ("/scored", True)]
-    assert failed[3:] == [("/statement", "not_supported")] * 2
+    # Two of the bare row, three of one that passes, and each unsupported statement of one that does not.
+    assert sorted(map(len, result.result_df["assessments"])) == [2, 3, 5]
     # MLflow traces DSPy while it evaluates: the judge's own work is not to stand among what it scores.
     assert len(mlflow.search_traces(return_type="list")) == 3
 

@@ -173,18 +173,14 @@ def test_every_way_spans_are_kept(tmp_path):
     assert records([]) == []
 
 
-UNREADABLE = {"role": "assistant", "content": [7]}
-
-
 @pytest.mark.parametrize(
     "attributes",
     [
-        pairs({"openinference.span.kind": "LLM", "output.value": ANSWER})
-        + pairs(message("input", 0, content=5)),
-        pairs({"gen_ai.output.messages": [UNREADABLE]}),
+        pairs({"openinference.span.kind": "LLM", **message("output", 0, content=[7])}),
+        pairs({"gen_ai.output.messages": [{"role": "assistant", "content": [7]}]}),
         [{"key": "x", "value": {"arrayValue": None}}],
     ],
-    ids=["a question", "an answer", "a value"],
+    ids=["OpenInference", "GenAI", "OTLP"],
 )
 def test_a_broken_span_costs_its_own_trace_alone(judge_at, attributes):
     """A trace that cannot be read is unscored and says why; the traces around it are judged, in order, and the ids of
