@@ -20,8 +20,18 @@ from faith_dspy.io.readers import open_records
 from faith_dspy.text.sentences import split_answer
 
 PUBLIC = (
-    *("begin", "expertqa", "faithbench", "faithdial", "hagrid", "halubench"),
-    *("llm_aggrefact", "mtrag", "ragtruth", "rte3", "summedits", "wice"),
+    "begin",
+    "expertqa",
+    "faithbench",
+    "faithdial",
+    "hagrid",
+    "halubench",
+    "llm_aggrefact",
+    "mtrag",
+    "ragtruth",
+    "rte3",
+    "summedits",
+    "wice",
 )
 
 TAUGHT_DEFAULTS = (
@@ -84,17 +94,15 @@ def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
 
 
 def _find(wanted: dict[str, str], folder: Path) -> Files:
-    copies, missing = Files(), []
+    copies = Files()
     for name in wanted:
-        if paths := sorted(folder.rglob(name)):
-            copies[name] = paths[0]
-        else:
-            missing.append(name)
+        for path in sorted(folder.rglob(name))[:1]:
+            copies[name] = path
     if not copies:
         raise InputError(
             f"{folder}: none of the set's published files is there; expected {', '.join(wanted)}."
         )
-    if missing:
+    if missing := [name for name in wanted if name not in copies]:
         log.warning("%s: not there, and left out: %s", folder, ", ".join(missing))
     return copies
 
@@ -150,8 +158,8 @@ def of_spans(
                 reasons.append(why)
         verdict = "contradictory" if "contradictory" in verdicts else verdicts[-1]
         statement = {"text": s.text, "verdict": verdict}
-        if reason := "; ".join(dict.fromkeys(filter(None, reasons))):
-            statement["reason"] = reason
+        if any(reasons):
+            statement["reason"] = "; ".join(dict.fromkeys(filter(None, reasons)))
         statements.append(statement)
     return statements
 

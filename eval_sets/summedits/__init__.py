@@ -4,8 +4,16 @@ from faith_dspy.eval_sets.public import Files, Rows, read_object
 
 _HOME = "https://raw.githubusercontent.com/salesforce/factualNLG/master/data/summedits/"
 DOMAINS = (
-    *("billsum", "ectsum", "news", "podcast", "qmsumm"),
-    *("sales_call", "sales_email", "samsum", "scitldr", "shakespeare"),
+    "billsum",
+    "ectsum",
+    "news",
+    "podcast",
+    "qmsumm",
+    "sales_call",
+    "sales_email",
+    "samsum",
+    "scitldr",
+    "shakespeare",
 )
 FILES = {
     name: _HOME + name for name in (f"summedits_{domain}.json" for domain in DOMAINS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.eval_sets.public import PUBLIC, load_public
+from faith_dspy.eval_sets.public import PUBLIC, card_of, load_public
 from faith_dspy.io.labels import parse_example
 
 PUBLISHED = Path(__file__).with_name("published")
@@ -28,7 +28,8 @@ def copied(name, folder):
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_published_layout(name, tmp_path):
-    """Labels, verdicts, sources and parts, with the traps that the card names."""
+    """Labels, verdicts, sources and parts, with the traps that the card names beside the licence."""
+    assert "**Licence:**" in card_of(name)
     expected = json.loads((PUBLISHED / f"{name}.json").read_text())
     rows = load_public(name, copied(name, tmp_path))
     for e, fields in zip(map(parse_example, rows), expected, strict=True):
