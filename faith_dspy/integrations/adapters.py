@@ -44,11 +44,6 @@ def judge_of(
     Raises:
         ConfigError: An option that the judge was not made with, or a model that cannot be asked.
     """
-    prompts: dict[str, Any] = {
-        "system_prompt": system_prompt,
-        "extraction_prompt": extraction_prompt,
-        "demos": demos,
-    }
     options = {name: value for name, value in options.items() if value is not None}
     source: Any = "local" if model is None else model
     if isinstance(model, str):
@@ -56,17 +51,26 @@ def judge_of(
     is_judge = isinstance(source, Judge | Path) or source == NO_LM
     is_place = isinstance(source, str) and not names_lm(source)
     if is_judge or is_place:
+        prompts = {
+            "system_prompt": system_prompt,
+            "extraction_prompt": extraction_prompt,
+            "demos": demos,
+        }
         options = {name: value for name, value in prompts.items() if value} | options
         return _weighted(open_judge(source), options)
     if not isinstance(source, str):
         from faith_dspy.integrations.clients import client_lm
 
         source = client_lm(source)
-    prompts["demos"] = demos or defaults.get("demos")
-    usual = {name: value for name, value in defaults.items() if name != "demos"}
+    usual = {**defaults}
+    usual_demos = usual.pop("demos", None)
     judge = open_judge(source, **usual | options)
-    _set_prompts(judge, **prompts)
     judge.program.checks_statements = checks_statements
+    for name, predict in judge.program.prompts.items():
+        predict.signature = _signature(
+            judge.config, name, system_prompt, extraction_prompt
+        )
+        predict.demos = (demos or usual_demos or {}).get(name, [])
     return judge
 
 
@@ -92,26 +96,6 @@ def model_string(name: str) -> str:
     return name
 
 
-def _set_prompts(
-    judge: Judge,
-    system_prompt: str | None,
-    extraction_prompt: str | None,
-    demos: Mapping[str, list[Any]] | None,
-) -> None:
-    """Give the judge's predictors the user's prompts and demos; ours stays where there is none."""
-    from faith_dspy.program import signatures
-
-    for name, predict in judge.program.prompts.items():
-        predict.signature = signatures.build_verification_signature(
-            judge.config, joint=name == "joint", prompt=system_prompt
-        )
-        if name == "extract":
-            predict.signature = signatures.build_extraction_signature(
-                judge.config, extraction_prompt
-            )
-        predict.demos = demos[name] if demos else []
-
-
 def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
     """Return the judge, and the one it escalates to, with other weights of verdicts."""
     for name, value in options.items():
@@ -130,14 +114,25 @@ def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
     )
 
 
-def prompt_of(defaults: dict[str, Any], *, extraction: bool = False) -> str:
-    """Return what a judge with these options asks about a statement, or where it takes an answer apart."""
+def prompt_of(defaults: dict[str, Any], predictor: str = "verify.predict") -> str:
+    """Return what a judge with these options asks by a predictor of its program."""
+    return str(_signature(JudgeConfig.make(**defaults), predictor).instructions)
+
+
+def _signature(
+    config: JudgeConfig,
+    predictor: str,
+    system_prompt: str | None = None,
+    extraction_prompt: str | None = None,
+) -> Any:
+    """Return what a predictor asks, with the user's prompt in place of ours where there is one."""
     from faith_dspy.program import signatures
 
-    config = JudgeConfig.make(**defaults)
-    if extraction:
-        return str(signatures.build_extraction_signature(config).instructions)
-    return str(signatures.build_verification_signature(config).instructions)
+    if predictor == "extract":
+        return signatures.build_extraction_signature(config, extraction_prompt)
+    return signatures.build_verification_signature(
+        config, joint=predictor == "joint", prompt=system_prompt
+    )
 
 
 def explain(judgment: Judgment) -> str:

@@ -49,7 +49,7 @@ class NLIStatementPrompt(_Prompt):
 class StatementGeneratorPrompt(_Prompt):
     """What the judge is asked where it takes an answer apart."""
 
-    instruction = prompt_of(DEFAULTS, extraction=True)
+    instruction = prompt_of(DEFAULTS, "extract")
     examples = util.StatementGeneratorPrompt.examples
     input_model = util.StatementGeneratorInput
     output_model = util.StatementGeneratorOutput
