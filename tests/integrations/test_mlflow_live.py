@@ -16,13 +16,13 @@ from tests.support.studies import free_port, serving
 
 pytestmark = pytest.mark.all
 ADDRESS = "models:/faithfulness@champion"
-YES = {"The kettle is blue.": 0.9, "It is red.": 0.2}
+INPUTS = {"context": ["The kettle is blue."]}
+LABELS = {"The kettle is blue.": "Yes", "It is red.": "No"}
 
 
 @pytest.fixture(scope="module")
-def live(registry, lasting_server, tmp_path_factory):
+def live(registry, tmp_path_factory):
     """A server over a store with a champion, and sixteen traces of an application, half of them unfaithful."""
-    lasting_server.says = lasting_server._yes(YES)
     folder, port = tmp_path_factory.mktemp("live"), free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--backend-store-uri", registry, "--port", str(port)]
@@ -34,21 +34,12 @@ def live(registry, lasting_server, tmp_path_factory):
         with serving(command, folder, port):
             mlflow.tracing.reset()
             mlflow.set_experiment("shop")
-            for answer in list(YES) * 8:
+            for answer in [*LABELS] * 8:
                 with mlflow.start_span("shop") as span:
-                    span.set_inputs(
-                        {"question": "?", "context": ["The kettle is blue."]}
-                    )
+                    span.set_inputs(INPUTS)
                     span.set_outputs(answer)
             yield
         mlflow.tracing.reset()
-
-
-@pytest.fixture(autouse=True)
-def endpoint(lasting_server, monkeypatch):
-    """Where the judge's LM is, as the environment says it."""
-    monkeypatch.setenv("OPENAI_API_BASE", lasting_server.base)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 
 def scored():
@@ -58,29 +49,27 @@ def scored():
     return {name: [a.value for a in found] for name, found in values.items() if found}
 
 
-def test_live_traces_are_scored_once_by_a_sample(live):
+def test_live_traces_are_scored_once_by_a_sample(live, endpoint):
     """The recipe scores the share that it says, the same traces whenever it runs; a larger share adds to them."""
+    endpoint.labels = LABELS
     page = Path(faith_dspy.integrations.__file__).with_name("README.md")
     blocks = re.findall("```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     (recipe,) = [block for block in blocks if "RATE = 0.2" in block]
     names = [t.info.trace_id for t in mlflow.search_traces(return_type="list")]
     for rate in ("0.5", "0.5", "1.0"):
         exec(recipe.replace("RATE = 0.2", f"RATE = {rate}"), {})
-        assert set(scored()) == {
-            n for n in names if int(n[-4:], 16) / 16**4 < float(rate)
-        }
+        sample = {n for n in names if int(n[-4:], 16) / 16**4 < float(rate)}
+        assert set(scored()) == sample
         assert all(len(values) == 1 for values in scored().values())
     assert sorted(value for (value,) in scored().values()) == [0.0] * 8 + [1.0] * 8
 
 
-def test_a_registered_scorer_is_loaded_and_not_scheduled(live):
+def test_a_registered_scorer_is_loaded_and_not_scheduled(live, endpoint):
     """It is a function with the judge's address, which another process loads and calls; to schedule it is refused."""
-    registered = FaithfulnessScorer(ADDRESS, statements="none").register(
-        name="grounded"
-    )
-    loaded = get_scorer(name="grounded")
-    row = {"inputs": {"context": ["The kettle is blue."]}, "outputs": "It is red."}
-    feedback = loaded.run(**row)
+    endpoint.labels = LABELS
+    scorer = FaithfulnessScorer(ADDRESS, statements="none")
+    registered = scorer.register(name="grounded")
+    feedback = get_scorer(name="grounded").run(inputs=INPUTS, outputs="It is red.")
     assert [(f.name, f.value) for f in feedback] == [
         ("grounded", 0.0),
         ("grounded/faithful", False),
