@@ -42,14 +42,10 @@ def test_a_study_in_eighty_columns(study):
     """Only names that are too long are cut. One that was stopped says so."""
     stopped = {"finished": False, "replayed": 3}
     words = shown(study_tables(study.model_copy(update=stopped)))
-    for told in (
-        f"broken: failed, {study.skipped[0].note[:20]}",
-        f"★ {study.champion[:12]}",
-        "Stopped early",
-        "(3 of them kept from before and not paid again)",
-    ):
-        assert told in words
-    assert "Stopped early" not in shown(study_tables(study))
+    assert f"broken: failed, {study.skipped[0].note[:20]}" in words
+    assert f"★ {study.champion[:12]}" in words
+    assert "Stopped early" in words
+    assert "(3 of them kept from before and not paid again)" in words
 
 
 def test_the_test_table_has_all_judges(study):
@@ -73,8 +69,8 @@ def test_the_card_says_what_the_judge_is_worth(study):
     text = card(study.model_copy(update={"labels_file": "a`b.csv"}))
     statement = study.classifier.statement
     weight, name = min(zip(statement.weights, statement.names, strict=True))
-    assert text.startswith("# Faithfulness judge\n\n- Agreement with people: of ")
     for told in (
+        "# Faithfulness judge\n\n- Agreement with people: of ",
         "Tuned on `a'b.csv`",
         "\n## Agreement with people on 12 answers, on the test\n",
         "\n## Agreement on statements\n",
@@ -83,8 +79,8 @@ def test_the_card_says_what_the_judge_is_worth(study):
         "Inconclusive: it takes 10 sources of each label",
     ):
         assert told in text
-    assert "None" not in text
-    assert "@champion" not in text
+    for never in ("None", "@champion", "Stopped early"):
+        assert never not in text
 
 
 def test_a_judge_that_is_no_champion_is_loaded_by_its_version(study):
@@ -102,8 +98,8 @@ def test_predictions_stand_with_the_worst_mistakes_first():
 
 def test_how_sure_a_judge_is_counts_from_its_threshold():
     """Of .8: a faithful answer that fails at .40 is a worse mistake than an unfaithful one that passes at .85."""
-    mistakes = []
-    for row in rows([0.85, 0.4], [False, True]):
-        judgment = row.judgment.model_copy(update={"threshold": 0.8})
-        mistakes.append(row.with_judgment(judgment))
-    assert [row.id for row in worst_first(mistakes)] == ["a1", "a0"]
+    passed, failed = (
+        row.with_judgment(row.judgment.model_copy(update={"threshold": 0.8}))
+        for row in rows([0.85, 0.4], [False, True])
+    )
+    assert worst_first([passed, failed]) == [failed, passed]
