@@ -208,8 +208,5 @@ def test_what_a_required_gain_lacks():
     (short,) = shortfalls(study(right(20), cv=lm))
     assert short.startswith("the champion against lexical-baseline: inconclusive")
     assert shortfalls(study(right(20), cv=free)) == []
-    chance, tied, *_ = shortfalls(study(right(8), right(8)))
-    assert chance.startswith(
-        "the champion is not significantly better than chance: .40"
-    )
-    assert tied.startswith("the champion against untuned: inconclusive")
+    chance, *_ = shortfalls(study(right(8)))
+    assert "not significantly better than chance: .40" in chance

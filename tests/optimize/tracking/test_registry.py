@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from faith_dspy import Judge
@@ -109,13 +111,17 @@ def test_the_alias_moves_when_it_is_earned(registered):
 
 
 def test_a_compiled_prompt_is_a_version_after_its_seed(own_store):
-    """So that MLflow's page of the prompt compares them; the same prompt again is no version."""
+    """So that MLflow's page of the prompt compares them; the same prompt again is no version. The run links it."""
     before, after = ({"verify": {"instructions": i, "demos": []}} for i in ("A?", "B?"))
     compiled = candidate("sentence", RIGHT, prompts=Prompts(now=after, seed=before))
     result, store = study(RIGHT, candidates=(compiled,)), connect()
     run = store.client.create_run(store.experiment_id).info.run_id
     for _ in range(2):
         register_prompts(store, run, result)
-    versions = store.client.search_prompt_versions("faithfulness.verify")
-    templates = {v.version: v.template for v in versions}
-    assert templates == {1: "A?\n", 2: "B?\n"}
+    seed, prompt = (
+        store.client.get_prompt_version("faithfulness.verify", v) for v in "12"
+    )
+    assert (seed.template, prompt.template) == ("A?\n", "B?\n")
+    assert prompt.tags["variant"] == "sentence"
+    linked = json.loads(store.client.get_run(run).data.tags["mlflow.linkedPrompts"])
+    assert linked == [{"name": "faithfulness.verify", "version": "2"}]

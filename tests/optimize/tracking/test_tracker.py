@@ -126,16 +126,6 @@ def test_the_labels_are_datasets(logged):
     assert {e["faithful"] for e in rows["expectations"]} == {"yes", "no"}
 
 
-def test_the_champions_prompts_are_in_the_prompt_registry(logged):
-    """Instructions and demos as one reads them, with study and variant, linked from the study's run."""
-    prompt = logged.client.load_prompt("faithfulness.verify.predict")
-    told = logged.result.chosen.prompts.now["verify.predict"]
-    assert prompt.template.startswith(told["instructions"])
-    assert prompt.tags["variant"] == logged.result.champion
-    linked = json.loads(logged.run.data.tags["mlflow.linkedPrompts"])
-    assert linked == [{"name": "faithfulness.verify.predict", "version": "1"}]
-
-
 def test_the_registered_judge_loads_without_pickle_or_lm(logged, recorded, monkeypatch):
     """It is what the study exported."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", logged.store.uri)
@@ -188,14 +178,6 @@ def test_judges_are_compared_answer_by_answer(logged):
         traces = logged.traces(run.info.run_id)
         assert {t.info.request_preview for t in traces} == requests
         assert "test/balanced_accuracy" in run.data.metrics
-
-
-def test_the_model_is_in_a_run_of_its_own(logged):
-    """MLflow leaves out runs that hold a model where it lists evaluation runs."""
-    (run,) = (r for r in logged.runs() if r.outputs and r.outputs.model_outputs)
-    assert run.data.tags["mlflow.parentRunId"] == logged.run.info.run_id
-    version = logged.client.get_model_version("faithfulness", "1")
-    assert version.run_id == logged.run.info.run_id
 
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged):
