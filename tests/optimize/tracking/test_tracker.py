@@ -10,7 +10,7 @@ from faith_dspy.errors import FaithDspyError
 from faith_dspy.integrations.mlflow import record_of
 from faith_dspy.optimize import tune as tune_labels
 from faith_dspy.optimize.report.tables import worst_first
-from faith_dspy.optimize.results import JudgedAnswer, StudyResult
+from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.tracking.store import connect, global_store
 from faith_dspy.optimize.tracking.tracker import MlflowTracker, log_traces
 from faith_dspy.schema import Judgment, Unscored
@@ -43,14 +43,7 @@ class Logged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory, recorded):
-    """It, with people finding otherwise than the champion on the last answer."""
-    champion, *others = recorded.result.test.judges
-    *answers, last = champion.answers
-    example = last.example.model_copy(update={"faithful": not last.predicted})
-    answers.append(JudgedAnswer.judged(example, last.raw, last.judgment))
-    champion = champion.model_copy(update={"rows": tuple(answers)})
-    test = recorded.result.test.model_copy(update={"judges": (champion, *others)})
-    result = recorded.result.model_copy(update={"test": test, "flip_rate": 0.25})
+    result = recorded.result.model_copy(update={"flip_rate": 0.25})
     folder = tmp_path_factory.mktemp("logged")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -144,6 +137,7 @@ def test_an_answer_is_a_trace(logged):
     """
     traces = logged.traces()
     answers = {r.id: r for r in logged.result.measured.champion.answers}
+    assert {r.predicted == r.label for r in answers.values()} == {True, False}
     for trace in traces:
         row = answers[trace.info.client_request_id]
         (span,), e = trace.data.spans, row.example
@@ -162,7 +156,7 @@ def test_an_answer_is_a_trace(logged):
             assert statement.text in feedback.rationale
         tokens = feedback.metadata["mlflow.assessment.judgeInputTokens"]
         assert int(tokens) == row.raw.usage.prompt_tokens
-    worst = [r.id for r in worst_first(logged.result.measured.champion.answers)]
+    worst = [r.id for r in worst_first(answers.values())]
     assert [t.info.client_request_id for t in traces] == worst
 
 
