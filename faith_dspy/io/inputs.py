@@ -271,12 +271,8 @@ def fields_of(record: Any) -> dict[str, Any]:
         if named.get("conversation") != "conversation":
             fields.pop("conversation", None)
     elif row is record and is_conversation(row):
-        beside = {name: fields.get(name) for name in ("id", "question")}
-        fields = {
-            name: value
-            for name, value in beside.items()
-            if isinstance(value, str | int)
-        }
+        beside = ("id", "question")
+        fields = {n: fields[n] for n in beside if isinstance(fields.get(n), str | int)}
         fields["conversation"] = row
     return fields
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -250,7 +250,7 @@ def _examples(
     unreadable: list[str] | None,
     texts: bool,
 ) -> list[LabelledExample]:
-    rows: list[_Row] = []
+    rows_of: dict[Any, list[_Row]] = {}
     examples: list[LabelledExample] = []
     place_of: dict[str, str] = {}
     faults: list[str] = []
@@ -268,20 +268,26 @@ def _examples(
                 label=label,
                 texts=texts,
             )
-            example.columns.update(record.aside or {})
-            rows.append(_Row.of(example, record, where))
         except LabelsError as exc:
             faults.append(str(exc))
-    for row in _one_an_answer(rows, name):
-        example = row.example
+            continue
+        example.columns.update(record.aside or {})
+        row = mapping(record.row)
+        column = annotator_column(row)
+        annotator = None if column is None else str(row[column])
+        is_by_id = annotator is None or not example.answer
+        key = answer_key(example.question, example.context, example.answer)
+        rows = rows_of.setdefault((key, example.id if is_by_id else None), [])
+        rows.append(_Row(example, where, annotator))
+    for example, where, _ in _one_an_answer([*rows_of.values()], name):
         if example.id in place_of:
             faults.append(
-                f"{row.where}: is the answer at {place_of[example.id]} again, or has its id {example.id!r}. Keep one "
+                f"{where}: is the answer at {place_of[example.id]} again, or has its id {example.id!r}. Keep one "
                 "of the two (each person's own label can stand in 'annotators', or each row name its 'annotator'), "
                 "or give each its own id."
             )
             continue
-        place_of[example.id] = row.where
+        place_of[example.id] = where
         examples.append(example)
     if unreadable is not None:
         unreadable += faults
@@ -290,52 +296,35 @@ def _examples(
     return examples
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A row of a file with whoever labelled it."""
 
     example: LabelledExample
     where: str
-    key: Any
-    """Equal for rows about one answer."""
     annotator: str | None
 
-    @classmethod
-    def of(cls, example: LabelledExample, record: Record, where: str) -> _Row:
-        row = mapping(record.row)
-        column = annotator_column(row)
-        annotator = None if column is None else str(row[column])
-        key: Any = answer_key(example.question, example.context, example.answer)
-        if annotator is None or not example.answer:
-            key = key, example.id
-        return cls(example, where, key, annotator)
 
-
-def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
+def _one_an_answer(answers: Sequence[Sequence[_Row]], name: str) -> list[_Row]:
     """Join the rows of several people about one answer into one with ``annotators``.
 
     They name them, or their labels differ somewhere in the file; else a row is there twice.
     """
-    rows_of: dict[Any, list[_Row]] = {}
-    for row in rows:
-        rows_of.setdefault(row.key, []).append(row)
     at_odds = sum(
-        len({row.example.label for row in same}) > 1
-        for same in rows_of.values()
-        if same[0].annotator is None
+        len({row.example.label for row in rows}) > 1
+        for rows in answers
+        if rows[0].annotator is None
     )
     joined: list[_Row] = []
-    for same in rows_of.values():
+    for rows in answers:
         labels = {
             row.annotator or f"person {i}": row.example.label
-            for i, row in enumerate(same, 1)
+            for i, row in enumerate(rows, 1)
         }
-        is_by_several = at_odds or same[0].annotator is not None
-        if len(same) == 1 or len(labels) < len(same) or not is_by_several:
-            joined += same
+        is_by_several = at_odds or rows[0].annotator is not None
+        if len(rows) == 1 or len(labels) < len(rows) or not is_by_several:
+            joined += rows
             continue
-        first = same[0].example
-        tags = [set(row.example.tags.items()) for row in same]
+        tags = [set(row.example.tags.items()) for row in rows]
         fields: dict[str, Any] = {
             "annotators": {who: v for who, v in labels.items() if v is not None},
             "tags": dict(sorted(set.intersection(*tags))),
@@ -343,14 +332,16 @@ def _one_an_answer(rows: Sequence[_Row], name: str) -> list[_Row]:
             "score": None,
             "statements": (),
         }
-        joined.append(replace(same[0], example=first.model_copy(update=fields)))
-    if len(joined) < len(rows):
+        example = rows[0].example.model_copy(update=fields)
+        joined.append(rows[0]._replace(example=example))
+    count = sum(map(len, answers))
+    if len(joined) < count:
         whose, odds = " of several people", ""
         if at_odds:
             whose, odds = "", f", {at_odds:,} with labels at odds"
-        answers = counted(len(joined), "answer")
+        number = counted(len(joined), "answer")
         log_once(
-            f"{name}: {len(rows):,} rows{whose} about {answers}{odds}; the majority counts"
+            f"{name}: {count:,} rows{whose} about {number}{odds}; the majority counts"
         )
     return joined
 

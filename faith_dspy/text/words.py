@@ -631,10 +631,7 @@ def number_value(raw: str, language: str) -> str:
         digits, _, fraction = digits.rpartition(marks[-1])
         fraction = f".{fraction}"
     digits = re.sub(r"\D", "", digits) + fraction
-    try:
-        return _plain(float(digits))
-    except ValueError:
-        return digits
+    return _plain(float(digits))
 
 
 def _plain(value: float) -> str:
