@@ -38,8 +38,13 @@ def source_of(
 
 
 def is_bounded(value: float, number: float, direction: int) -> bool:
-    """Tell whether a number lies behind a rounder value (“over 1,200”) by less than its last digit; no year does."""
+    """Tell whether a number lies behind a rounder value (“over 1,200”) by less than its last digit; no year does.
+
+    A five at the end (“over 45”) counts as five.
+    """
     _, step = _precision(value)
+    if round(value / step) % 10 == 5:
+        step *= 5
     return number not in _YEARS and 0 < direction * (number - value) < step
 
 

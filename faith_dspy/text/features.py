@@ -242,8 +242,9 @@ class Comparison:
         """Return the key of the number that one is derived from: behind “over” one of a similar sentence just above."""
         numbers = self.context.numbers
         similar: set[str] = set()
+        other_count = len(self.keys) - (bound is not None)
         for i, shared in self.shared.items():
-            if shared >= _ALIKE * len(self.keys):
+            if shared >= _ALIKE * other_count:
                 similar |= numbers.keys() & self.context.sentences[i].keys
         if bound is None:
             return source_of(value, numbers, similar)
@@ -642,8 +643,8 @@ def _units(tokens: Sequence[Token]) -> set[str]:
 def _adds_clause(c: Comparison) -> bool:
     """Tell whether the context has no word of a clause of the statement, of which it has half.
 
-    A clause has a verb, or three new words; two do that are no names where one ends in “-ed”, or a comma or semicolon
-    sets it off.
+    A clause has a verb, or three new words; two do that are not both names where one ends in “-ed”, or a comma or
+    semicolon sets it off.
     """
     if not c.novel or 2 * len(c.novel) > len(c.keys):
         return False
@@ -655,7 +656,7 @@ def _adds_clause(c: Comparison) -> bool:
         words = {token.raw.lower() for token in tokens}
         is_apart = "," in between or ";" in between
         is_clause = is_apart or any(word.endswith("ed") for word in words)
-        least = 2 if is_clause and keys.isdisjoint(c.names) else 3
+        least = 2 if is_clause and not keys <= c.names else 3
         if not lists.stating_verbs.isdisjoint(words):
             least = 1
         if keys <= c.novel and len(keys) >= least:

@@ -339,7 +339,7 @@ def tokenize(text: str, language: str) -> list[Token]:
             case "spelled":
                 tokens.append(_value(_spelled(raw, language), raw, start))
             case "after":
-                tokens = _with_rest(tokens, raw, start, language)
+                tokens = _with_rest(tokens, raw, start)
             case "minus" | "number" | "scale":
                 tokens.append(_number(match, language))
             case "sign":
@@ -419,22 +419,20 @@ def _spelled(raw: str, language: str) -> str:
     return _plain(-total if words[0] == "minus" else total)
 
 
-def _with_rest(tokens: list[Token], raw: str, start: int, language: str) -> list[Token]:
-    """Return the tokens with what “and a half” or “below zero” makes of the number before; else they are words."""
+def _with_rest(tokens: list[Token], raw: str, start: int) -> list[Token]:
+    """Return the tokens with what “and a half” or “below zero” makes of the number before; else it is a word."""
+    rest = raw.lower()
     for i, token in [*enumerate(tokens)][-2:]:
         number = number_of(token.key)
         if number is None:
             continue
-        number = number + 0.5 if raw.lower() in VALUES.halves else -number
+        number = number + 0.5 if rest in VALUES.halves else -number
         whole = token.raw
         if i == len(tokens) - 1:  # no unit is between
             whole = f"{whole} {raw}"
         changed = token._replace(key=f"#{_plain(number)}", raw=whole)
         return [*tokens[:i], changed, *tokens[i + 1 :]]
-    words = []
-    for word in re.finditer(r"\S+", raw):
-        words += _words(word[0], start + word.start(), language)
-    return tokens + words
+    return [*tokens, Token(rest, raw, start, "word")]
 
 
 def _number(match: regex.Match[str], language: str) -> Token:
@@ -537,28 +535,24 @@ def _named_value(
     language: str,
 ) -> Token:
     """Return a unit or a month as a value if it follows or leads a number; other words with what they stand for."""
+    if token.kind == "number":
+        return token
     low = token.raw.lower()
     unit = VALUES.units.get(low)
-    month = VALUES.months.get(low)
-    if (
-        token.kind != "number"
-        and (follows or leads)
-        and unit
-        and (follows or low not in VALUES.durations)
-    ):
+    if unit and (follows or (leads and low not in VALUES.durations)):
         return _unit(unit, token.raw, token.start, language)
-    is_certain = low not in VALUES.ambiguous_months and token.kind == "word"
-    if month and (is_certain or (token.kind != "number" and (follows or leads))):
+    is_word = token.kind == "word"
+    month = VALUES.months.get(low)
+    is_certain = is_word and low not in VALUES.ambiguous_months
+    if month and (is_certain or follows or leads):
         return _value(f"m{month}", token.raw, token.start, (token.key,))
-    if token.kind == "word" and month:
+    if month and is_word:
         return token._replace(also=(f"#m{month}",))
     weekday = _weekdays(language).get(token.key)
-    if token.kind == "word" and weekday is not None:
+    if is_word and weekday is not None:
         return _value(f"weekday{weekday}", token.raw, token.start)
     alias = VALUES.aliases.get(token.raw)
-    if alias:
-        return token._replace(also=(alias,))
-    return token
+    return token._replace(also=(alias,)) if alias else token
 
 
 @cache
