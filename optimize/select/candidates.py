@@ -240,12 +240,6 @@ def cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Candi
     assert own is not None
     assert following is not None
     own = own.model_copy(update={"review_range": _escalation_range(first.answers, own)})
-    scoring = second.judge.config.scoring_options
-    escalating = first.judge.copy(
-        config=first.judge.config.model_copy(update=scoring),
-        classifier=own,
-        escalate_to=second.judge,
-    )
     by_id = {a.id: a for a in first.answers}
     judged = []
     for further in second.answers:
@@ -254,7 +248,7 @@ def cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Candi
         if a.probability is not None:  # by weights that did not see its source
             unsure = own.needs_review(a.probability)
             judgment = judgment.model_copy(update={"needs_review": unsure})
-        if escalating.should_escalate(judgment):
+        if first.judge.should_escalate(judgment):
             usage = a.raw.usage + further.raw.usage
             raw = further.raw.model_copy(update={"usage": usage})
             a = further.model_copy(update={"raw": raw})
@@ -265,7 +259,9 @@ def cascade(first: Candidate, second: Candidate, point: OperatingPoint) -> Candi
         np.array([a.probability for a in scored], dtype=np.float64),
         np.array([a.label for a in scored], dtype=bool),
     )
-    judge = escalating.copy(
+    scoring = second.judge.config.scoring_options
+    judge = first.judge.copy(
+        config=first.judge.config.model_copy(update=scoring),
         classifier=_with_threshold(own, threshold),
         escalate_to=second.judge.copy(classifier=_with_threshold(following, threshold)),
     )

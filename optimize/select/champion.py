@@ -145,9 +145,7 @@ def on_both(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Row], list
     row_of = {r.id: r for r in rows}
     other_of = {r.id: r for r in others}
     both = sorted(row_of.keys() & other_of)
-    first = [row_of[i] for i in both]
-    second = [other_of[i] for i in both]
-    return first, second
+    return [row_of[i] for i in both], [other_of[i] for i in both]
 
 
 def _base(rows: Sequence[Row]) -> float:
