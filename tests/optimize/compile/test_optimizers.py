@@ -36,19 +36,13 @@ def labelled(cities):
     examples = []
     for i, city in enumerate(cities):
         bridges, medal = f"{city} has {i + 20} bridges.", f"{city} won a medal."
-        true = {
-            "text": bridges,
-            "verdict": "fully_supported",
-            "supporting_chunk_ids": [0],
-        }
-        false = {
-            "text": medal,
-            "verdict": "no_evidence",
-            "reason": "No medal is told of.",
-        }
-        context = [f"{city} has {i + 20} bridges and a harbour."]
-        row = {"context": context, "answer": f"{bridges} {medal}"}
-        examples.append(parse_example(row | {"statements": [true, false]}))
+        statements = [
+            {"text": bridges, "verdict": "fully_supported"},
+            {"text": medal, "verdict": "no_evidence"},
+        ]
+        row = {"context": [f"{city} has {i + 20} bridges and a harbour."]}
+        row |= {"answer": f"{bridges} {medal}", "statements": statements}
+        examples.append(parse_example(row))
     return examples
 
 
@@ -59,23 +53,14 @@ def told_better(asked):
     return any("honestly" in m["content"] for m in asked["messages"])
 
 
-def shown_demos(asked):
-    return len(asked["messages"]) > 3
-
-
-def verdicts(better=told_better):
-    """An LM that says yes to everything, as sure of medals as of bridges; where ``better`` says so it sees through."""
-
-    def say(asked):
-        text = asked["messages"][-1]["content"]
-        statement = re.findall(r"Statement: (.*)", text)[-1]
-        noise = ord(statement[0]) % 10 / 100
-        p = 0.7 + noise
-        if "medal" in statement:
-            p = 0.1 if better(asked) else 0.75 - noise
-        return yes_or_no(p)
-
-    return say
+def verdicts(asked):
+    """An LM that says yes to everything, as sure of medals as of bridges, until it is told better."""
+    statement = re.findall(r"Statement: (.*)", asked["messages"][-1]["content"])[-1]
+    noise = ord(statement[0]) % 10 / 100
+    p = 0.7 + noise
+    if "medal" in statement:
+        p = 0.1 if told_better(asked) else 0.75 - noise
+    return yes_or_no(p)
 
 
 def proposals(instruction=BETTER):
@@ -101,15 +86,12 @@ def variant(name):
 
 @pytest.fixture
 def compiling(chat_server):
-    """Compiles a judge by sentence: (the judge given, what was compiled, the judged server, the proposing one)."""
+    """Compiles a judge by sentence, and returns the server that was judged, too."""
 
-    def run(name, *, better=told_better, train=TRAIN, proposed=None):
-        judged = chat_server(says=verdicts(better))
-        proposing = chat_server(says=proposed or proposals())
+    def run(name, *, train=TRAIN, proposed="?"):
+        judged, proposing = chat_server(says=verdicts), chat_server(says=proposed)
         judge = Judge(lm_at(judged), config=variant(name))
-        proposer = lm_at(proposing)
-        compiled = compile_judge(judge, name, train, proposer=proposer)
-        return judge, compiled, judged, proposing
+        return compile_judge(judge, name, train, proposer=lm_at(proposing)), judged
 
     return run
 
@@ -142,16 +124,16 @@ def out_of_order(asked):
         # Most calls fail: an error that says so, not a judge that lost.
         ("gepa", out_of_order, "x", LMUnavailableError, "answers of the LM failed"),
         # A reply without the fields asked for is never taken for an instruction.
-        ("mipro", verdicts(), "?", ConfigError, "cannot run here.*tiny.* proposed"),
-        ("gepa", verdicts(), "?", ConfigError, "cannot run here.*tiny.* proposed"),
-        ("guidelines", verdicts(), "?", ConfigError, "cannot run here"),
+        ("mipro", verdicts, "?", ConfigError, "cannot run here.*tiny.* proposed"),
+        ("gepa", verdicts, "?", ConfigError, "cannot run here.*tiny.* proposed"),
+        ("guidelines", verdicts, "?", ConfigError, "cannot run here"),
         # Nothing, and ten thousand words.
-        ("guidelines", verdicts(), proposals(""), ConfigError, "wrote 0 rules"),
-        ("guidelines", verdicts(), proposals(LONG), ConfigError, "of 49999 characters"),
-        ("gepa", verdicts(), proposals(""), ConfigError, "empty instruction"),
-        ("gepa", verdicts(), proposals(LONG), ConfigError, "at most 2000 characters"),
+        ("guidelines", verdicts, proposals(""), ConfigError, "wrote 0 rules"),
+        ("guidelines", verdicts, proposals(LONG), ConfigError, "of 49999 characters"),
+        ("gepa", verdicts, proposals(""), ConfigError, "empty instruction"),
+        ("gepa", verdicts, proposals(LONG), ConfigError, "at most 2000 characters"),
         # Whoever proposes is down: found before any verdict is asked.
-        ("gepa", verdicts(), None, ConfigError, "does not answer"),
+        ("gepa", verdicts, None, ConfigError, "does not answer"),
     ],
 )
 def test_an_lm_that_is_of_no_use_ends_the_variant(
@@ -172,7 +154,7 @@ def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(
     train = []
     for i, e in enumerate(TRAIN):
         train.append(e.model_copy(update={"statements": (), "faithful": i % 2 == 0}))
-    _, compiled, judged, _ = compiling("mistakes", train=train)
+    compiled, judged = compiling("mistakes", train=train)
     assert "whole answers" in compiled.notes[0]
     assert judged.statements
     assert set(judged.statements) <= {e.answer for e in train}
@@ -188,7 +170,7 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
     def says(asked):
         request = asked["messages"][-1]["content"]
         failing = fault and re.search(r"Statement: [EF]", request)
-        return fault if failing else verdicts()(asked)
+        return fault if failing else verdicts(asked)
 
     student, calls = compile_student("mistakes", task(chat_server(says=says)))
     cities = "GHIJ" if fault else "FGHI"
@@ -225,7 +207,7 @@ def test_no_error_of_a_proposer_shows_its_key(
     lm = make_lm(
         "openai/tiny", api_base=proposing.base, api_key=f"x{KEY}", num_retries=0
     )
-    judge = Judge(lm_at(chat_server(says=verdicts())), config=variant(name))
+    judge = Judge(lm_at(chat_server(says=verdicts)), config=variant(name))
     with pytest.raises(ConfigError, match="tiny") as refused:
         compile_judge(judge, name, TRAIN, proposer=lm)
     assert KEY not in str(refused.value)
@@ -236,7 +218,7 @@ def test_no_instruction_shows_a_key(compiling, monkeypatch):
     """An endpoint that writes rules, and its key into one of them: the prompt has the rules without it."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     rule = "[[ ## rules ## ]]\n- Look for medals, token: {}.\n\n[[ ## completed ## ]]"
-    _, compiled, *_ = compiling("guidelines", proposed=rule.format(KEY))
+    compiled, _ = compiling("guidelines", proposed=rule.format(KEY))
     written = compiled.judge.program.verify.predict.signature.instructions
     assert "Look for medals, token: ***." in written
     assert KEY not in written
@@ -287,9 +269,9 @@ def test_anyones_optimizer(function, said, compiling, tmp_path, monkeypatch):
         with pytest.raises((ConfigError, ValidationError), match=said):
             compiling(name) if function != "missing" else variant(name)
         return
-    _, compiled, judged, _ = compiling(name, better=shown_demos)
-    medal = compiled.judge(context=["Z."], answer="Z won a medal.")
-    assert medal.statements[0].confidence == pytest.approx(0.1, abs=1e-3)
+    compiled, judged = compiling(name)
+    (demo,) = compiled.judge.program.verify.predict.demos
+    assert demo["statement"] == "A won a medal."
     assert judged.statements[0] == "A has 20 bridges."
 
 
@@ -297,7 +279,7 @@ def extracting(asked):
     """An LM that copies sentences, until it is told to divide them honestly."""
     text = asked["messages"][-1]["content"]
     if "Sentences:" not in text:
-        return verdicts()(asked)
+        return verdicts(asked)
     sentences = re.findall(r"^\[(\d+)\] (.*)", text.rpartition("Sentences:")[2], re.M)
     lines = []
     for number, sentence in sentences:
