@@ -34,7 +34,7 @@ from faith_dspy.optimize.compile.examples import (
     drawn,
     short,
 )
-from faith_dspy.optimize.compile.metric import failed, fault, judged_statements
+from faith_dspy.optimize.compile.metric import failed, fault
 from faith_dspy.optimize.compile.proposals import Proposer, with_rules, write_rules
 from faith_dspy.program.windows import context_bytes, utf8_size
 
@@ -203,9 +203,8 @@ def guidelines(task: Task) -> dspy.Module:
     for one in wrong:
         names = "context", "question", "statement", "reason"
         shown = {name: one.gold[name] for name in names if one.gold[name]}
-        for judged in judged_statements(one.gold, one.pred):
-            verdicts = {"judge": judged.pred.verdict, "people": judged.gold.verdict}
-            disagreements.append(shown | verdicts)
+        verdicts = {"judge": one.pred.verdict, "people": one.gold.verdict}
+        disagreements.append(shown | verdicts)
     with dspy.context(lm=_proposing_lm(task)):
         rules = write_rules(disagreements)
     student = task.student.deepcopy()
@@ -292,8 +291,8 @@ def compile_student(
             preflight(task.proposer)
         except LMUnavailableError as exc:
             raise ConfigError(f"{name}: {short_message(exc)}") from exc
-    asked = 0
-    errors: list[str] = []
+    faults: list[str | None] = []
+    """Of each prediction that was compared with a label."""
 
     def counted_metric(
         gold: Any,
@@ -302,18 +301,16 @@ def compile_student(
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> Any:
-        nonlocal asked
         if pred_name is None:  # else GEPA asks for feedback on what it has scored
-            asked += 1
             advance(1)
-            if error := fault(pred):
-                errors.append(error)
+            faults.append(fault(pred))
         return task.metric(gold, pred, trace, pred_name, pred_trace)
 
     def check_lm() -> None:
-        if len(errors) > MAX_FAILED * asked:
+        errors = [error for error in faults if error is not None]
+        if len(errors) > MAX_FAILED * len(faults):
             raise LMUnavailableError(
-                f"{name}: {len(errors)} of {asked} answers of the LM failed, the last with: {errors[-1]}. "
+                f"{name}: {len(errors)} of {len(faults)} answers of the LM failed, the last with: {errors[-1]}. "
                 "Check the endpoint and run again; what was answered is kept."
             )
 
@@ -337,7 +334,7 @@ def compile_student(
         raise ConfigError(f"{name} cannot run here: it ended with {why}{who}.") from exc
     check_lm()
     _check_student(name, compiled, student)
-    return compiled, asked
+    return compiled, len(faults)
 
 
 def _check_student(name: str, compiled: Any, student: dspy.Module) -> None:
