@@ -70,25 +70,21 @@ class Batch:
         self._records = records
         self._judged = judged
         self._submitted = self._read(judge)
-        engines = []
-        judges = []
+        self._engines: list[BatchEngine] = []
+        self.judge: Any = None
+        """The judge on the replies; `ready` says when they are there."""
         why: ConfigError | None = None
-        for one in judge.cascade:
-            new = one.copy(escalate_to=None)
+        for one in reversed(judge.cascade):
+            self.judge = one.copy(escalate_to=self.judge)
             try:
                 engine = BatchEngine(one.lm, self._submitted, self._save, limits)
             except ConfigError as exc:  # asked as ever, if the other one has one
                 why = exc
             else:
-                new.lm = engine.lm
-                engines.append(engine)
-            judges.append(new)
-        if why and not engines:
+                self.judge.lm = engine.lm
+                self._engines.append(engine)
+        if why and not self._engines:
             raise why
-        self._engines = engines
-        self.judge = judges[0]
-        """The judge on the replies; `ready` says when they are there."""
-        self.judge.escalate_to = judges[1] if judges[1:] else None
 
     @property
     def id(self) -> str:
