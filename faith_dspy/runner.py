@@ -132,7 +132,7 @@ def run(
             records = chain(head, records)
         rows = Rows(out, head)
         at = end = 0
-        if out is not None and out.exists():
+        if out is not None:
             for record, judgment, row_end in finished(out, records, fingerprint, rows):
                 if judgment.unscored is Unscored.LM_FAILED and not in_batch:
                     records = chain([record], records)
@@ -174,8 +174,6 @@ def judged_before(judge: Judge, source: Path, out: Path) -> int:
     with open_records(source) as records:
         head = list(islice(records, FIRST))
         rows = Rows(out, head)
-        if not out.exists():
-            return 0
         held = finished(out, chain(head, records), judge.fingerprint, rows)
         return sum(1 for _ in held)
 
@@ -183,12 +181,14 @@ def judged_before(judge: Judge, source: Path, out: Path) -> int:
 def finished(
     out: Path, records: Iterator[Record], fingerprint: str, rows: Rows
 ) -> Iterator[tuple[Record, Judgment, int]]:
-    """Yield the rows an output file already holds and where they end, in bytes; their records are taken from
-    ``records``.
+    """Yield the rows that an output file holds, if it is there, and where they end, in bytes; their records are taken
+    from ``records``.
 
     A last row that was cut off is left out, and its record not taken. Raises `InputError` when a row belongs to another
     record or judge, or is none of ours.
     """
+    if not out.exists():
+        return
     number = 0
     try:
         with out.open("rb") as handle:
