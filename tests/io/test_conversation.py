@@ -38,10 +38,8 @@ def test_each_way_of_writing_messages(messages):
 
 def test_the_last_turn_is_judged():
     """What the assistant said before is no evidence."""
-    later = {"user": "And model C?", "assistant": "Unknown."}
-    messages = [*OPENAI, *({"role": r, "content": c} for r, c in later.items())]
-    thanks = {"role": "user", "content": "Thanks."}
-    question, context, answer = from_conversation([*messages, thanks])
+    later = [("user", "And model C?"), ("assistant", "Unknown."), ("user", "Thanks.")]
+    question, context, answer = from_conversation([*OPENAI, *later])
     assert (question, answer) == ("And model C?", "Unknown.")
     assert context[-2:] == [
         {"text": FOUND, "source": "turn 2: tool search_docs"},
@@ -54,39 +52,24 @@ def test_each_answer_with_what_was_retrieved_for_it():
     nothing was retrieved for has all before it, and what stands beside the messages."""
     call = {"type": "tool_use", "id": "c", "name": "search", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": FOUND}
-    contents = (
-        "Model A?",
-        "None.",
-        "Model B?",
-        [call],
-        [result],
-        ANSWER,
-        "Sure?",
-        "Yes.",
-    )
+    sold = "Model A is sold out."
     messages = [
-        {"role": role, "content": content}
-        for role, content in zip(["user", "assistant"] * 4, contents, strict=True)
-    ]
-    answers = answers_in({"messages": messages, "contexts": ["Model A is sold out."]})
-    tools = {}
-    for turn, (question, chunks, answer) in answers.items():
-        evidence = [c["text"] for c in chunks if "user" not in c["source"]]
-        tools[turn] = (question, evidence, answer)
-    assert tools == {
-        1: ("Model A?", ["Model A is sold out."], "None."),
-        5: ("Model B?", [FOUND], ANSWER),
-        7: ("Sure?", ["Model A is sold out.", FOUND], "Yes."),
+        ("user", "Model A?"), ("assistant", "None."), ("user", "Model B?"), ("assistant", [call]), ("user", [result]),
+        ("assistant", ANSWER), ("user", "Sure?"), ("assistant", "Yes."),
+    ]  # fmt: skip
+    answers = answers_in({"messages": messages, "contexts": [sold]})
+    evidence = {
+        turn: [c["text"] for c in chunks if "user" not in c["source"]]
+        for turn, (_, chunks, _) in answers.items()
     }
+    assert evidence == {1: [sold], 5: [FOUND], 7: [sold, FOUND]}
+    asked_and_said = [(question, answer) for question, _, answer in answers.values()]
+    assert asked_and_said == [("Model A?", "None."), ("Model B?", ANSWER), ("Sure?", "Yes.")]  # fmt: skip
 
 
 def test_an_answer_that_is_only_a_tool_call_is_empty():
     """A conversation that stops at a tool call has no answer yet; no earlier turn is judged instead."""
-    messages = [
-        {"role": "assistant", "content": "It is blue."},
-        OPENAI[0],
-        {**OPENAI[1], "content": None},
-    ]
+    messages = [("assistant", "It is blue."), OPENAI[0], {**OPENAI[1], "content": None}]
     assert from_conversation(messages)[2] == ""
 
 
@@ -98,11 +81,9 @@ def test_odd_messages():
         messages = [OPENAI[0], {"role": "assistant", **odd}, refusal]
         assert from_conversation(messages) == (ASKED, [], "I can't help.")
     for content in (7, [7], [["a"]]):
-        with pytest.raises(
-            InputError,
-            match=r"conversation\[0\]: content is .*, expected text or a list of blocks",
-        ):
-            from_conversation([{"role": "user", "content": content}, refusal])
+        words = r"conversation\[0\]: content is .*, expected text or a list of blocks"
+        with pytest.raises(InputError, match=words):
+            from_conversation([("user", content), refusal])
 
 
 E, Q, A = FOUND, ASKED, ANSWER
@@ -161,26 +142,26 @@ def test_citations_of_blocks_are_markers():
 
 def test_a_block_of_an_unknown_kind_is_named(caplog):
     blocks = [{"type": "hologram", "beams": 3}, {"type": "text", "text": A}]
-    odd = [U, {"role": "assistant", "content": blocks}]
-    assert from_conversation(odd)[2] == A
+    assert from_conversation([U, ("assistant", blocks)])[2] == A
     assert "conversation[1]: a block of kind 'hologram' is not read" in caplog.messages
 
 
-def test_a_conversation_without_evidence_has_no_context(caplog):
-    """A question is no evidence for its answer, nor is what the assistant said before; the places are named."""
-    perhaps = {"role": "assistant", "content": "Perhaps 14 hours."}
-    for before in ([], [U, perhaps]):
-        assert from_conversation([*before, U, SAYS])[1] == []
+@pytest.mark.parametrize(
+    "before",
+    [
+        [], [U, ("assistant", "Perhaps 14 hours.")],
+        *([("user", first), ("assistant", "Models A and B.")] for first in ("Hi.", "Which models?", "And A?")),
+    ],
+)  # fmt: skip
+def test_a_conversation_without_evidence_has_no_context(before, caplog):
+    """What a user asked and greeted with is no evidence, nor is what the assistant said; the places are named."""
+    assert from_conversation([*before, U, SAYS])[1] == []
     assert "looked at tool results, documents, search results" in caplog.text
 
 
-@pytest.mark.parametrize("first", ["Hi.", "Which models are there?", "And the price?"])
-def test_several_questions_are_no_evidence(first):
-    """What a user asked and greeted with before is no evidence either; what the user told is."""
-    later = [{"role": "assistant", "content": "Models A and B."}, U, SAYS]
-    assert from_conversation([{"role": "user", "content": first}, *later])[1] == []
-    told = {"role": "user", "content": "Our model B runs for 14 hours."}
-    sources = [chunk["source"] for chunk in from_conversation([told, *later])[1]]
+def test_what_the_user_told_is_evidence():
+    messages = [("user", "Our model B runs for 14 hours."), ("assistant", "Good."), U, SAYS]  # fmt: skip
+    sources = [chunk["source"] for chunk in from_conversation(messages)[1]]
     assert sources == ["turn 0: user", "turn 2: user"]
 
 
@@ -205,12 +186,7 @@ def test_the_bytes_of_a_file_are_no_evidence(block, inside, caplog):
     blocks = [{"type": "text", "text": E}, block]
     if inside:
         blocks = [{"type": "tool_result", "tool_use_id": "c", "content": blocks}]
-    messages = [
-        {"role": "user", "content": blocks},
-        U,
-        SAYS,
-    ]
-    _, context, _ = from_conversation(messages)
+    _, context, _ = from_conversation([("user", blocks), U, SAYS])
     assert any(E in chunk["text"] for chunk in context)
     assert BYTES not in str(context)
     is_named = "type" in block or "document" in block or not inside
@@ -244,9 +220,7 @@ def test_a_message_without_content_is_named(caplog):
 
 
 def test_what_a_tool_returned_is_kept_whatever_its_shape():
-    _, context, _ = from_conversation(
-        [U, {"role": "tool", "content": {"weight": 900}}, SAID]
-    )
+    _, context, _ = from_conversation([U, ("tool", {"weight": 900}), SAID])
     assert context[-1] == {"text": '{"weight": 900}', "source": "turn 1: tool"}
 
 

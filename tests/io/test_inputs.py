@@ -31,7 +31,7 @@ def test_names_of_each_library(row):
 
 
 def test_a_conversation_or_an_answer():
-    messages = [{"role": "assistant", "content": "Blue."}]
+    messages = [("assistant", "Blue.")]
     assert AnswerInput.of({"messages": messages}).answer == "Blue."
     assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}
     both = AnswerInput.of({"conversation": messages, "answer": "A."})
@@ -137,8 +137,7 @@ def test_a_broken_record_is_unscored_and_the_next_is_judged(record):
 
 def test_a_question_beside_a_conversation_counts():
     """It is what was asked, in a call as in a record; without one the user's last message is."""
-    said = {"user": "The kettle is blue. Is it?", "assistant": "It is."}
-    messages = [{"role": role, "content": text} for role, text in said.items()]
+    messages = [("user", "The kettle is blue. Is it?"), ("assistant", "It is.")]
     called = AnswerInput.make("Which colour?", conversation=messages)
     record = {"messages": messages, "question": "Which colour?"}
     assert called.question == AnswerInput.of(record).question == "Which colour?"

@@ -183,91 +183,102 @@ def test_a_name_tells_what_a_yes_means(names, yes, pair):
         assert faithful(rows_of(name, *pair)) == [yes, not yes], name
 
 
-def by_name(column, meanings=None):
-    """What the user says: the column, and what its values mean."""
-    return {"columns": {"faithful": column}, "values": meanings}
+def said(line):
+    """What the user says, as after --map and --value: ``faithful=COLUMN WORD=yes WORD=no``."""
+    pairs = dict(word.split("=") for word in line.split())
+    columns = {"faithful": pairs.pop("faithful")} if "faithful" in pairs else {}
+    values = {word: means == "yes" for word, means in pairs.items()}
+    return {"columns": columns, "values": values}
 
 
 SPAN = {"start": 0, "end": 1, "label_type": "Evident Conflict"}
-GOOD_OR_BAD = {"good": True, "bad": False}
 CASES = [
     # Words that tell mean the same under every name; “None” is no hallucination, and no label of faithfulness.
-    *((name, ("PASS", "Fail", "grounded", "not grounded"), {}, [True, False, True, False])
+    *((name, ("PASS", "Fail", "grounded", "not grounded"), "", [True, False, True, False])
       for name in ("label", "hallucination", "is_faithful", "consistency")),
-    ("hallucination", ("None", "yes"), {}, [True, False]),
-    ("is_faithful", ("None", "yes"), {}, r"does not tell .*: 'none' \(1\)"),
+    ("hallucination", ("None", "yes"), "", [True, False]),
+    ("is_faithful", ("None", "yes"), "", r"does not tell .*: 'none' \(1\)"),
     # A column that does not tell is not guessed; one value that is said tells the other.
-    *((name, (1, 0, 1), {}, rf"labels: '{name}' does not tell which of its values means faithful: '1' \(2\), '0' \(1\)"
+    *((name, (1, 0, 1), "", rf"labels: '{name}' does not tell which of its values means faithful: '1' \(2\), '0' \(1\)"
        r". Say what each means: `faith-dspy .*--value 1=unfaithful") for name in ("label", "Human Label", "result")),
-    ("label", (1, 0, 1), {"values": {"1": False}}, [False, True, False]),
-    ("label", (1, 0, 1), {"values": {"0": False}}, [True, False, True]),
-    ("label", (1, 0, 1), {"require_label": False}, [None, None, None]),
-    ("label", (True, False), {}, "'label' does not tell which"),
-    ("result", ("yes", "no"), {}, "'result' does not tell which"),
-    ("score", (0, 1, 0.5), {}, [False, True, False]),
+    ("label", (1, 0, 1), "1=no", [False, True, False]),
+    ("label", (1, 0, 1), "0=no", [True, False, True]),
+    ("label", (True, False), "", "'label' does not tell which"),
+    ("result", ("yes", "no"), "", "'result' does not tell which"),
+    ("score", (0, 1, 0.5), "", [False, True, False]),
     # By another name, negated by its own name or by hand; a value of any kind by its word.
-    ("made_up", ("yes", "no", "partly"), by_name("!made_up", {"Partly": False}), [False, True, False]),
-    ("hallucination", (1, 0), by_name("hallucination"), [False, True]),
-    ("hallucination", (1, 0), by_name("!hallucination"), [False, True]),
-    ("hallucination", (1, 0), by_name("halucination"),
+    ("made_up", ("yes", "no", "partly"), "faithful=!made_up Partly=no", [False, True, False]),
+    ("hallucination", (1, 0), "faithful=hallucination", [False, True]),
+    ("hallucination", (1, 0), "faithful=!hallucination", [False, True]),
+    ("hallucination", (1, 0), "faithful=halucination",
      r"no .halucination. for --map faithful=halucination; did you mean .hallu"),
-    ("a", ({"made_up": 1}, {"made_up": 0}), by_name("a.made_up", {"1": True}), [True, False]),
+    ("a", ({"made_up": 1}, {"made_up": 0}), "faithful=a.made_up 1=yes", [True, False]),
     # Spans of unsupported text: an empty list is faithful, as are counts of nothing.
-    *((name, ([SPAN], []), {}, [False, True]) for name in ("hallucination_labels", "labels", "hallucination_spans")),
-    ("hallucination_labels", (json.dumps([SPAN]), "[]"), {}, [False, True]),
-    ("hallucination_labels", ({"evident_conflict": 0, "baseless_info": 1}, {"evident_conflict": 0}), {}, [False, True]),
-    ("labels", (["Supported"], ["Refuted"]), {}, "'labels' has other words"),
+    *((name, ([SPAN], []), "", [False, True]) for name in ("hallucination_labels", "labels", "hallucination_spans")),
+    ("hallucination_labels", (json.dumps([SPAN]), "[]"), "", [False, True]),
+    ("hallucination_labels", ({"evident_conflict": 0, "baseless_info": 1}, {"evident_conflict": 0}), "", [False, True]),
+    ("labels", (["Supported"], ["Refuted"]), "", "'labels' has other words"),
     # Objects without offsets or a text are votes.
-    ("labels", ([{"vote": "up"}], [{"vote": "up"}, {"vote": "down"}]), {}, r"other words: 'up' \(2\), 'down' \(1\)"),
-    ("labels", ([{"vote": "PASS"}, {"vote": "FAIL"}], [{"vote": "FAIL"}], []), {"require_label": False},
-     [None, False, None]),
-    ("hallucination", ([{"value": "no"}], [{"value": 1}], ["no"]), {}, [True, False, True]),
-    ("labels", ([{"user": "ann", "mark": "PASS"}],), {}, r"--map faithful=labels\.mark`"),
-    ("labels", ([{"user": "ann", "mark": "PASS"}],), by_name("labels.mark"), [True]),
-    ("annotators", ({"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0]), {}, [True, False]),
+    ("labels", ([{"vote": "up"}], [{"vote": "up"}, {"vote": "down"}]), "", r"other words: 'up' \(2\), 'down' \(1\)"),
+    ("hallucination", ([{"value": "no"}], [{"value": 1}], ["no"]), "", [True, False, True]),
+    ("labels", ([{"user": "ann", "mark": "PASS"}],), "", r"--map faithful=labels\.mark`"),
+    ("labels", ([{"user": "ann", "mark": "PASS"}],), "faithful=labels.mark", [True]),
+    ("annotators", ({"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0]), "", [True, False]),
     # Exports of Argilla, Langfuse, LangSmith (a list as text, too), Label Studio.
-    ("grounded.responses", (["no"], ["yes", "yes"]), {}, [False, True]),
+    ("grounded.responses", (["no"], ["yes", "yes"]), "", [False, True]),
     ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}], [{"name": "faithful", "value": 1}]),
-     by_name("scores"), [False, True]),
-    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), by_name("scores"),
+     "faithful=scores", [False, True]),
+    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), "faithful=scores",
      r"about tone, ok; .* faithful=scores\.tone`"),
-    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), by_name("scores.ok", {"0": False}),
+    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), "faithful=scores.ok 0=no",
      [False]),
     ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
-     by_name("feedback.hallucination"), [False, True]),
+     "faithful=feedback.hallucination", [False, True]),
     ("annotations", ([{"completed_by": 1, "result": [{"value": {"choices": ["bad"]}}]},
                       {"completed_by": 2, "was_cancelled": True, "result": [{"value": {"choices": ["good"]}}]}],
                      [{"result": [{"value": {"choices": ["good"]}}]}]),
-     by_name("annotations", GOOD_OR_BAD), [False, True]),
+     "faithful=annotations good=yes bad=no", [False, True]),
     # Beside other numbers a 1 is a rating, whatever the name and the ratings that the user explains.
-    *((name, ratings, {"values": values}, f"'{name}' has other words|does not tell")
+    *((name, ratings, line, f"'{name}' has other words|does not tell")
       for name in ("faithfulness", "hallucination", "label")
       for ratings in ((1, 2, 3), (0, 1, 2), ("1", "5", "3"), (0, 0.5, 1))
-      for values in (None, {str(ratings[2]): True})),
-    ("label", ("1", "5", "3"), {"values": {"1": False, "5": False, "3": True}}, [False, False, True]),
-    ("hallucination", (0, 0.5, 1), {"values": {"0": False, "0.5": False, "1": True}}, [False, False, True]),
-    ("faithful", (1, 2, 5), {"unreadable": []}, "'faithful' has other words: .*--value"),
-    ("faithful", (1, 2, 5), {}, "row 1: 'faithful' does not tell"),
+      for line in ("", f"{ratings[2]}=yes")),
+    ("label", ("1", "5", "3"), "1=no 5=no 3=yes", [False, False, True]),
+    ("hallucination", (0, 0.5, 1), "0=no 0.5=no 1=yes", [False, False, True]),
+    ("faithful", (1, 2, 5), "", "row 1: 'faithful' does not tell"),
     # What the user says without effect is refused.
-    ("label", (1, 0), by_name("!label", {"1": True, "0": False}), "leave out the “!”"),
-    ("label", (1, 0), by_name("!label", {"1": True}), "leave out the “!”"),
-    ("label", ("good", "bad"), by_name("!label", GOOD_OR_BAD), "leave out the “!”"),
-    ("stars", (5, 1), by_name("stars", {"5": True, "7": False}), r"--value 7, but 'stars' has '5' \(1\), '1' \(1\)"),
-    ("faithful", ("yes", "no"), {"values": {"1": False}}, "got --value 1, but 'faithful' has 'yes'"),
-    ("label", ("PASS", "FAIL"), {"values": {"PASSED": True}}, "got --value PASSED, but 'label' has 'pass'"),
-    ("score", (1, 0.5), {"values": {"5": True}}, "but no column with labels"),
+    ("label", (1, 0), "faithful=!label 1=yes 0=no", "leave out the “!”"),
+    ("label", (1, 0), "faithful=!label 1=yes", "leave out the “!”"),
+    ("label", ("good", "bad"), "faithful=!label good=yes bad=no", "leave out the “!”"),
+    ("stars", (5, 1), "faithful=stars 5=yes 7=no", r"--value 7, but 'stars' has '5' \(1\), '1' \(1\)"),
+    ("faithful", ("yes", "no"), "1=no", "got --value 1, but 'faithful' has 'yes'"),
+    ("label", ("PASS", "FAIL"), "PASSED=yes", "got --value PASSED, but 'label' has 'pass'"),
+    ("score", (1, 0.5), "5=yes", "but no column with labels"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("column", "cells", "options", "expected"), CASES)
-def test_what_the_cells_of_a_column_mean(column, cells, options, expected):
+@pytest.mark.parametrize(("column", "cells", "line", "expected"), CASES)
+def test_what_the_cells_of_a_column_mean(column, cells, line, expected):
     rows = rows_of(column, *cells)
     if isinstance(expected, list):
-        assert faithful(rows, **options) == expected
+        assert faithful(rows, **said(line)) == expected
         return
     with pytest.raises(LabelsError, match=expected) as caught:
-        read_labels(rows, **options)
-    assert "One JSON object" not in str(caught.value) or "unreadable" in options
+        read_labels(rows, **said(line))
+    assert "One JSON object" not in str(caught.value)
+
+
+def test_labels_that_are_none():
+    """Where none is needed: of a column that does not tell, a tie, an empty list of votes; where rows may be left out,
+    a column of ratings is still asked about."""
+    tie = [{"vote": "PASS"}, {"vote": "FAIL"}]
+    for rows, labels in (
+        (rows_of("label", 1, 0), [None, None]),
+        (rows_of("labels", tie, tie[1:], []), [None, False, None]),
+    ):
+        assert faithful(rows, require_label=False) == labels
+    with pytest.raises(LabelsError, match=r"'faithful' has other words: .*--value"):
+        read_labels(rows_of("faithful", 1, 2, 5), unreadable=[])
 
 
 def test_a_label_beside_a_score():
@@ -303,21 +314,21 @@ def test_columns_that_the_user_names():
 
 
 @pytest.mark.parametrize(
-    ("row", "options", "label", "annotators"),
+    ("row", "line", "label", "annotators"),
     [
         ({"labels": [{"user": f"p{i}", "vote": word} for i, word in enumerate(("up", "up", "down"))]},
-         {"values": {"up": True, "down": False}}, True, {"p0": True, "p1": True, "p2": False}),
+         "up=yes down=no", True, {"p0": True, "p1": True, "p2": False}),
         ({"responses": {"faithful": [{"value": "no", "user_id": "u1", "status": "submitted"},
                                      {"value": "yes", "user_id": "u2", "status": "discarded"},
                                      {"value": "yes", "user_id": "u3", "status": "draft"}]}},
-         by_name("responses.faithful"), False, {"u1": False}),
+         "faithful=responses.faithful", False, {"u1": False}),
         ({"faithful.responses": ["no", "yes", "yes"], "faithful.responses.status": ["submitted", "discarded", "draft"],
-          "faithful.responses.users": ["u1", "u2", "u3"]}, {}, False, {"u1": False}),
+          "faithful.responses.users": ["u1", "u2", "u3"]}, "", False, {"u1": False}),
     ],
 )  # fmt: skip
-def test_who_voted_is_kept(row, options, label, annotators):
+def test_who_voted_is_kept(row, line, label, annotators):
     """Of Argilla's rows, nested and flat, only submitted votes count."""
-    (example,) = read_labels([{"context": ["a"], "answer": "x"} | row], **options)
+    (example,) = read_labels([{"context": ["a"], "answer": "x"} | row], **said(line))
     assert (example.faithful, example.annotators) == (label, annotators)
 
 
@@ -364,9 +375,9 @@ def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
 def test_negated_is_said_only_where_it_was_done(column, values, is_negated, caplog):
     log_once.cache_clear()
     rows = rows_of(column.lstrip("!"), *values)
-    assert faithful(rows, **by_name(column)) == [True, False]
-    said = next(line for line in caplog.messages if "faithful: 1 yes, 1 no" in line)
-    assert said.endswith(", negated") is is_negated
+    assert faithful(rows, columns={"faithful": column}) == [True, False]
+    read = next(line for line in caplog.messages if "faithful: 1 yes, 1 no" in line)
+    assert read.endswith(", negated") is is_negated
 
 
 def test_a_gap_in_a_frame_is_no_group():

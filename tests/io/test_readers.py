@@ -219,9 +219,8 @@ def test_a_json_file_of_one_record(tmp_path, indent):
 
 
 def test_messages_as_json_in_a_text_are_a_conversation():
-    said = {"user": "Is it blue? It is blue, says Ann.", "assistant": "It is blue."}
-    messages = [{"role": role, "content": text} for role, text in said.items()]
-    (one,) = read_inputs([{"messages": json.dumps(messages)}])
+    said = ("user", "Is it blue? It is blue, says Ann."), ("assistant", "It is blue.")
+    (one,) = read_inputs([{"messages": json.dumps(said)}])
     assert (one.answer, len(one.chunks)) == ("It is blue.", 1)
 
 
