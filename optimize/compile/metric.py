@@ -6,7 +6,7 @@ verifier, with ``sentences`` those of the extraction, with an ``answer`` those o
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -226,18 +226,15 @@ def _extraction_feedback(gold: dspy.Example, pred: Any) -> str:
         return f"People labelled the answer as a whole: {verdict} followed from these statements."
     matches = match_statements(gold.people, extracted, gold.answer)
     matched = Counter(i for match in matches for i in match)
-    faults: defaultdict[str, list[str]] = defaultdict(list)
-    for text, match in zip(gold.people, matches, strict=True):
-        if not match:
-            faults["Not extracted"].append(text)
-        elif len(match) > 1:
-            faults["Divided, one of theirs"].append(text)
-    for i, statement in enumerate(extracted):
-        if not matched[i]:
-            faults["Extracted, but no statement of theirs"].append(statement.text)
-        elif matched[i] > 1:
-            faults["Several of theirs in one"].append(statement.text)
-    if not faults:
+    pairs = list(zip(gold.people, matches, strict=True))
+    texts = [(s.text, matched[i]) for i, s in enumerate(extracted)]
+    faults = {
+        "Not extracted": [text for text, match in pairs if not match],
+        "Extracted, but no statement of theirs": [t for t, n in texts if not n],
+        "Several of theirs in one": [text for text, n in texts if n > 1],
+        "Divided, one of theirs": [text for text, match in pairs if len(match) > 1],
+    }
+    sentences = [f"{what}: {'; '.join(own)}." for what, own in faults.items() if own]
+    if not sentences:
         return "Right: these are the statements that people wrote."
-    sentences = [f"{what}: {'; '.join(texts)}." for what, texts in faults.items()]
     return f"People wrote: {'; '.join(gold.people)}. {' '.join(sentences)}"

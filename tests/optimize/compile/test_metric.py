@@ -110,11 +110,11 @@ ANSWER = "Ann lives in Rome and paints. She has a dog."
 PEOPLE = ("Ann lives in Rome.", "Ann paints.", "Ann has a dog.")
 
 
-def an_answer(**more):
-    statements = [{"text": t, "verdict": "fully_supported"} for t in PEOPLE]
-    return parse_example(
-        {"context": ["a"], "answer": ANSWER, "statements": statements, **more}
+def answer_example(**labels):
+    (gold,) = answer_examples(
+        [parse_example({"context": ["a"], "answer": ANSWER} | labels)]
     )
+    return gold
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,8 @@ def program_said(*pairs):
 
 def test_an_answer_scores_its_statements_and_how_they_were_extracted():
     """People call all three supported; of two that are extracted the LM supports one: (½ + F1 .8) / 2."""
-    (gold,) = answer_examples([an_answer()])
+    statements = [{"text": text, "verdict": "fully_supported"} for text in PEOPLE]
+    gold = answer_example(statements=statements)
     pred = program_said(("Ann lives in Rome.", 0.9), ("Ann paints.", 0.3))
     found = agreement_metric(gold, pred, pred_name="extract")
     assert found.score == pytest.approx((0.5 + 0.8) / 2)
@@ -155,8 +156,7 @@ def test_an_answer_scores_its_statements_and_how_they_were_extracted():
 
 def test_where_the_answer_alone_is_labelled_its_weakest_statement_counts():
     """People call it unfaithful, and so does the LM once it supports one statement less."""
-    e = parse_example({"context": ["a"], "answer": ANSWER, "faithful": False})
-    (gold,) = answer_examples([e])
+    gold = answer_example(faithful=False)
     for weakest, score in ((0.2, 1.0), (0.6, 0.0)):
         pred = program_said(
             ("Ann lives in Rome and paints.", 0.9), ("She has a dog.", weakest)
