@@ -353,14 +353,10 @@ def _numbered(example: LabelledExample) -> tuple[list[str], str]:
 
 def _by_person(trace: Trace, name: str) -> dict[str, Any]:
     """Return the newest feedback of that name of each person; of a person who took it back, none."""
-    from mlflow.entities import Feedback
-
     newest: dict[str, Any] = {}
-    assessments: list[Any] = trace.info.assessments
-    for a in sorted(assessments, key=attrgetter("last_update_time_ms")):
-        by_person = isinstance(a, Feedback) and a.source.source_type == "HUMAN"
-        is_valid = a.valid is not False and a.value is not None
-        if by_person and is_valid and a.name == name:
+    feedback: list[Any] = trace.search_assessments(name, type="feedback")
+    for a in sorted(feedback, key=attrgetter("last_update_time_ms")):
+        if a.source.source_type == "HUMAN" and a.value is not None:
             newest[str(a.source.source_id)] = a
     return newest
 
