@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.results import Row
@@ -20,10 +20,8 @@ MOST_GROUPS = 50
 _SHUFFLES = 1_999
 
 
-class Group(BaseModel):
+class Group(BaseModel, extra="forbid", frozen=True):
     """Agreement on the answers of one group."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     right: int
@@ -31,10 +29,8 @@ class Group(BaseModel):
     agreement: Agreement
 
 
-class Groups(BaseModel):
+class Groups(BaseModel, extra="forbid", frozen=True):
     """Agreement per value of a column."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     column: str
     groups: tuple[Group, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.results import Row
@@ -16,10 +16,8 @@ _NONE = 1e-12
 """Variances below are rounding."""
 
 
-class FaithfulShare(BaseModel):
+class FaithfulShare(BaseModel, extra="forbid", frozen=True):
     """The share of faithful answers in traffic that is labelled only in part."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     powered: Estimate
     """From the labels and the judge's scores together (prediction-powered)."""
