@@ -14,7 +14,7 @@ from typing import Any
 
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import agreement_by_cost, calibration, roc
-from faith_dspy.optimize.results import CandidateResult, SkippedVariant, StudyResult
+from faith_dspy.optimize.results import StudyResult
 from faith_dspy.report.judgment import fill_page
 from faith_dspy.report.tables import Table, markdown, number
 
@@ -99,14 +99,6 @@ def description(result: StudyResult, address: str | None, here: str) -> str:
     links = f"Open: {' · '.join(pages)}.{code}"
     text = "\n\n".join((_three(result), links, _details(result)))
     return text.replace(" |", "&ensp;|")  # MLflow's cells have no margin
-
-
-def candidate_markdown(one: CandidateResult | SkippedVariant) -> str:
-    """Describe a candidate, or a variant that became none, in one line."""
-    text = f"{one.description}."
-    if isinstance(one, SkippedVariant):
-        text += f" **{one.status}**: {one.note}."
-    return text
 
 
 def prompt_markdown(prompt: Mapping[str, Any]) -> str:

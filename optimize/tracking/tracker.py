@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.export import exported_files
 from faith_dspy.integrations.adapters import explain
 from faith_dspy.io.labels import is_model
-from faith_dspy.optimize.report.pages import (
-    candidate_markdown,
-    description,
-    prompt_markdown,
-)
+from faith_dspy.optimize.report.pages import description, prompt_markdown
 from faith_dspy.optimize.report.tables import (
     predictions_table,
     study_tables,
@@ -250,13 +246,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
 
     def _log_below(self, one: CandidateResult | SkippedVariant, wins: bool) -> None:
         """Log a candidate, or a variant that became none, as a run below the study's."""
-        status = "done" if isinstance(one, CandidateResult) else one.status
-        tags = {KIND: "candidate", _CANDIDATE: one.name, "status": status}
-        if wins:
-            tags[_CHAMPION] = "true"
-        name = MARK * wins + one.name
-        run_id = self._create_below(tags, name, candidate_markdown(one))
-        self._log_inputs(run_id, "pool")
+        status, text = "done", f"{one.description}."
         metrics: Metrics = {}
         prompts = None
         if isinstance(one, CandidateResult):
@@ -264,6 +254,14 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             metrics |= cost_metrics(one.usage, one.judged)
             metrics["pool/score"] = one.score
             prompts = one.prompts
+        else:
+            status = one.status
+            text += f" **{status}**: {one.note}."
+        tags = {KIND: "candidate", _CANDIDATE: one.name, "status": status}
+        if wins:
+            tags[_CHAMPION] = "true"
+        run_id = self._create_below(tags, MARK * wins + one.name, text)
+        self._log_inputs(run_id, "pool")
         if prompts is not None and prompts.gain is not None:
             gain = prompts.gain.comparison.balanced_accuracy
             metrics |= with_ends("pool/gain_over_seed", gain)
