@@ -19,11 +19,12 @@ from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
 
-from faith_dspy.errors import InputError, counted, describe_invalid
+from faith_dspy.errors import InputError, describe_invalid
 from faith_dspy.io.files import cannot_write, check_writable, owned, sync
 from faith_dspy.io.inputs import AnswerInput, Record
 from faith_dspy.io.readers import FIRST, each_turn, open_records, read_json
 from faith_dspy.judge import Judge
+from faith_dspy.report.judgment import spent
 from faith_dspy.report.rows import Rows
 from faith_dspy.schema import Judgment, Unscored, Usage
 
@@ -70,16 +71,11 @@ class RunSummary:
         if self.unscored:
             reasons = [f"{n:,} {reason}" for reason, n in self.unscored.most_common()]
             line += f" ({', '.join(reasons)})"
+        parts = [line]
         if self.resumed:
-            line += f" · {self.resumed:,} of them by an earlier run"
-        usage = self.usage
-        line += (
-            f" · {counted(usage.calls, 'call')}, {counted(usage.prompt_tokens, 'prompt token')} "
-            f"({usage.cached_tokens:,} cached), {counted(usage.output_tokens, 'completion token')}"
-        )
-        if self.replayed.calls:
-            line += f" · {counted(self.replayed.calls, 'reply')} from the cache"
-        return f"{line} · {self.seconds:.1f} s"
+            parts.append(f"{self.resumed:,} of them by an earlier run")
+        parts += spent(self.usage, self.replayed)
+        return " · ".join([*parts, f"{self.seconds:.1f} s"])
 
     def count(self, record: Record, judgment: Judgment, show: bool) -> None:
         """Count one more row, and keep it for the page if it is among the first."""

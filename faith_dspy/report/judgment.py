@@ -33,7 +33,7 @@ from faith_dspy.io.meanings import label_meaning
 from faith_dspy.io.terminal import PLAIN_SIGNS
 from faith_dspy.report.tables import Table as ShownTable
 from faith_dspy.report.tables import report_footer, shown
-from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
+from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict, Usage
 from faith_dspy.scoring.classifier import describe_fit
 from faith_dspy.text.words import visible
 
@@ -270,7 +270,11 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     parts: list[RenderableType] = [head]
     if judgment.statements:
         parts.append(table)
-    for line in (*notes_on(judgment), _cost(judgment)):
+    usage = judgment.usage
+    cost = spent(usage, judgment.replayed)
+    if usage.calls:
+        cost.append(f"{usage.seconds:.1f} s")
+    for line in (*notes_on(judgment), " · ".join(cost)):
         if line:
             parts.append(shown(line, "dim"))
     return Panel(Group(*parts), expand=False)
@@ -287,22 +291,17 @@ def _where(statement: StatementVerdict) -> str:
     return ""
 
 
-def _cost(judgment: Judgment) -> str:
-    """Return what was paid for and what was not; nothing where no LM was asked."""
-    usage = judgment.usage
+def spent(usage: Usage, replayed: Usage) -> list[str]:
+    """Return what was paid for and what was not, a phrase each; nothing where no LM was asked."""
     parts = []
     if usage.calls:
         read = counted(usage.prompt_tokens, "prompt token")
         written = counted(usage.output_tokens, "completion token")
-        parts = [
-            counted(usage.calls, "call"),
-            f"{read} ({usage.cached_tokens:,} cached), {written}",
-            f"{usage.seconds:.1f} s",
-        ]
-    again = judgment.replayed.calls
-    if again:
-        parts.append(f"{counted(again, 'reply')} from the cache")
-    return " · ".join(parts)
+        parts.append(counted(usage.calls, "call"))
+        parts.append(f"{read} ({usage.cached_tokens:,} cached), {written}")
+    if replayed.calls:
+        parts.append(f"{counted(replayed.calls, 'reply')} from the cache")
+    return parts
 
 
 def print_judgment(judgment: Judgment, **how: Any) -> None:
