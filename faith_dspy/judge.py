@@ -166,168 +166,6 @@ class Judge:
     def __repr__(self) -> str:
         return f"<Judge {self.lm_name!r}, by {self.config.granularity.value}, {describe_fit(self.classifier)}>"
 
-    def _check_options(self) -> None:
-        """Refuse options that mean nothing without an LM."""
-        if self._has_prompts:
-            return
-        usual = JudgeConfig().program_options
-        does = "judges by lexical features and the default classifier"
-        if self.function is not None:
-            does = "is a function, which takes no prompt"
-            if self.config.granularity is Granularity.ANSWER:
-                usual["granularity"] = Granularity.ANSWER
-        unused = []
-        for name, value in self.config.program_options.items():
-            if value != usual[name]:
-                unused.append(f"{name}={value!r}")
-        if not self.asks_lm:
-            fitted, threshold = self._classifier, self.config.threshold
-            if self._uses_default and threshold is not None:
-                unused.append(f"threshold={threshold}")
-            if fitted is None or "lm" in fitted.statement.names:
-                unused.append("this classifier (--untuned: classifier=None)")
-        if unused:
-            raise ConfigError(
-                f"lm={self.lm_name!r} {does}; {unused[0]} needs an LM. Leave it out, or name an LM."
-            )
-
-    def _shared_address(self, second: Any) -> dict[str, Any]:
-        """Return address and key for the second LM of a cascade: the first one's, where one provider serves both."""
-        settings = getattr(self._lm, "kwargs", self._address)
-        address = {name: settings.get(name) for name in self._address}
-        is_here = not isinstance(second, str) or is_local(second) or is_function(second)
-        if is_here or not any(address.values()):
-            return {}
-        own = provider_of(self.lm_name)
-        if self._has_prompts and provider_of(second) != own:
-            raise ConfigError(
-                f"escalate_to={second!r} is another provider's than {self.lm_name}, whose address and key are not its "
-                "own: give a Judge with its own, escalate_to=Judge(…, api_base=…, api_key=…)."
-            )
-        return address
-
-    @property
-    def classifier(self) -> Classifier | None:
-        """Numbers fitted on labels; None for an untuned judge, and while the prompts are not those it was fitted with.
-
-        A judge whose prompts were compiled or changed reports what the LM says until it is fitted again.
-        """
-        if self._classifier is None or "program" not in vars(self):
-            return self._classifier
-        if self.fitted_prompts is None:
-            self.fitted_prompts = type(self.program)(self.config).prompts_hash
-        if self.program.prompts_hash == self.fitted_prompts:
-            return self._classifier
-        log_once(
-            "the prompts have changed since the classifier was fitted: neither it nor its thresholds and agreement "
-            "figures are used until the judge is fitted again (judge.fit(labelled), or a study)."
-        )
-        return None
-
-    @classifier.setter
-    def classifier(self, classifier: Classifier | None) -> None:
-        self._classifier, self._uses_default = classifier, False
-        self.fitted_prompts = None
-        if "program" in vars(self):
-            self.fitted_prompts = self.program.prompts_hash
-
-    @cached_property
-    def program(self) -> FaithfulnessProgram:
-        """The `dspy.Module` inside. It can be called, compiled by any optimizer of DSPy, and replaced by the result."""
-        from faith_dspy.program.function import FunctionProgram
-        from faith_dspy.program.program import FaithfulnessProgram
-
-        make = FaithfulnessProgram if self.function is None else FunctionProgram
-        return make(self.config)
-
-    @cached_property
-    def lm(self) -> MeteredLM | FunctionLM:
-        """The LM, made on first use, or the function. `ConfigError` if it asks none, or was loaded without it."""
-        if not self.asks_lm:
-            raise ConfigError(
-                "this judge asks no LM (lm='none'); `prepare()` returns those of its cascade."
-            )
-        if self.function is not None:
-            return self.function.require()
-        from faith_dspy.lm.make import make_lm, to_metered_lm
-
-        if isinstance(self._lm, str):
-            stored = self.manifest.get("lm") or {}
-            require_endpoint(stored, self.lm_name, self._address["api_base"])
-            return make_lm(self._lm, **self._address, **self.limits)
-        return to_metered_lm(self._lm, **self.limits)
-
-    @property
-    def lm_name(self) -> str:
-        """The model string it was made with, as `make_lm` takes it."""
-        return self._lm if isinstance(self._lm, str) else str(self._lm.model)
-
-    @property
-    def asks_lm(self) -> bool:
-        """Whether it asks an LM itself."""
-        return not (isinstance(self._lm, str) and self._lm == NO_LM)
-
-    @property
-    def function(self) -> FunctionLM | None:
-        """The function that it asks in the place of an LM."""
-        return self._lm if isinstance(self._lm, FunctionLM) else None
-
-    @property
-    def _has_prompts(self) -> bool:
-        """Whether it asks an LM, and no function, which takes none."""
-        return self.asks_lm and self.function is None
-
-    @property
-    def cascade(self) -> tuple[Judge, ...]:
-        """This judge and the one it escalates to."""
-        return (self,) if self.escalate_to is None else (self, self.escalate_to)
-
-    @property
-    def columns(self) -> list[str]:
-        """Columns of the records that it reads beside question, context and answer: what other judges said."""
-        scores = [name for judge in self.cascade for name in judge.config.scores]
-        return list(dict.fromkeys(name.removeprefix("!") for name in scores))
-
-    @property
-    def default_threads(self) -> int:
-        """`THREADS`; 1 without an LM, with an embedded one, whose prefix cache holds one context, or with a function,
-        which need not be safe in several threads."""
-        names = [judge.lm_name for judge in self.cascade if judge.asks_lm]
-        is_embedded = any(name.startswith(("local", PREFIX)) for name in names)
-        return THREADS if names and not is_embedded else 1
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of all that verdicts depend on: LM, options, prompts, classifier, and those of `escalate_to`."""
-        parts = [
-            self.lm_name,
-            self.config.model_dump(mode="json", exclude={"reasons"}),
-            self.program.shown_prompts if self.asks_lm else [],
-            self.classifier and self.classifier.model_dump(mode="json"),
-        ]
-        if self.function is not None:
-            parts.append(self.function.sha256)
-        if self.escalate_to:
-            parts.append(self.escalate_to.fingerprint)
-        return digest(parts)
-
-    def prepare(self) -> list[MeteredLM | FunctionLM]:
-        """Build the programs and LMs of the cascade before threads start, and return the LMs, each once. The embedded
-        model is fetched where its file is missing."""
-        lms = {}
-        for judge in self.cascade:
-            if judge.asks_lm:
-                _ = judge.program
-                lms[judge.lm.model, judge.lm.endpoint] = judge.lm
-        return [*lms.values()]
-
-    def preflight(self) -> None:
-        """Raise `LMUnavailableError` unless every LM of the cascade answers."""
-        from faith_dspy.lm.make import preflight
-
-        for lm in self.prepare():
-            preflight(lm)
-
     @overload
     def __call__(
         self,
@@ -488,6 +326,28 @@ class Judge:
         for _, judgment in self.stream_raw(records, num_threads):
             yield judgment
 
+    def submit(self, records: Any, path: str | Path) -> Batch:
+        """Submit records to the provider's batch interface: half the price, judgments within a day.
+
+        Args:
+            records: What `batch` takes, but no iterator.
+            path: A small file that notes what waits. With the same judge, records and file, in this process or another,
+                nothing is submitted twice.
+
+        Returns:
+            The batch, with ``id``, ``status``, ``cost``, ``collect()`` and ``cancel()``.
+
+        Raises:
+            ConfigError: The LM has no batch interface.
+            LMUnavailableError: The provider cannot be reached.
+        """
+        from faith_dspy.batch import Batch
+
+        batch = Batch(self, records, path)
+        with suppress(PendingReplyError):
+            batch.ready()
+        return batch
+
     def agreement(
         self, labelled: Any, num_threads: int | None = None
     ) -> JudgeAgreement:
@@ -541,6 +401,44 @@ class Judge:
         examples = read_labels(labelled, recorded=self.columns)
         return fit_on_labels(self, examples, method, operating_point, num_threads)
 
+    def save(self, folder: str | Path) -> None:
+        """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
+        save_judge(self, folder)
+
+    def with_reasons(self) -> Self:
+        """Return the same judge with ``reasons="unsupported"``, in its cascade, too."""
+        config = self.config.model_copy(update={"reasons": "unsupported"})
+        following = self.escalate_to and self.escalate_to.with_reasons()
+        return self.copy(config=config, escalate_to=following)
+
+    def copy(self, **changes: Any) -> Self:
+        """Return the same judge with another ``config``, ``classifier``, ``manifest`` or ``escalate_to``.
+
+        The LM is shared. The program is, too, unless the new config asks something else: then its prompts are the
+        seed's.
+        """
+        settings: dict[str, Any] = {
+            **self._address,
+            **self.limits,
+            "config": self.config,
+            "manifest": self.manifest,
+            "escalate_to": self.escalate_to,
+            "classifier": "default" if self._uses_default else self._classifier,
+        }
+        new = type(self)(self._lm, **settings | changes)
+        if "lm" in vars(self):
+            new.lm = self.lm
+        is_same = new.config.program_options == self.config.program_options
+        if "program" in vars(self) and is_same:
+            new.program = self.program
+            new.fitted_prompts = self.fitted_prompts
+            fitted = changes.get("classifier")
+            if isinstance(fitted, Classifier):  # to these prompts
+                new.classifier = fitted
+        return new
+
+    # How it judges, from a stream of records to one statement
+
     def stream_raw(
         self, records: Any, num_threads: int | None = None
     ) -> Iterator[tuple[RawJudgment, Judgment]]:
@@ -589,31 +487,6 @@ class Judge:
             judgment = unscored(Unscored.LM_FAILED, short_message(exc), raw)
         return raw, _of_input(judgment, input)
 
-    def score_answer(self, raw: RawJudgment, features: AnswerFeatures) -> Judgment:
-        """Return the judgment on what the LMs said, by the last judge that was asked.
-
-        Args:
-            raw: What they said.
-            features: What that has in the context, by `measure_features`: once for any number of judges.
-        """
-        if raw.escalated_to is None or self.escalate_to is None:
-            return judgment_of(raw, features, self.config, self.classifier)
-        judgment = self.escalate_to.score_answer(raw.last, features.last)
-        return _escalated(judgment, raw)
-
-    def should_escalate(self, judgment: Judgment) -> bool:
-        """Return whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
-        if judgment.unscored is not None:
-            return judgment.unscored in _ESCALATED
-        for statement in judgment.statements:
-            if statement.verdict is None or statement.features.get("contradictions"):
-                return True
-        is_own = judgment.fitted_to != "default" and judgment.needs_review is not None
-        if is_own or not judgment.statements:
-            return bool(judgment.needs_review)
-        low, high = self.config.review_range
-        return judgment.ranking is not None and low <= judgment.ranking < high
-
     def judge_input(self, input: AnswerInput) -> tuple[RawJudgment, Judgment]:
         """Return what the LMs say about one answer, and the judgment on it: every call, batch and study comes here."""
         if input.problem is not None:
@@ -650,16 +523,6 @@ class Judge:
             raw = self._ask_further(raw, features, judgment, input)
             judgment = judgment_of(raw, features, self.config, classifier)
         return raw, judgment
-
-    @property
-    def _wants_reasons(self) -> bool:
-        return self.config.reasons == "unsupported" and self.function is None
-
-    def _metered(self) -> AbstractContextManager[Meter]:
-        """Make its LM DSPy's, and count its calls."""
-        from faith_dspy.lm.metered import metered
-
-        return metered(lm=self.lm, trace=None)  # a trace would keep 10,000 contexts
 
     def _ask(self, answer: SplitAnswer, input: AnswerInput) -> RawJudgment:
         """Ask for the answer's statements, and for a verdict on each."""
@@ -713,63 +576,204 @@ class Judge:
         (reply,), _ = self.program.verify_statements([alone], cited, input.question)
         return None if reply.verdict is None else reply.verdict.is_supported
 
-    def submit(self, records: Any, path: str | Path) -> Batch:
-        """Submit records to the provider's batch interface: half the price, judgments within a day.
+    @property
+    def _wants_reasons(self) -> bool:
+        return self.config.reasons == "unsupported" and self.function is None
+
+    def _metered(self) -> AbstractContextManager[Meter]:
+        """Make its LM DSPy's, and count its calls."""
+        from faith_dspy.lm.metered import metered
+
+        return metered(lm=self.lm, trace=None)  # a trace would keep 10,000 contexts
+
+    def should_escalate(self, judgment: Judgment) -> bool:
+        """Return whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
+        if judgment.unscored is not None:
+            return judgment.unscored in _ESCALATED
+        for statement in judgment.statements:
+            if statement.verdict is None or statement.features.get("contradictions"):
+                return True
+        is_own = judgment.fitted_to != "default" and judgment.needs_review is not None
+        if is_own or not judgment.statements:
+            return bool(judgment.needs_review)
+        low, high = self.config.review_range
+        return judgment.ranking is not None and low <= judgment.ranking < high
+
+    def score_answer(self, raw: RawJudgment, features: AnswerFeatures) -> Judgment:
+        """Return the judgment on what the LMs said, by the last judge that was asked.
 
         Args:
-            records: What `batch` takes, but no iterator.
-            path: A small file that notes what waits. With the same judge, records and file, in this process or another,
-                nothing is submitted twice.
-
-        Returns:
-            The batch, with ``id``, ``status``, ``cost``, ``collect()`` and ``cancel()``.
-
-        Raises:
-            ConfigError: The LM has no batch interface.
-            LMUnavailableError: The provider cannot be reached.
+            raw: What they said.
+            features: What that has in the context, by `measure_features`: once for any number of judges.
         """
-        from faith_dspy.batch import Batch
+        if raw.escalated_to is None or self.escalate_to is None:
+            return judgment_of(raw, features, self.config, self.classifier)
+        judgment = self.escalate_to.score_answer(raw.last, features.last)
+        return _escalated(judgment, raw)
 
-        batch = Batch(self, records, path)
-        with suppress(PendingReplyError):
-            batch.ready()
-        return batch
+    # What it is made of
 
-    def save(self, folder: str | Path) -> None:
-        """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
-        save_judge(self, folder)
+    @property
+    def lm_name(self) -> str:
+        """The model string it was made with, as `make_lm` takes it."""
+        return self._lm if isinstance(self._lm, str) else str(self._lm.model)
 
-    def with_reasons(self) -> Self:
-        """Return the same judge with ``reasons="unsupported"``, in its cascade, too."""
-        config = self.config.model_copy(update={"reasons": "unsupported"})
-        following = self.escalate_to and self.escalate_to.with_reasons()
-        return self.copy(config=config, escalate_to=following)
+    @property
+    def asks_lm(self) -> bool:
+        """Whether it asks an LM itself."""
+        return not (isinstance(self._lm, str) and self._lm == NO_LM)
 
-    def copy(self, **changes: Any) -> Self:
-        """Return the same judge with another ``config``, ``classifier``, ``manifest`` or ``escalate_to``.
+    @property
+    def function(self) -> FunctionLM | None:
+        """The function that it asks in the place of an LM."""
+        return self._lm if isinstance(self._lm, FunctionLM) else None
 
-        The LM is shared. The program is, too, unless the new config asks something else: then its prompts are the
-        seed's.
+    @property
+    def _has_prompts(self) -> bool:
+        """Whether it asks an LM, and no function, which takes none."""
+        return self.asks_lm and self.function is None
+
+    @cached_property
+    def lm(self) -> MeteredLM | FunctionLM:
+        """The LM, made on first use, or the function. `ConfigError` if it asks none, or was loaded without it."""
+        if not self.asks_lm:
+            raise ConfigError(
+                "this judge asks no LM (lm='none'); `prepare()` returns those of its cascade."
+            )
+        if self.function is not None:
+            return self.function.require()
+        from faith_dspy.lm.make import make_lm, to_metered_lm
+
+        if isinstance(self._lm, str):
+            stored = self.manifest.get("lm") or {}
+            require_endpoint(stored, self.lm_name, self._address["api_base"])
+            return make_lm(self._lm, **self._address, **self.limits)
+        return to_metered_lm(self._lm, **self.limits)
+
+    @cached_property
+    def program(self) -> FaithfulnessProgram:
+        """The `dspy.Module` inside. It can be called, compiled by any optimizer of DSPy, and replaced by the result."""
+        from faith_dspy.program.function import FunctionProgram
+        from faith_dspy.program.program import FaithfulnessProgram
+
+        make = FaithfulnessProgram if self.function is None else FunctionProgram
+        return make(self.config)
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """Numbers fitted on labels; None for an untuned judge, and while the prompts are not those it was fitted with.
+
+        A judge whose prompts were compiled or changed reports what the LM says until it is fitted again.
         """
-        settings: dict[str, Any] = {
-            **self._address,
-            **self.limits,
-            "config": self.config,
-            "manifest": self.manifest,
-            "escalate_to": self.escalate_to,
-            "classifier": "default" if self._uses_default else self._classifier,
-        }
-        new = type(self)(self._lm, **settings | changes)
-        if "lm" in vars(self):
-            new.lm = self.lm
-        is_same = new.config.program_options == self.config.program_options
-        if "program" in vars(self) and is_same:
-            new.program = self.program
-            new.fitted_prompts = self.fitted_prompts
-            fitted = changes.get("classifier")
-            if isinstance(fitted, Classifier):  # to these prompts
-                new.classifier = fitted
-        return new
+        if self._classifier is None or "program" not in vars(self):
+            return self._classifier
+        if self.fitted_prompts is None:
+            self.fitted_prompts = type(self.program)(self.config).prompts_hash
+        if self.program.prompts_hash == self.fitted_prompts:
+            return self._classifier
+        log_once(
+            "the prompts have changed since the classifier was fitted: neither it nor its thresholds and agreement "
+            "figures are used until the judge is fitted again (judge.fit(labelled), or a study)."
+        )
+        return None
+
+    @classifier.setter
+    def classifier(self, classifier: Classifier | None) -> None:
+        self._classifier, self._uses_default = classifier, False
+        self.fitted_prompts = None
+        if "program" in vars(self):
+            self.fitted_prompts = self.program.prompts_hash
+
+    @property
+    def cascade(self) -> tuple[Judge, ...]:
+        """This judge and the one it escalates to."""
+        return (self,) if self.escalate_to is None else (self, self.escalate_to)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the records that it reads beside question, context and answer: what other judges said."""
+        scores = [name for judge in self.cascade for name in judge.config.scores]
+        return list(dict.fromkeys(name.removeprefix("!") for name in scores))
+
+    @property
+    def default_threads(self) -> int:
+        """`THREADS`; 1 without an LM, with an embedded one, whose prefix cache holds one context, or with a function,
+        which need not be safe in several threads."""
+        names = [judge.lm_name for judge in self.cascade if judge.asks_lm]
+        is_embedded = any(name.startswith(("local", PREFIX)) for name in names)
+        return THREADS if names and not is_embedded else 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that verdicts depend on: LM, options, prompts, classifier, and those of `escalate_to`."""
+        parts = [
+            self.lm_name,
+            self.config.model_dump(mode="json", exclude={"reasons"}),
+            self.program.shown_prompts if self.asks_lm else [],
+            self.classifier and self.classifier.model_dump(mode="json"),
+        ]
+        if self.function is not None:
+            parts.append(self.function.sha256)
+        if self.escalate_to:
+            parts.append(self.escalate_to.fingerprint)
+        return digest(parts)
+
+    def prepare(self) -> list[MeteredLM | FunctionLM]:
+        """Build the programs and LMs of the cascade before threads start, and return the LMs, each once. The embedded
+        model is fetched where its file is missing."""
+        lms = {}
+        for judge in self.cascade:
+            if judge.asks_lm:
+                _ = judge.program
+                lms[judge.lm.model, judge.lm.endpoint] = judge.lm
+        return [*lms.values()]
+
+    def preflight(self) -> None:
+        """Raise `LMUnavailableError` unless every LM of the cascade answers."""
+        from faith_dspy.lm.make import preflight
+
+        for lm in self.prepare():
+            preflight(lm)
+
+    def _check_options(self) -> None:
+        """Refuse options that mean nothing without an LM."""
+        if self._has_prompts:
+            return
+        usual = JudgeConfig().program_options
+        does = "judges by lexical features and the default classifier"
+        if self.function is not None:
+            does = "is a function, which takes no prompt"
+            if self.config.granularity is Granularity.ANSWER:
+                usual["granularity"] = Granularity.ANSWER
+        unused = []
+        for name, value in self.config.program_options.items():
+            if value != usual[name]:
+                unused.append(f"{name}={value!r}")
+        if not self.asks_lm:
+            fitted, threshold = self._classifier, self.config.threshold
+            if self._uses_default and threshold is not None:
+                unused.append(f"threshold={threshold}")
+            if fitted is None or "lm" in fitted.statement.names:
+                unused.append("this classifier (--untuned: classifier=None)")
+        if unused:
+            raise ConfigError(
+                f"lm={self.lm_name!r} {does}; {unused[0]} needs an LM. Leave it out, or name an LM."
+            )
+
+    def _shared_address(self, second: Any) -> dict[str, Any]:
+        """Return address and key for the second LM of a cascade: the first one's, where one provider serves both."""
+        settings = getattr(self._lm, "kwargs", self._address)
+        address = {name: settings.get(name) for name in self._address}
+        is_here = not isinstance(second, str) or is_local(second) or is_function(second)
+        if is_here or not any(address.values()):
+            return {}
+        own = provider_of(self.lm_name)
+        if self._has_prompts and provider_of(second) != own:
+            raise ConfigError(
+                f"escalate_to={second!r} is another provider's than {self.lm_name}, whose address and key are not its "
+                "own: give a Judge with its own, escalate_to=Judge(…, api_base=…, api_key=…)."
+            )
+        return address
 
 
 def _of_input(judgment: Judgment, input: AnswerInput) -> Judgment:
