@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-import inspect
 import math
 import re
 from functools import partial
@@ -32,109 +31,67 @@ from faith_dspy.integrations import deepeval, mlflow, ragas, strands
 
 pytestmark = pytest.mark.all
 
-# Each adapter as a function of model and options that gives one of (question, context, answer): the score or None,
-# whether it passed or None, and the words beside it.
+# Each adapter as a function of question, context, answer, model and options: the score or None, whether it passed or
+# None, and the words beside it.
 
 
-def _rag_evals(model, **options):
+def _rag_evals(question, context, answer, model, **options):
     own = rag_evals.ContextEvaluation(**options)
-
-    def grade(question, context, answer):
-        result = own.grade(question, answer, context, model)
-        if inspect.isawaitable(result):  # of an asynchronous client
-            result = asyncio.run(_await(result))
-        reasons = " ".join(s.reasoning for s in result.statements)
-        return result.score, None, result.unscored or reasons
-
-    return grade
+    result = own.grade(question, answer, context, model)
+    reasons = " ".join(s.reasoning for s in result.statements)
+    return result.score, None, result.unscored or reasons
 
 
-async def _await(result):
-    return await result
-
-
-def _continuous_eval(model, **options):
+def _continuous_eval(question, context, answer, model, **options):
     metric = continuous_eval.LLMBasedFaithfulness(model, False, True, **options)
-
-    def calculate(question, context, answer):
-        datum = {"question": question, "retrieved_contexts": context, "answer": answer}
-        score, reasoning = metric.calculate(**datum).values()
-        return score, None, reasoning
-
-    return calculate
+    datum = {"question": question, "retrieved_contexts": context, "answer": answer}
+    score, reasoning = metric.calculate(**datum).values()
+    return score, None, reasoning
 
 
-def _axion(model, **options):
+def _axion(question, context, answer, model, **options):
+    fields = {"query": question, "actual_output": answer, "retrieved_content": context}
     metric = axion.Faithfulness(llm=model, **options)
-
-    def execute(question, context, answer):
-        fields = {"query": question, "actual_output": answer}
-        item = axion.DatasetItem(**fields, retrieved_content=context)
-        result = asyncio.run(metric.execute(item))
-        assert result.explanation in result.pretty()
-        return result.score, result.passed, result.explanation
-
-    return execute
+    result = asyncio.run(metric.execute(axion.DatasetItem(**fields)))
+    assert result.explanation in result.pretty()
+    return result.score, result.passed, result.explanation
 
 
-def _ragas(model, **options):
-    metric = ragas.Faithfulness(llm=model, **options)
-
-    def score(question, context, answer):
-        row = {"user_input": question, "response": answer}
-        result = metric.score(**row, retrieved_contexts=context)
-        value = None if math.isnan(result.value) else result.value
-        return value, None, result.reason
-
-    return score
+def _ragas(question, context, answer, model, **options):
+    row = {"user_input": question, "response": answer, "retrieved_contexts": context}
+    result = ragas.Faithfulness(llm=model, **options).score(**row)
+    score = None if math.isnan(result.value) else result.value
+    return score, None, result.reason
 
 
-def _strands(model, **options):
-    evaluator = strands.FaithfulnessEvaluator(model, **options)
-
-    def evaluate(question, context, answer):
-        metadata = {"context": context}
-        case = EvaluationData(input=question, actual_output=answer, metadata=metadata)
-        (output,) = evaluator.evaluate(case)
-        assert asyncio.run(evaluator.evaluate_async(case)) == [output]
-        if output.label == "not_applicable":
-            return None, None, output.reason
-        return output.score, output.test_pass, output.reason
-
-    return evaluate
+def _strands(question, context, answer, model, **options):
+    metadata = {"context": context}
+    case = EvaluationData(input=question, actual_output=answer, metadata=metadata)
+    (output,) = strands.FaithfulnessEvaluator(model, **options).evaluate(case)
+    if output.label == "not_applicable":
+        return None, None, output.reason
+    return output.score, output.test_pass, output.reason
 
 
-def _deepeval(model, **options):
+def _deepeval(question, context, answer, model, **options):
     metric = deepeval.FaithfulnessMetric(model, **options)
-
-    def measure(question, context, answer):
-        case = {"input": question, "actual_output": answer}
-        metric.measure(LLMTestCase(**case, retrieval_context=context))
-        if metric.score is None:
-            assert metric.is_successful() is False
-            return None, None, metric.error
-        return metric.score, metric.is_successful(), metric.reason
-
-    return measure
+    texts = {"input": question, "actual_output": answer, "retrieval_context": context}
+    metric.measure(LLMTestCase(**texts))
+    if metric.score is None:
+        assert metric.is_successful() is False
+        return None, None, metric.error
+    return metric.score, metric.is_successful(), metric.reason
 
 
-def _mlflow(model):
-    scorer = mlflow.FaithfulnessScorer(model)
-
-    def give(question, context, answer):
-        inputs = {"question": question, "context": context}
-        feedback = {f.name: f for f in scorer(inputs=inputs, outputs=answer)}
-        overall = feedback["faithfulness"]
-        is_scored = overall.value is not None
-        assert feedback["faithfulness/scored"].value is is_scored
-        if not is_scored:
-            start = f"unscored ({overall.error.error_code})"
-            assert overall.rationale.startswith(start)
-            return None, None, overall.rationale
-        passed = feedback["faithfulness/faithful"].value
-        return overall.value, passed, overall.rationale
-
-    return give
+def _mlflow(question, context, answer, model):
+    inputs = {"question": question, "context": context}
+    feedback = mlflow.FaithfulnessScorer(model)(inputs=inputs, outputs=answer)
+    overall, *_ = feedback
+    values = {f.name.removeprefix("faithfulness"): f.value for f in feedback}
+    assert values["/scored"] is (overall.value is not None)
+    if overall.error is not None:
+        assert overall.rationale.startswith(f"unscored ({overall.error.error_code})")
+    return overall.value, values.get("/faithful"), overall.rationale
 
 
 SYSTEMS = {
@@ -147,7 +104,7 @@ SYSTEMS = {
 ADAPTERS = {**SYSTEMS, "DeepEval": _deepeval, "MLflow": _mlflow}
 every_adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 every_system = pytest.mark.parametrize("adapter", SYSTEMS.values(), ids=SYSTEMS)
-GIVEN = {"question": "?", "context": ["It is blue."]}
+BLUE = "It is blue."
 
 
 @every_adapter
@@ -159,9 +116,9 @@ def test_cases(endpoint, lm, adapter, tells):
     if adapter is _axion:
         endpoint.labels = LABELS
         bar, options = 0.5, {"verdicts": "graded", "threshold": 0.5}
-    judged = adapter(Judge(lm, **options))
+    judge = Judge(lm, **options)
     for answer, share, weighted in CASES:
-        score, passed, words = judged(QUESTION, CONTEXT, answer)
+        score, passed, words = adapter(QUESTION, CONTEXT, answer, judge)
         assert score == (weighted if options else share), answer
         assert passed in (None, score >= bar), answer
         assert words
@@ -171,16 +128,16 @@ def test_cases(endpoint, lm, adapter, tells):
 @pytest.mark.parametrize(
     ("answer", "context", "why"),
     [
-        ("I don't know.", ["It is blue."], "unscored (abstained)"),
-        ("It is blue.", [], "unscored (no_context)"),
-        ("It is blue. It is light.", ["It is blue."], "unscored (lm_failed): 1 of 2"),
+        ("I don't know.", [BLUE], "unscored (abstained)"),
+        (BLUE, [], "unscored (no_context)"),
+        ("It is blue. It is light.", [BLUE], "unscored (lm_failed): 1 of 2"),
     ],
     ids=["declines", "no context", "a statement that was not judged"],
 )
 def test_no_silent_zero(judge_at, adapter, answer, context, why):
     """Without a judgment there is no score, neither 0 nor 1, and the words begin with the reason."""
-    judge, _ = judge_at(yes={"It is blue.": 0.9})
-    score, passed, words = adapter(judge)("Which colour?", context, answer)
+    judge, _ = judge_at(yes={BLUE: 0.9})
+    score, passed, words = adapter("Which colour?", context, answer, judge)
     assert (score, passed) == (None, None)
     assert words.startswith(why)
 
@@ -188,26 +145,25 @@ def test_no_silent_zero(judge_at, adapter, answer, context, why):
 @pytest.mark.parametrize("adapter", [_axion, _strands, _deepeval])
 def test_a_threshold_of_ones_own(judge_at, adapter):
     """Two of three statements pass at .6 and fail at .7, though the nearest of five levels is .75."""
-    said = ["It is blue.", "It is light.", "It is new."]
-    judge, _ = judge_at(yes=dict(zip(said, (0.9, 0.9, 0.1), strict=True)))
+    judge, _ = judge_at(yes={BLUE: 0.9, "It is light.": 0.9, "It is new.": 0.1})
+    asked = "?", [BLUE], "It is blue. It is light. It is new.", judge
     for threshold, passes in ((0.6, True), (0.7, False)):
-        judged = adapter(judge, threshold=threshold)
-        assert judged("?", ["It is blue."], " ".join(said))[:2] == (2 / 3, passes)
+        assert adapter(*asked, threshold=threshold)[:2] == (2 / 3, passes)
 
 
 @every_system
 def test_options_come_before_the_systems_defaults(endpoint, lm, adapter):
     """An option of `JudgeConfig` changes what is asked; the system's other defaults stay."""
-    endpoint.labels = {"It is blue.": "completely" if adapter is _strands else "fully"}
+    endpoint.labels = {BLUE: "completely" if adapter is _strands else "fully"}
     options = {"criteria": "Prices count.", "granularity": "answer"}
-    adapter(lm, **options)(**GIVEN, answer="It is blue.")
+    adapter("?", [BLUE], BLUE, lm, **options)
     # A reply that is no label of the system is asked for once more.
     top, *_, asked = (one["content"] for one in endpoint.requests[0]["messages"])
     assert "Prices count." in top
     assert "say why" in asked
 
 
-ASKED, CHUNKS, ANSWER = "Which colour?", ["It is blue."], "It is blue. It is new."
+ASKED, CHUNKS, ANSWER = "Which colour?", [BLUE], "It is blue. It is new."
 NAMES = {
     "question": ASKED,
     "answer": ANSWER,
@@ -242,7 +198,7 @@ def test_before_and_after(endpoint, number, system):
     block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[number]
     blue, new = ("fully", "nothing") if system == "axion" else ("Yes", "No")
     whole = "mixed" if system == "Strands" else "No"
-    endpoint.labels = {"It is blue.": blue, "It is new.": new, ANSWER: whole}
+    endpoint.labels = {BLUE: blue, "It is new.": new, ANSWER: whole}
     endpoint.unlisted = {"gpt-4o-mini"}
     client = openai.AsyncOpenAI(base_url=endpoint.base)
     names = NAMES | {"dataset": DATASETS.get(system)}
@@ -267,7 +223,7 @@ def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(adapter, option):
     (name,) = option
     why = rf"was made without {name}=.*give the LM in place"
     with pytest.raises(ConfigError, match=why):
-        adapter(Judge("openai/tiny"), **option)(**GIVEN, answer="It is blue.")
+        adapter("?", [BLUE], BLUE, Judge("openai/tiny"), **option)
 
 
 def test_what_may_be_changed_of_a_tuned_judge(judge_at):
@@ -276,10 +232,10 @@ def test_what_may_be_changed_of_a_tuned_judge(judge_at):
     second, server = judge_at(says="No")
     fitted = default_classifiers()["local"].model_copy(update={"fitted_to": "labels"})
     judge = Judge("none", escalate_to=second.copy(classifier=fitted))
-    asked = {**GIVEN, "answer": "It might be blue."}
-    plain = judge(**asked)
+    asked = "?", [BLUE], "It might be blue."
+    plain = judge(*asked)
     other = judge_of({}, judge, verdict_scores={"not_supported": 0.25})
-    weighted = other(**asked)
+    weighted = other(*asked)
     assert server.requests, "the LM was asked"
     assert (plain.score, plain.faithful, weighted.score) == (0.0, False, 0.25)
     assert (weighted.probability, weighted.escalated) == (plain.probability, 1)
