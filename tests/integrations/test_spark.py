@@ -47,18 +47,25 @@ table = spark.read.parquet(source).repartition(2)
 judge_table(table, judge, threads=4).write.mode("overwrite").parquet(target)
 """
 IN_FLIGHT = 2 * 4
+LOCAL = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+
+
+def environment(server, cache):
+    """Of what judges: the LM's address and key."""
+    return {
+        "OPENAI_API_BASE": server.base,
+        "OPENAI_API_KEY": KEY,
+        "PYTHONPATH": str(ROOT),
+        "DSPY_CACHEDIR": str(cache),
+        **LOCAL,
+        **ENVIRONMENT,
+    }
 
 
 @pytest.fixture(scope="module")
 def spark(lasting_server, tmp_path_factory):
-    """Two executors of one core each, as processes of their own; the LM's address and key are in their environment."""
-    executor = {
-        "OPENAI_API_BASE": lasting_server.base,
-        "OPENAI_API_KEY": KEY,
-        "PYTHONPATH": str(ROOT),
-        "DSPY_CACHEDIR": str(tmp_path_factory.mktemp("cache")),
-        **ENVIRONMENT,
-    }
+    """Two executors of one core each, as processes of their own."""
+    executor = environment(lasting_server, tmp_path_factory.mktemp("cache"))
     settings = {
         "spark.master": "local-cluster[2,1,1024]",
         "spark.ui.enabled": "false",
@@ -67,8 +74,8 @@ def spark(lasting_server, tmp_path_factory):
         **{f"spark.executorEnv.{name}": value for name, value in executor.items()},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        for name, value in LOCAL.items():
+            patch.setenv(name, value)
         session = SparkSession.builder.config(map=settings).getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         home = session.sparkContext._jvm.System.getenv("SPARK_HOME") or ""
@@ -166,17 +173,10 @@ def test_a_killed_job_goes_on(chat_server, untuned, tmp_path):
     server.delay = 0.1
     command = [sys.executable, "-c", JOB]
     command += [str(tmp_path / "in.parquet"), str(untuned), str(tmp_path / "out")]
-    environment = {
-        "OPENAI_API_BASE": server.base,
-        "OPENAI_API_KEY": KEY,
-        "DSPY_CACHEDIR": str(tmp_path / "cache"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    env = os.environ | environment(server, tmp_path / "cache")
     log = tmp_path / "log"
     with log.open("wb") as out:
-        how = {"env": os.environ | ENVIRONMENT | environment, "cwd": tmp_path}
-        how |= {"stdout": out, "stderr": out}
+        how = {"env": env, "cwd": tmp_path, "stdout": out, "stderr": out}
         with subprocess.Popen(command, start_new_session=True, **how) as job:
             while len(server.requests) < len(rows) // 2:
                 assert job.poll() is None, log.read_text()
