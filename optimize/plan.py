@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from pydantic import (
     BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -53,7 +54,8 @@ VARIANTS: dict[str, Variant] = {}
 """Those that a user can ask for by name, from ``variants.toml``."""
 
 
-class _Model(BaseModel, extra="forbid", frozen=True): ...
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Variant(_Model):

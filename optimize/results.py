@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import counted
 from faith_dspy.judge import Judge
@@ -49,7 +49,8 @@ CHEAPER = (CALIBRATED, FUNCTION, COLUMN, LEXICAL, UNTUNED)
 Verdict = Literal["better", "inconclusive", "worse"]
 
 
-class _Result(BaseModel, extra="forbid", frozen=True): ...
+class _Result(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Row(_Result):
