@@ -75,8 +75,8 @@ def proposals(instruction=BETTER):
     return say
 
 
-def lm_at(server):
-    return make_lm("openai/tiny", api_base=server.base, num_retries=0)
+def lm_at(server, **more):
+    return make_lm("openai/tiny", api_base=server.base, num_retries=0, **more)
 
 
 def variant(name):
@@ -88,10 +88,11 @@ def variant(name):
 def compiling(chat_server):
     """Compiles a judge by sentence, and returns the server that was judged, too."""
 
-    def run(name, *, train=TRAIN, proposed="?"):
+    def run(name, *, train=TRAIN, proposed="?", **more):
         judged, proposing = chat_server(says=verdicts), chat_server(says=proposed)
         judge = Judge(lm_at(judged), config=variant(name))
-        return compile_judge(judge, name, train, proposer=lm_at(proposing)), judged
+        proposer = lm_at(proposing, **more)
+        return compile_judge(judge, name, train, proposer=proposer), judged
 
     return run
 
@@ -198,18 +199,13 @@ KEY = "proj-9f81c2ab77e04d"
     "name", [name for name, row in OPTIMIZERS.items() if row.proposes]
 )
 def test_no_error_of_a_proposer_shows_its_key(
-    name, status, chat_server, monkeypatch, capfd
+    name, status, compiling, monkeypatch, capfd
 ):
     """Its endpoint repeats the key when it is asked for a proposal."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    told = f"Incorrect key provided: {KEY}"
-    proposing = chat_server(says={"status": status, "text": told})
-    lm = make_lm(
-        "openai/tiny", api_base=proposing.base, api_key=f"x{KEY}", num_retries=0
-    )
-    judge = Judge(lm_at(chat_server(says=verdicts)), config=variant(name))
+    refusal = {"status": status, "text": f"Incorrect key provided: {KEY}"}
     with pytest.raises(ConfigError, match="tiny") as refused:
-        compile_judge(judge, name, TRAIN, proposer=lm)
+        compiling(name, proposed=refusal, api_key=f"x{KEY}")
     assert KEY not in str(refused.value)
     assert KEY not in "".join(capfd.readouterr())
 
