@@ -85,7 +85,7 @@ def require_endpoint(
         )
 
 
-def route_base(model: str, api_base: str, *, own_api: bool = False) -> str:
+def route_base(model: str, api_base: str, *, own_api: bool) -> str:
     """Return the address that the model's provider is asked at.
 
     DSPy asks Ollama by OpenAI's protocol, under ``/v1``; LiteLLM, which it leaves parameters of Ollama's own to

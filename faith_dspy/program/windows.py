@@ -43,26 +43,21 @@ def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
     return max(room - utf8_size(shown), room // 4)
 
 
-def cut_into_windows(
-    context: Sequence[Chunk],
-    limit: int | None,
-    overhead: int = NUMBER_BYTES,
-) -> list[Window]:
+def cut_into_windows(context: Sequence[Chunk], limit: int | None) -> list[Window]:
     """Return the chunks in order, in as few windows as possible; long chunks are cut between sentences.
 
     Args:
         context: The chunks.
         limit: Bytes of UTF-8 in a window: a single character of Hindi or Chinese may be a token of its own. None: all
             chunks are one window.
-        overhead: Bytes that each chunk takes beside its text.
     """
     most = math.inf if limit is None else limit
     window = Window([], [])
     windows = [window]
     used = 0
     for chunk in context:
-        for text in _pieces(chunk.text, most - overhead):
-            size = utf8_size(text) + overhead
+        for text in _pieces(chunk.text, most - NUMBER_BYTES):
+            size = utf8_size(text) + NUMBER_BYTES
             if window.texts and used + size > most:
                 window = Window([], [])
                 windows.append(window)

@@ -14,10 +14,10 @@ CONTEXT = [
 ]
 
 
-def windows(texts, *limits):
+def windows(texts, limit):
     """Each window's chunks, as pairs of id and text."""
     chunks = [Chunk(id=i, text=text) for i, text in enumerate(texts)]
-    cut = cut_into_windows(chunks, *limits)
+    cut = cut_into_windows(chunks, limit)
     return [[*zip(window.ids, window.texts, strict=True)] for window in cut]
 
 
@@ -84,17 +84,17 @@ SENTENCES = "The first is blue. The second is red. The third is green."
 
 
 @pytest.mark.parametrize(
-    ("texts", "limits", "cut"),
+    ("texts", "limit", "cut"),
     [
-        (["aaaa", "bbbb", "cccccc", "ddd", "eee"], (8, 0), [["aaaa", "bbbb"], ["cccccc"], ["ddd", "eee"]]),
-        # With room for each chunk's number; a character may have four bytes.
-        (["x" * 100], (40, 5), [["x" * 32], ["x" * 32], ["x" * 32], ["x" * 4]]),
-        ([SENTENCES], (40, 0), [["The first is blue. The second is red."], ["The third is green."]]),
+        (["aaaa", "bbbb", "cccccc", "ddd", "eee"], 32, [["aaaa", "bbbb"], ["cccccc"], ["ddd", "eee"]]),
+        (["x" * 100], 47, [["x" * 32], ["x" * 32], ["x" * 32], ["x" * 4]]),
+        ([SENTENCES], 52, [["The first is blue. The second is red."], ["The third is green."]]),
     ],
     ids=["order and limit", "a long chunk", "between sentences"],
 )  # fmt: skip
-def test_windows(texts, limits, cut):
-    assert [[t for _, t in window] for window in windows(texts, *limits)] == cut
+def test_windows(texts, limit, cut):
+    """Each chunk's number takes 12 bytes; a character may have four."""
+    assert [[t for _, t in window] for window in windows(texts, limit)] == cut
 
 
 @pytest.mark.parametrize(
