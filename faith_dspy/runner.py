@@ -99,7 +99,7 @@ def run(
     threads: int | None = None,
     show: bool = False,
     all_turns: bool = False,
-    in_batch: bool = False,
+    kept: int = 0,
     advance: Callable[[int], None] = lambda lines: None,
 ) -> RunSummary:
     """Judge the records of a file (`open_records`); write a row for each, in order, to ``out`` or standard output.
@@ -107,8 +107,8 @@ def run(
     A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept up
     to the first that the LM failed on, or that was cut off: there the file is cut, and judging goes on; replies that
     were paid for are in DSPy's cache. With ``show`` the first judgments are kept for a page. With ``all_turns`` each
-    answer of a conversation has a row. With ``in_batch`` all rows are kept: a provider's batch was asked once more
-    already. ``advance`` receives how many more input lines are done.
+    answer of a conversation has a row. ``kept`` rows are kept even where the LM failed: those of `judged_before`.
+    ``advance`` receives how many more input lines are done.
 
     Raises `InputError` for a file that cannot be read or written, a file without records, an ``out`` that belongs to
     another input or judge, that another process is writing, or that goes meanwhile; `LMUnavailableError` when the
@@ -130,7 +130,8 @@ def run(
         at = end = 0
         if out is not None:
             for record, judgment, row_end in finished(out, records, fingerprint, rows):
-                if judgment.unscored is Unscored.LM_FAILED and not in_batch:
+                has_failed = judgment.unscored is Unscored.LM_FAILED
+                if has_failed and tally.rows >= kept:
                     records = chain([record], records)
                     break
                 tally.count(record, judgment, show)
@@ -166,12 +167,20 @@ def run(
 
 
 def judged_before(judge: Judge, source: Path, out: Path) -> int:
-    """Return how many records at the beginning of a file have rows in ``out``."""
+    """Return how many rows at the beginning of ``out`` a batch keeps: all, but for failed ones at an unfinished end.
+
+    A row behind which others came says what the provider refused for good; those others would be bought again.
+    """
     with open_records(source) as records:
         head = list(islice(records, FIRST))
         rows = Rows(out, head)
-        held = finished(out, chain(head, records), judge.fingerprint, rows)
-        return sum(1 for _ in held)
+        records = chain(head, records)
+        held = kept = 0
+        for _, judgment, _ in finished(out, records, judge.fingerprint, rows):
+            held += 1
+            if judgment.unscored is not Unscored.LM_FAILED:
+                kept = held
+        return held if next(records, None) is None else kept
 
 
 def finished(

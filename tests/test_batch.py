@@ -204,19 +204,22 @@ def test_rows_that_are_there_are_not_submitted(server, judge_in_batch, tmp_path)
 
 
 def test_what_was_refused_is_not_asked_again(server, judge_in_batch, tmp_path):
-    """Its row stays unscored with the provider's reason, and those behind it are not bought again."""
-    by_answer = "--set", "granularity=answer"
+    """Its row stays unscored with the provider's reason, and those behind it are not bought again. What failed at the
+    end of an output that is not finished is asked again."""
+    by_answer, out = ("--set", "granularity=answer"), tmp_path / "b.jsonl"
     assert judge_in_batch(*by_answer)[0] == 3
-    server.refuses_ids = {server.billed[20]}
+    server.refuses_ids = {server.billed[20], server.billed[30]}
     server.finish()
     assert judge_in_batch(*by_answer)[0] == 0
-    rows = read_lines(tmp_path / "b.jsonl")
-    details = [row["detail"] for row in rows if row["unscored"]]
-    assert [detail.endswith("[openai/tiny] no") for detail in details] == [True]
-    billed, asked = len(server.billed), len(server.requests)
+    rows, asked = read_lines(out), len(server.requests)
+    first, second = (i for i, row in enumerate(rows) if row["unscored"])
+    assert rows[first]["detail"].endswith("[openai/tiny] no")
     assert judge_in_batch(*by_answer)[0] == 0
-    assert read_lines(tmp_path / "b.jsonl") == rows
-    assert (len(server.billed), len(server.requests)) == (billed, asked)
+    assert (read_lines(out), len(server.billed)) == (rows, 39)
+    assert len(server.requests) == asked
+    write_lines(out, rows[: second + 1])
+    assert judge_in_batch(*by_answer)[0] == 3
+    assert len(server.billed) == 39 + (40 - second - 1)
 
 
 def test_what_has_no_batch(server, path):

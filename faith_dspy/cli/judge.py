@@ -199,7 +199,7 @@ def _judge_file(
                 threads=threads,
                 show=html is not None,
                 all_turns=all_turns,
-                in_batch=in_batch.batch,
+                kept=judged,
                 advance=advance,
             )
     except BrokenPipeError:
