@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from faith_dspy.errors import InputError
 from faith_dspy.io.meanings import LabelColumn, at, meanings_of, named_meaning, rating
 
-_PERCENT = re.compile(r"(-?[\d.]+)\s*%")
+_PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*%")
 _MEASURE = re.compile(r"_(?:scores?|prob(?:ability)?|rate)$")
 """Ends of a column's name that say nothing of its direction."""
 
@@ -37,7 +37,7 @@ class ScoreColumn(NamedTuple):
         percent = _PERCENT.fullmatch(str(cell).strip())
         if percent is None:
             return rating(cell)
-        share = (rating(percent[1]) or 0.0) / 100
+        share = float(percent[1]) / 100
         return share if 0 <= share <= 1 else None
 
     def value(self, cell: Any) -> float | None:

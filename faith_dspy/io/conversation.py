@@ -476,11 +476,7 @@ class _Turn:
     def retrieved(self, value: Any) -> list[Piece]:
         """Return what was retrieved, with its source."""
         here = self.source("tool", "retrieval")
-        pieces = []
-        for document in documents_in(value):
-            source = document.source or here
-            pieces.append(Piece(document.text, source))
-        return pieces
+        return [Piece(one.text, one.source or here) for one in documents_in(value)]
 
 
 def _names_of(citation: Any) -> list[str]:

@@ -85,9 +85,8 @@ def document_of(item: Any) -> Document | None:
 
 
 def _source_of(document: Any) -> str | None:
-    places = [document]
-    for name in ("metadata", "location", "data"):
-        places.append(value_of(document, name))
+    beside = ("metadata", "location", "data")
+    places = [document, *(value_of(document, name) for name in beside)]
     for name in _NAMES["sources"]:
         for place in places:
             source = value_of(place, name)

@@ -95,11 +95,10 @@ class AnswerInput:
         conversation = _loaded(fields.get("conversation"))
         if last.problem or conversation is None or "answer" in fields_of(conversation):
             return [last]
-        turns = []
-        for turn, read in answers_in(conversation).items():
-            one = cls.make(*read, id=last.id)
-            turns.append(replace(one, turn=turn))
-        return turns
+        return [
+            replace(cls.make(*read, id=last.id), turn=turn)
+            for turn, read in answers_in(conversation).items()
+        ]
 
     @classmethod
     def of(cls, record: Any) -> AnswerInput:

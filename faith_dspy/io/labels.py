@@ -467,12 +467,8 @@ def _input(source: Fields, fields: dict[str, Any]) -> AnswerInput:
 
 def _tags(row: Fields) -> dict[str, str]:
     fields = {**mapping(row.get("meta")), **row}
-    tags = {}
-    for name in _TAGS:
-        value = fields.get(name)
-        if isinstance(value, str | int):
-            tags[name] = str(value)
-    return tags
+    values = {name: fields.get(name) for name in _TAGS}
+    return {name: str(v) for name, v in values.items() if isinstance(v, str | int)}
 
 
 def _label(row: Fields, label: LabelColumn, lenient: bool) -> dict[str, Any]:

@@ -139,9 +139,7 @@ def _start_of(handle: IO[bytes]) -> bytes:
 
 def name_of(source: Any, otherwise: str = "labels") -> str:
     """Return the path of a file; ``otherwise`` for what is in memory."""
-    if isinstance(source, str | PathLike):
-        return str(source)
-    return otherwise
+    return str(source) if isinstance(source, str | PathLike) else otherwise
 
 
 def read_inputs(

@@ -386,11 +386,7 @@ def closest_sentences(c: Comparison) -> list[int]:
     most = max(c.shared.values(), default=0)
     if most < _ALIKE * len(c.keys):
         return []
-    closest = []
-    for i, shared in sorted(c.shared.items()):
-        if shared >= _CLOSE * most:
-            closest.append(i)
-    return closest
+    return sorted(i for i, shared in c.shared.items() if shared >= _CLOSE * most)
 
 
 def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
@@ -430,11 +426,7 @@ def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
 
 def _forms(tokens: Sequence[Token]) -> set[str]:
     """Return the tokens' keys, and the words as written."""
-    forms = set()
-    for token in tokens:
-        forms.add(token.key)
-        forms.add(token.raw.lower())
-    return forms
+    return {form for token in tokens for form in (token.key, token.raw.lower())}
 
 
 def _negated_forms(word: str) -> set[str]:
@@ -533,11 +525,7 @@ _SAME = 0.8
 
 def _stated(tokens: Sequence[Token]) -> set[str]:
     """Return the keys of content tokens that do not negate."""
-    keys = set()
-    for token in content_tokens(tokens):
-        if not token.negates:
-            keys.add(token.key)
-    return keys
+    return {token.key for token in content_tokens(tokens) if not token.negates}
 
 
 def _negations(tokens: Sequence[Token], text: str = "") -> list[str]:

@@ -134,10 +134,7 @@ def word_lists(language: str) -> WordLists:
 @cache
 def unit_stems(unit: str, language: str) -> tuple[str, ...]:
     """Return the stems of a unit's forms, by which it is known where no number stands beside it."""
-    forms = []
-    for form, name in VALUES.units.items():
-        if name == unit:
-            forms.append(form)
+    forms = [form for form, name in VALUES.units.items() if name == unit]
     forms += VALUES.ambiguous_units.get(unit, ())
     stems = dict.fromkeys(stem(form, language) for form in forms)
     return tuple(stems)
@@ -156,12 +153,9 @@ def antonyms(language: str) -> dict[str, set[str]]:
     opposites: dict[str, set[str]] = {}
     for pair in word_lists(language).antonyms:
         first, second = pair.split("|")
-        forms = _forms(first, language)
-        others = _forms(second, language)
-        for form in forms:
-            opposites.setdefault(form, set()).update(others)
-        for form in others:
-            opposites.setdefault(form, set()).update(forms)
+        for phrase, other in ((first, second), (second, first)):
+            for form in _forms(phrase, language):
+                opposites.setdefault(form, set()).update(_forms(other, language))
     return opposites
 
 

@@ -376,11 +376,8 @@ def _date(raw: str, start: int, language: str) -> list[Token]:
     day, month, year = numbers
     if month > 12 or (is_either and language == "english"):
         month, day = day, month
-    other_day: Keys = ()
-    other_month: Keys = ()
-    if is_either:
-        other_day = (f"#{month}",)
-        other_month = (f"#m{day}",)
+    other_day = (f"#{month}",) if is_either else ()
+    other_month = (f"#m{day}",) if is_either else ()
     return [
         _value(day, raw, start, other_day),
         _value(f"m{month}", raw, start, other_month),
@@ -446,9 +443,8 @@ def _number(match: regex.Match[str], language: str) -> Token:
     factors = VALUES.scales | VALUES.magnitudes
     factor = factors[scale.strip(" -").lower()]
     scaled = float(value) * factor
-    also: Keys = ()
-    if scale in ("m", "b") and float(value) < 1000:
-        also = (f"#{value}",)
+    is_unit = scale in ("m", "b") and float(value) < 1000
+    also = (f"#{value}",) if is_unit else ()
     return _value(_plain(scaled), match[0], match.start(), also)
 
 
@@ -571,11 +567,7 @@ def _converted(tokens: list[Token]) -> list[Token]:
     factor, smallest = conversion
     amount = round(float(number.key[1:]) * factor, 9)
     quantity = f"#{_plain(amount)} {smallest}"
-    converted = []
-    for token in tokens:
-        also = (*token.also, quantity)
-        converted.append(token._replace(also=also))
-    return converted
+    return [token._replace(also=(*token.also, quantity)) for token in tokens]
 
 
 _BETWEEN = re.compile(r"\s?|-|(?:\.|º)?,?\s?(?:(?:of|de|the)\s)?")
