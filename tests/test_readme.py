@@ -37,11 +37,8 @@ def commands(document):
     text = text_of(document)
     code = re.findall(r"^ {4}\S.*$|(?<=`)[^`\n]+(?=`)", text, re.MULTILINE)
     for block in blocks(text) + blocks(text, "bash"):
-        code += [
-            line
-            for line in block.replace("\\\n", " ").splitlines()
-            if not line.startswith("•")
-        ]  # printed
+        lines = block.replace("\\\n", " ").splitlines()
+        code += [line for line in lines if not line.startswith("•")]  # printed
     matches = [re.search(r"(?:^|\s|/)faith-dspy ((?!\d)\w.*)", line) for line in code]
     return [match[1] for match in matches if match]
 
@@ -58,27 +55,21 @@ def test_each_command_is_understood(document):
         assert not hasattr(command, "commands") or not words, (
             f"{document}: no command {words[:1]} in {line!r}"
         )
-        command.make_parser(context).parse_args(
-            words
-        )  # raises at an option that there is not
+        parser = command.make_parser(context)
+        parser.parse_args(words)  # raises at an option that there is not
 
 
 def test_each_make_target_exists():
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
-    assert (
-        {"quickstart", "test", "test-all"}
-        <= set(re.findall(r"\bmake ([a-z-]+)", README))
-        <= targets
-    )
+    named = set(re.findall(r"\bmake ([a-z-]+)", README))
+    assert {"quickstart", "test", "test-all"} <= named <= targets
 
 
 @every_document
 def test_each_link_leads_somewhere(document):
+    folder = (ROOT / document).parent
     for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text_of(document)):
-        assert (
-            target.startswith("http")
-            or (ROOT / document).parent.joinpath(target).exists()
-        ), target
+        assert target.startswith("http") or (folder / target).exists(), target
 
 
 def test_each_test_that_shows_a_documented_behaviour_exists():
