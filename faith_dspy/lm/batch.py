@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -241,8 +242,7 @@ class BatchEngine:
     def refresh(self) -> None:
         """Ask the provider how far its batches are."""
         if any(part.id is None for part in self.parts):
-            listed = self._call(litellm.list_batches, limit=100)
-            by_label = {(b.metadata or {}).get(_LABEL): b for b in listed.data}
+            by_label = self._call(self._by_label)
             for part in self.parts:
                 if part.label in by_label:
                     part.update(by_label[part.label])
@@ -258,6 +258,13 @@ class BatchEngine:
         for part in self.parts:
             if part.id and not part.has_ended:
                 self._call(litellm.cancel_batch, batch_id=part.id)
+
+    def _by_label(self, **connection: Any) -> dict[str | None, Any]:
+        """Return the provider's batches by the label in their metadata, of all pages where it gives pages."""
+        listed = litellm.list_batches(limit=100, **connection)
+        pages = getattr(listed, "iter_pages", lambda: [listed])()
+        batches = chain.from_iterable(page.data for page in pages)
+        return {(batch.metadata or {}).get(_LABEL): batch for batch in batches}
 
     def _reply(self, key: str, parts: list[Part]) -> dict[str, Any] | None:
         """Return the status and body that a request has got; None: none yet, or it is to be asked once more."""

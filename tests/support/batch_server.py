@@ -3,6 +3,7 @@
 import json
 import time
 from email.parser import BytesParser
+from urllib.parse import parse_qs, urlsplit
 
 from tests.support.chat_server import ChatServer
 
@@ -110,10 +111,14 @@ def _handler(owner, chat):
                 self.reply(200, batch)
 
         def do_GET(self):
-            path = self.path.partition("?")[0].removeprefix("/v1/").split("/")
-            if path == ["batches"]:
-                found = [*owner.batches.values()][::-1]
-                self.reply(200, {"object": "list", "data": found, "has_more": False})
+            url = urlsplit(self.path)
+            path = url.path.removeprefix("/v1/").split("/")
+            if path == ["batches"]:  # the newest first, one on a page
+                ids, after = [*owner.batches][::-1], parse_qs(url.query).get("after")
+                rest = ids[ids.index(after[0]) + 1 :] if after else ids
+                page = [owner.batches[id] for id in rest[:1]]
+                more = {"has_more": len(rest) > 1}
+                self.reply(200, {"object": "list", "data": page, **more})
             elif path[0] == "batches":
                 self.reply(200, owner.batches[path[1]])
             else:
