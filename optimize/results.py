@@ -6,9 +6,9 @@ Terminal, MLflow, card and exported judge are made from it. A study.json of anot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import counted
 from faith_dspy.judge import Judge
@@ -30,7 +30,7 @@ CHAMPION, UNTUNED, CALIBRATED, FUNCTION, COLUMN, LEXICAL, LENGTH = (
     "untuned",
     "lm-calibrated",
     "function-calibrated",
-    "column-baseline",
+    "column-calibrated",
     "lexical-baseline",
     "length-baseline",
 )
@@ -46,6 +46,14 @@ BASELINES = {
 have learned length."""
 CHEAPER = (CALIBRATED, FUNCTION, COLUMN, LEXICAL, UNTUNED)
 """Those of them that are judges."""
+
+
+def current_name(name: str) -> str:
+    """Return what a judge that was measured is called today; earlier exports have another name for one of them."""
+    return COLUMN if name == "column-baseline" else name
+
+
+_Name = Annotated[str, AfterValidator(current_name)]
 Verdict = Literal["better", "inconclusive", "worse"]
 
 
@@ -212,7 +220,7 @@ class Cost(_Result):
 class JudgeResult(Cost):
     """What one judge reached on some answers."""
 
-    name: str
+    name: _Name
     levels: JudgeAgreement
     """Agreement on answers, statements and evidence."""
     rows: tuple[Row, ...] = ()
@@ -268,7 +276,7 @@ class Measured(_Result):
 
     judges: tuple[JudgeResult, ...]
     """The champion first, then those of `BASELINES` that could be measured."""
-    comparisons: dict[str, Comparison]
+    comparisons: dict[_Name, Comparison]
     """The champion against each of the others, by name, but for the one that is the champion."""
 
     def judge(self, name: str) -> JudgeResult | None:

@@ -20,6 +20,7 @@ from faith_dspy.optimize.results import (
     Cost,
     JudgeResult,
     StudyResult,
+    current_name,
 )
 from faith_dspy.optimize.select.comparison import (
     CHANCE,
@@ -116,7 +117,8 @@ def of_judge(
         labelled_by: the labels by who gave them.
     """
     comparisons = {}
-    for name, fields in judge.manifest.get("comparison", {}).items():
+    for stored_name, fields in judge.manifest.get("comparison", {}).items():
+        name = current_name(stored_name)
         if name in BASELINES:
             # Without the fields that only other versions have.
             comparisons[name] = Comparison.model_validate(fields, extra="ignore")

@@ -1,6 +1,6 @@
 import pytest
 
-from faith_dspy.optimize.results import Comparison, Row
+from faith_dspy.optimize.results import COLUMN, Measured, Row
 from faith_dspy.optimize.select import comparison
 
 
@@ -85,7 +85,8 @@ def test_what_cannot_be_compared_gives_a_reason():
     assert one_class.verdict == one_source.verdict == "inconclusive"
 
 
-def test_a_comparison_of_an_earlier_export_loads():
-    """It has a field that nobody reads."""
+def test_comparisons_of_an_earlier_export_load():
+    """One has a field that nobody reads, and its judge another name."""
     fields = compare(LABELS, A, B).model_dump()
-    assert Comparison(**fields, auroc={"value": 0.4, "why": "–"}).n == 8
+    earlier = {"column-baseline": fields | {"auroc": {"value": 0.4, "why": "–"}}}
+    assert Measured(judges=(), comparisons=earlier).comparisons[COLUMN].n == 8
