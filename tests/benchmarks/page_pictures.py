@@ -1,11 +1,10 @@
 """The pictures of the page that `faith-dspy demo` writes: python -m tests.benchmarks.page_pictures. Needs Chromium."""
 
 import tempfile
-import time
 from pathlib import Path
 
 from faith_dspy.cli.judge import demo
-from tests.support.chromium import Browser
+from tests.support.chromium import chromium
 
 IMAGES = Path(__file__).resolve().parents[2] / "notebooks" / "images"
 PAGE = IMAGES / "page.png"
@@ -15,15 +14,13 @@ def main():
     """Draw the two answers that are not faithful."""
     folder = Path(tempfile.mkdtemp())
     demo(folder / "demo.html")
-    browser = Browser(folder / "profile")
-    browser.open(folder / "demo.html", width=1100, height=1270)
-    browser.js("document.documentElement.style.scrollbarWidth = 'none'")
-    browser.js(
-        "document.querySelectorAll('.card')[1].scrollIntoView(); scrollBy(0, 55)"
-    )
-    time.sleep(0.5)  # transitions
-    PAGE.write_bytes(browser.picture())
-    browser("Browser.close")
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1100, "height": 1270})
+        page.goto((folder / "demo.html").as_uri())
+        page.evaluate("document.querySelectorAll('.card')[1].scrollIntoView()")
+        page.evaluate("scrollBy(0, 55)")
+        page.wait_for_timeout(500)  # transitions
+        page.screenshot(path=PAGE)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@ import base64
 import hashlib
 import json
 import re
-import time
 
 import pytest
 
@@ -167,73 +166,92 @@ def test_quotes_are_marked_where_they_stand(written):
 
 
 @pytest.fixture
-def show(browser, tmp_path):
+def page(browser):
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def show(page, tmp_path):
     """Write items as a page and open it."""
 
     def show(*items, **how):
-        write_html(items, tmp_path / "page.html")
-        browser.open(tmp_path / "page.html", **how)
-        return browser
+        write_html(items, tmp_path / "page.html", **how)
+        page.goto((tmp_path / "page.html").as_uri())
 
     return show
 
 
-def test_hostile_text_is_text_in_a_browser(show):
+def texts(page, selector):
+    """What the elements of a kind show."""
+    return page.locator(selector).all_inner_texts()
+
+
+def test_hostile_text_is_text_in_a_browser(page, show):
     """Markup in records is shown as written; nothing of it runs, nothing is fetched, no error is logged."""
     found = NONE | dict.fromkeys(("text", "reason", "error"), HOSTILE)
     found |= quoting((0, 0, len(HOSTILE)), quotes=(HOSTILE,))
-    page = show((HOSTILE_RECORD, judged(HOSTILE, found)))
-    page.wait("document.readyState === 'complete'")
-    assert page.js("document.querySelectorAll('img, .card script').length") == 0
-    assert page.js("window.hit === undefined")
+    urls, faults = [], []
+    page.on("request", lambda request: urls.append(request.url))
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(error))
+    show((HOSTILE_RECORD, judged(HOSTILE, found)))
+    assert page.locator("img, .card script").count() == 0
+    assert page.evaluate("window.hit === undefined")
     for part in ("h2", ".text", ".reason", "blockquote", ".words", ".where"):
-        assert "<img src=x onerror=window.hit=2>" in page.texts(part)[0], part
-    requests = (e["params"] for e in page.events if "WillBeSent" in e["method"])
-    urls = [params["request"]["url"] for params in requests]
+        assert "<img src=x onerror=window.hit=2>" in texts(page, part)[0], part
     assert [u for u in urls if not u.startswith(("file:", "data:"))] == []
-    faults = {"Runtime.exceptionThrown", "Log.entryAdded"}
-    assert faults.isdisjoint(e["method"] for e in page.events)
+    assert faults == []
 
 
-def test_keyboard_goes_everywhere(show):
+def test_keyboard_goes_everywhere(page, show):
     """Arrows go from sentence to sentence and answer to answer, Enter holds, Escape lets go, chips lead to chunks."""
-    page = show(
+    show(
         (APOLLO, APOLLO_JUDGED),
         (APOLLO, judged(APOLLO["answer"])),
         (APOLLO, APOLLO_JUDGED),
     )
-    page.js("document.querySelector('#verdicts input:last-of-type').focus()")
+    page.locator("#verdicts input").last.focus()
     for _ in range(8):
-        page.key("Tab")
-        if page.js("document.activeElement.matches('.s')"):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('.s')"):
             break
-    assert "five hours" in page.js("document.activeElement.innerText")
-    page.key("ArrowLeft")
-    assert page.texts(".card:first-child .chunk.lit .where b") == ["[0]"]
-    page.key("Enter")
-    assert page.js("document.activeElement.getAttribute('aria-pressed')") == "true"
-    page.key("Escape")
-    assert page.js("document.activeElement.getAttribute('aria-pressed')") == "false"
-    page.key("ArrowRight", "Tab")
-    assert page.js("document.activeElement.textContent") == "[1]"
-    page.key("Enter")
-    assert "They stayed for two hours." in page.js("document.activeElement.innerText")
-    page.key("Escape", "ArrowDown")
-    assert page.js("!!document.activeElement.closest('.card:nth-child(3)')")
-    page.key("ArrowUp")
-    assert page.js("!!document.activeElement.closest('.card:nth-child(1)')")
+    assert "five hours" in page.evaluate("document.activeElement.innerText")
+    page.keyboard.press("ArrowLeft")
+    assert texts(page, ".card:first-child .chunk.lit .where b") == ["[0]"]
+    page.keyboard.press("Enter")
+    assert (
+        page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+    )
+    page.keyboard.press("Escape")
+    assert (
+        page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "false"
+    )
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "[1]"
+    page.keyboard.press("Enter")
+    assert "They stayed for two hours." in page.evaluate(
+        "document.activeElement.innerText"
+    )
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("!!document.activeElement.closest('.card:nth-child(3)')")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("!!document.activeElement.closest('.card:nth-child(1)')")
 
 
-def test_closest_chunks_where_there_is_no_evidence(show):
+def test_closest_chunks_where_there_is_no_evidence(page, show):
     """None where the context has one chunk alone."""
     found = judged(APOLLO["answer"], NONE | {"closest_chunk_ids": (1,)})
     one = APOLLO | {"context": APOLLO["context"][:1]}
-    page = show((APOLLO, found), (one, found))
-    (chips,) = page.texts(".panel .chips")
+    show((APOLLO, found), (one, found))
+    (chips,) = texts(page, ".panel .chips")
     assert chips.split() == ["closest", "[1]"]
 
 
-def test_summary_by_hand(browser, tmp_path):
+def test_summary_by_hand(page, show):
     """Faithful ones are counted among the scored, and why the others are not; no judgments make a page, too."""
     rows = [judged("A.", SUPPORTED, **FAITHFUL), judged("A.", NONE, {})]
     reasons = "abstained", "lm_failed", "lm_failed"
@@ -250,31 +268,32 @@ def test_summary_by_hand(browser, tmp_path):
         ),
         ([], ["first answers of 9", "faithful: 0 of 0 scored", "coverage"]),
     ):
-        write_html(items, tmp_path / "page.html", total=9)
-        browser.open(tmp_path / "page.html")
-        assert browser.texts(".tile p") == tiles
-    assert browser.texts(".empty") == ["There are no answers."]
+        show(*items, total=9)
+        assert texts(page, ".tile p") == tiles
+    assert texts(page, ".empty") == ["There are no answers."]
 
 
 def choose(page, field, value):
     """Set a filter; the ids then shown."""
-    page.js(
-        f"(() => {{ const e = document.querySelector({json.dumps(field)});"
-        f"if (e.type === 'checkbox') e.click(); else e.value = {json.dumps(value)};"
-        "for (const t of ['input', 'change']) e.dispatchEvent(new Event(t, {bubbles: true})) })()"
-    )
-    time.sleep(0.3)
-    return " ".join(text.partition(" · ")[2] for text in page.texts(".id"))
+    element = page.locator(field)
+    if field.startswith("input"):
+        element.dispatch_event("click")
+    elif field == "#search":
+        element.fill(value)
+    else:
+        element.select_option(value)
+    page.wait_for_timeout(300)
+    return " ".join(text.partition(" · ")[2] for text in texts(page, ".id"))
 
 
-def test_filter_search_and_sort(show):
+def test_filter_search_and_sort(page, show):
     def item(key, *verdicts, **fields):
         found = [{"verdict": v, "reason": f"because {v}"} for v in verdicts]
         context = [f"Chunk of {key.upper()}."]
         record = {"id": key, "context": context, "answer": "A is B."}
         return record, judged("A is B.", *found, **fields)
 
-    page = show(
+    show(
         item("half", "partially_supported", probability=0.2),
         item("none", unscored="too_long"),
         item("full", "fully_supported", probability=0.9, **FAITHFUL),
@@ -293,12 +312,12 @@ def test_filter_search_and_sort(show):
         ("#search", "chunk of FULL", "full"),
     ):
         assert choose(page, field, value) == ids
-    assert page.texts("#count") == ["1 of 4 shown"]
+    assert texts(page, "#count") == ["1 of 4 shown"]
     assert choose(page, "#search", "nowhere") == ""
-    assert page.texts(".empty") == ["No answer matches."]
+    assert texts(page, ".empty") == ["No answer matches."]
 
 
-def test_answers_that_people_judged_otherwise(show):
+def test_answers_that_people_judged_otherwise(page, show):
     """The list names where judge and people differ, whatever word the label is, and where a citation is wrong."""
     wrong = SUPPORTED | {"cited_chunk_ids": (1,), "citations_support": False}
     record = {"context": ["It is.", "B."], "answer": "A is B [1]."}
@@ -307,30 +326,29 @@ def test_answers_that_people_judged_otherwise(show):
     miscited = judged(record["answer"], wrong, citations=cites, **FAITHFUL)
     labels = {"same": "yes", "differs": "no", "nobody": "perhaps", "miscites": True}
     records = [record | {"id": id, "faithful": said} for id, said in labels.items()]
-    page = show(*zip(records, [passed] * 3 + [miscited], strict=True))
-    options = page.texts("#outcome option")
+    show(*zip(records, [passed] * 3 + [miscited], strict=True))
+    options = texts(page, "#outcome option")
     assert "label differs (1)" in options
     assert "citations that do not support (1)" in options
-    assert "agrees with the labels on 2 of 3" in page.texts(".tile p")
+    assert "agrees with the labels on 2 of 3" in texts(page, ".tile p")
     assert choose(page, "#outcome", "disagree") == "differs"
     assert choose(page, "#outcome", "miscited") == "miscites"
-    assert page.texts(".s .miscites") == ["\u2060≠"]
-    assert page.texts(".chunk.by .cited") == ["cited"]
-    assert page.texts(".note") == ["citations: precision 0.00."]
+    assert texts(page, ".s .miscites") == ["\u2060≠"]
+    assert texts(page, ".chunk.by .cited") == ["cited"]
+    assert texts(page, ".note") == ["citations: precision 0.00."]
 
 
-def test_200_answers_a_page(show):
+def test_200_answers_a_page(page, show):
     """The buttons turn pages; a filter begins at the first again."""
-    page = show(*[judged("A is B.")] * 450)
-    assert page.texts("#where") == ["1–200 of 450"]
-    assert page.js("earlier.disabled && !later.disabled")
-    page.point("#later", click=True)
-    page.wait("document.querySelectorAll('.card').length === 200")
-    assert page.texts("#where") == ["201–400 of 450"]
-    page.point("#later", click=True)
-    page.wait("document.querySelectorAll('.card').length === 50")
+    show(*[judged("A is B.")] * 450)
+    assert texts(page, "#where") == ["1–200 of 450"]
+    assert page.evaluate("earlier.disabled && !later.disabled")
+    page.click("#later")
+    page.get_by_text("201–400 of 450").wait_for()
+    page.click("#later")
+    page.get_by_text("401–450 of 450").wait_for()
     number = "document.querySelector('.card:last-child .id').textContent"
-    assert page.js(number) == "#450"
-    assert page.js("!earlier.disabled && later.disabled")
+    assert page.evaluate(number) == "#450"
+    assert page.evaluate("!earlier.disabled && later.disabled")
     choose(page, "#sort", "up")
-    assert page.texts("#where") == ["1–200 of 450"]
+    assert texts(page, "#where") == ["1–200 of 450"]

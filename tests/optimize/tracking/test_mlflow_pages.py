@@ -29,11 +29,14 @@ WRONG = re.compile(
     r"something went wrong|page not found|can't load|failed to (load|fetch)|does not exist|not enabled",
     re.I,
 )
+HARMLESS = re.compile("^(null )?ResizeObserver loop")
 QUIET = """
-localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
-localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
+if (location.protocol === 'http:' && origin !== 'null') {
+  localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
+  localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
+}
 """
-"""MLflow opens a chat with an assistant on the first visit."""
+"""MLflow opens a chat with an assistant on the first visit. A report of ours has no storage."""
 HIDE_PATHS = (
     "[...document.querySelectorAll('*')].filter((e) => /^Path: *\\//.test(e.innerText) && e.innerText.length < 300)"
     ".forEach((e) => { e.style.visibility = 'hidden' })"
@@ -47,42 +50,55 @@ EVALUATIONS = EXPERIMENT + "/evaluation-runs"
 
 
 class Pages:
-    """The browser, and MLflow's pages over one study."""
+    """A tab of the browser with MLflow's pages over one study."""
 
-    def __init__(self, browser, address, **names):
-        self.browser, self.address, self.names = browser, address, names
+    def __init__(self, tab, address, **names):
+        self.tab, self.address, self.names = tab, address, names
+        self.faults, self.urls = [], []
+        tab.set_default_timeout(180_000)
+        tab.on("request", lambda request: self.urls.append(request.url))
+        tab.on("pageerror", lambda error: self._note(error.message))
+        tab.on("console", self._note_error)
+
+    def _note(self, fault):
+        if not HARMLESS.search(fault):
+            self.faults.append(fault)
+
+    def _note_error(self, message):
+        # Asked for by the page itself, of a server that knows no users.
+        is_users = message.location["url"].endswith("/users/current")
+        if message.type == "error" and not is_users:
+            self._note(message.text)
 
     def show(self, page, *wanted):
         """Open a page, and wait until it shows these texts."""
-        self.browser.visit(
-            "about:blank"
-        )  # else a page that differs by its fragment is not loaded anew
-        self.browser.visit(f"{self.address}#/{page.format(**self.names)}")
+        # Else a page that differs by its fragment is not loaded anew.
+        self.tab.goto("about:blank")
+        self.faults.clear()
+        self.urls.clear()
+        self.tab.goto(f"{self.address}#/{page.format(**self.names)}")
         for text in wanted:
             self.wait(f"{TEXT}.includes({json.dumps(text)})")
         self.wait(f"!{TEXT}.includes('Loading...')")
 
     def wait(self, code):
-        self.browser.wait(code, seconds=180)
+        self.tab.wait_for_function(code)
 
     def check(self, name):
         """Nothing went wrong, and nothing was asked of another server; what the window shows is kept where
         FAITH_DSPY_IMAGES says."""
-        assert not WRONG.search(self.browser.js(TEXT)), self.browser.js(TEXT)
+        shown = self.tab.inner_text("body")
+        assert not WRONG.search(shown), shown
         own = self.address, "data:", "blob:", "about:"
-        for event in self.browser.events:
-            kind, told = event["method"], event.get("params", {})
-            assert kind != "Runtime.exceptionThrown", told
-            if kind == "Network.requestWillBeSent":
-                assert told["request"]["url"].startswith(own), told
-            if kind == "Log.entryAdded" and told["entry"]["level"] == "error":
-                # Asked for by the page itself, of a server that knows no users.
-                assert told["entry"].get("url", "").endswith("/users/current"), told
+        assert [url for url in self.urls if not url.startswith(own)] == []
+        assert self.faults == []
         if IMAGES:
-            self.browser.js(HIDE_PATHS)
+            self.tab.evaluate(HIDE_PATHS)
             time.sleep(3)  # it is drawn step by step
-            shown = Image.open(io.BytesIO(self.browser.picture())).convert("RGB")
-            shown.quantize(256).save(Path(IMAGES) / f"mlflow-{name}.png", optimize=True)
+            picture = Image.open(io.BytesIO(self.tab.screenshot())).convert("RGB")
+            picture.quantize(256).save(
+                Path(IMAGES) / f"mlflow-{name}.png", optimize=True
+            )
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +128,9 @@ def pages(tmp_path_factory, request, browser):
     settings = f"BIN={Path(sys.executable).parent}", f"STORE={uri}", f"PORT={port}"
     command = ["make", "-o", ".venv/.ready", "-C", str(ROOT), "ui", *settings]
     with serving(command, folder, port):
-        browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
-        browser.size(1600, 900)
-        yield Pages(browser, f"http://127.0.0.1:{port}/", **names)
+        tab = browser.new_page(viewport={"width": 1600, "height": 900})
+        tab.add_init_script(QUIET)
+        yield Pages(tab, f"http://127.0.0.1:{port}/", **names)
 
 
 LINK = "[...document.querySelectorAll('a')].some((a) => a.href.endsWith('runs/{run}/artifacts/judge/report.html'))"
@@ -149,13 +165,11 @@ def test_page(pages, name, page, wanted, condition):
 def test_the_report_opens_in_place(pages):
     """It is shown among the artifacts, as a page of another origin, so that only its looks tell whether it is there."""
     pages.show(ARTIFACT + "judge/report.html", "report.html")
-    pages.wait("document.querySelector('iframe') !== null")
-    box = "(({x, y, right, bottom}) => [x, y, right, bottom])(document.querySelector('iframe').getBoundingClientRect())"
-    box, colours = pages.browser.js(box), []
+    frame, colours = pages.tab.locator("iframe"), []
     end = time.monotonic() + 60
     while len(colours) < 50:
         assert time.monotonic() < end
-        shown = Image.open(io.BytesIO(pages.browser.picture())).crop(box)
+        shown = Image.open(io.BytesIO(frame.screenshot()))
         colours = shown.getcolors(1 << 24)
     pages.check("report")
 
@@ -163,12 +177,11 @@ def test_the_report_opens_in_place(pages):
 def test_traces(pages):
     """Judge and people stand side by side; a click on a trace shows its assessments."""
     pages.show(RUN + "/traces", "agrees", "faithful")
-    pages.wait("document.querySelectorAll('td a, [role=cell] a').length > 0")
+    link = pages.tab.locator("[role=cell] a, td a").first
+    link.wait_for()
     pages.check("traces")
-    pages.browser.point("[role=cell] a, td a", click=True)
-    button = "[...document.querySelectorAll('button')].find((b) => b.innerText.startsWith('Assess'))"
-    pages.wait(f"{button} !== undefined")
-    pages.browser.js(f"{button}.click()")
+    link.click()
+    pages.tab.locator("button").filter(has_text=re.compile("^Assess")).first.click()
     shown = "probability" if STORE else "Its mayor"
     pages.wait(f"{TEXT}.includes('{shown}') && {TEXT}.includes('agrees')")
     pages.check("trace")
