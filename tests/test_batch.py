@@ -15,6 +15,7 @@ from faith_dspy.errors import (
     ConfigError,
     InputError,
     LimitReachedError,
+    LMUnavailableError,
     PendingReplyError,
 )
 from faith_dspy.lm import batch as parts
@@ -160,6 +161,14 @@ def test_parts(server, path, monkeypatch, was_made):
     judgments, _ = collect(server, judge, LAMPS, path)
     assert len(server.batches) == (3 if was_made else 4)
     assert without_cost(judgments) == asked_live(server, LAMPS)
+
+
+def test_a_batch_whose_reply_is_lost_is_not_made_twice(server, path):
+    server.loses_reply = True
+    with pytest.raises(LMUnavailableError, match="run the same again"):
+        judge_of(server).submit(LAMPS, path)
+    assert "of 78 requests" in judge_of(server).submit(LAMPS, path).status
+    assert len(server.batches) == 1
 
 
 def test_what_is_noted_holds_no_text_and_no_key(server, path):

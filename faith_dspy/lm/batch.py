@@ -234,6 +234,7 @@ class BatchEngine:
             endpoint=ENDPOINT,
             input_file_id=file.id,
             metadata={_LABEL: part.label},
+            max_retries=0,  # one that was made, and not answered, is found again
         )
         part.update(batch)
         self._save()

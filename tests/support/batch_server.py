@@ -20,6 +20,7 @@ class BatchServer(ChatServer):
         self.files, self.batches, self.billed = {}, {}, []
         self.expires, self.refuses_ids = set(), set()
         self.finishes_at_once = False
+        self.loses_reply = False  # to the request that makes the next batch
         self.http.RequestHandlerClass = _handler(self, self.http.RequestHandlerClass)
 
     def upload(self, content_type, body):
@@ -104,7 +105,11 @@ def _handler(owner, chat):
             if self.path.endswith("/files"):
                 self.reply(200, owner.upload(self.headers["Content-Type"], body))
             elif self.path.endswith("/batches"):
-                self.reply(200, owner.create(json.loads(body)))
+                batch = owner.create(json.loads(body))
+                if owner.loses_reply:
+                    self.close_connection, owner.loses_reply = True, False
+                else:
+                    self.reply(200, batch)
             else:
                 batch = owner.batches[self.path.split("/")[-2]]
                 batch["status"] = "cancelled"
