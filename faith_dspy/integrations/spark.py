@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from faith_dspy.errors import InputError, optional_dependency
+from faith_dspy.io.inputs import columns_named
 from faith_dspy.io.names import NAMES
 from faith_dspy.judge import Judge
 from faith_dspy.lm.make import is_local
@@ -80,21 +81,17 @@ def _inputs(table: DataFrame, further: Sequence[str]) -> list[Column]:
     """Return question, context and answer, of the types that the model's signature has, and those of the ``further``
     columns that are there."""
     types = dict(table.dtypes)
-    names = {}
-    for field, usual in NAMES.items():
-        names[field] = next((name for name in usual if name in types), None)
+    names = columns_named(types, NAMES)
     if COLUMN in types or not (names["answer"] and names["context"]):
         wanted = f"answer and context, and no {COLUMN}, which is added"
         raise InputError(
             f"the table has the columns {', '.join(types)}; expected {wanted}."
         )
-    context = names["context"]
+    context = names["context"][0]
     if types[context].startswith("array<struct"):
         context = f"{context}.text"
-    inputs = [
-        F.col(context).alias("context"),
-        F.col(names["answer"]).cast("string").alias("answer"),
-    ]
-    if names["question"]:
-        inputs.append(F.col(names["question"]).cast("string").alias("question"))
+    inputs = [F.col(context).alias("context")]
+    for field in ("question", "answer"):
+        for name in names[field][:1]:
+            inputs.append(F.col(name).cast("string").alias(field))
     return inputs + [F.col(name) for name in further if name in types]

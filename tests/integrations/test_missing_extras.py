@@ -1,14 +1,23 @@
 from tests.support.files import run_python
 
+EXTRAS = {
+    "ragas": "ragas",
+    "deepeval": "deepeval",
+    "strands": "strands",
+    "mlflow": "tune",
+    "pydantic_evals": "pydantic-evals",
+    "spark": "spark",
+}
 ALONE = """
 import importlib, sys
 class Gone:
     def find_spec(self, name, path=None, target=None):
-        if (package := name.partition(".")[0]) in ("ragas", "deepeval", "strands_evals", "mlflow", "pydantic_evals"):
+        package = name.partition(".")[0]
+        if package in ("ragas", "deepeval", "strands_evals", "mlflow", "pydantic_evals", "pyspark"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=package)
 sys.meta_path.insert(0, Gone())
 from faith_dspy.errors import MissingExtraError
-for module in ("ragas", "deepeval", "strands", "mlflow", "pydantic_evals"):
+for module in %s:
     try:
         importlib.import_module(f"faith_dspy.integrations.{module}")
     except MissingExtraError as exc:
@@ -17,9 +26,9 @@ for module in ("ragas", "deepeval", "strands", "mlflow", "pydantic_evals"):
 
 def test_libraries_that_are_not_installed():
     """Importing an adapter without its library is an error that names the extra to install."""
-    extras = ("ragas", "deepeval", "strands", "tune", "pydantic-evals")
-    for extra, told in zip(extras, run_python(ALONE).splitlines(), strict=True):
-        assert f"pip install '.[{extra}]', in a clone" in told
+    told = run_python(ALONE % [*EXTRAS]).splitlines()
+    for extra, message in zip(EXTRAS.values(), told, strict=True):
+        assert f"pip install '.[{extra}]', in a clone" in message
 
 
 def test_what_needs_no_library():
