@@ -191,14 +191,6 @@ class Budget(_Model):
     compile a prompt."""
 
 
-class Plan(NamedTuple):
-    """What a study tries, and on how many answers."""
-
-    budget: Budget
-    variants: list[Variant]
-    """Those without an optimizer first; none where no LM is asked."""
-
-
 class View(Protocol):
     """Where a study shows what it does."""
 
@@ -214,8 +206,10 @@ class View(Protocol):
 class Study(NamedTuple):
     """What every step of a study works with."""
 
-    plan: Plan
     options: Options
+    budget: Budget
+    variants: list[Variant]
+    """Those without an optimizer first; none where no LM is asked."""
     labels: Partition
     view: View
 
@@ -259,8 +253,8 @@ class _File(BaseModel, extra="forbid"):
     variants: list[Variant] = Field(min_length=1)
 
 
-def plan(options: Options) -> Plan:
-    """Return the plan of a study.
+def plan(options: Options) -> tuple[Budget, list[Variant]]:
+    """Return how much a study spends, and what it tries.
 
     Raises:
         ConfigError: a variant does not exist, or twice, or needs an LM where there is none.
@@ -276,7 +270,7 @@ def plan(options: Options) -> Plan:
     variants = [_variant(v) for v in names if v != LEXICAL_ONLY]
     _check_variants(variants, options.lm)
     variants.sort(key=lambda v: v.optimizer is not None)
-    return Plan(budget, variants)
+    return budget, variants
 
 
 def _variant(variant: str | Variant) -> Variant:

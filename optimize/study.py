@@ -180,15 +180,15 @@ def run(
     among the variants asked so far; a limit that is reached ends it without one. ``tracker`` makes what records the
     study, such as `MlflowTracker`, a context that is left when the study ends.
     """
-    planned = plan(options)
-    budget, point = planned.budget, options.operating_point
+    budget, variants = plan(options)
+    point = options.operating_point
     partition = read_partition(
         labels, test, budget.pool, budget.words, options.seed, options.scores
     )
     for column in options.scores:
         read = read_column(column, partition.labelled, name_of(labels))
         view.say(f"Column: {read.direction}.")
-    study = Study(planned, options, partition, view)
+    study = Study(options, budget, variants, partition, view)
     setup = _set_up(labels, test, study)
     out = _folder(labels, options)
     view.say(partition.sentence)
@@ -242,7 +242,7 @@ def run(
 
 def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
-    _, options, partition, _ = study
+    options, partition = study.options, study.labels
     unfaithful = sum(not e.label for e in partition.pool)
     check_recall(options.operating_point, unfaithful)
     about_lm = _reach_lms(study)
@@ -262,7 +262,7 @@ def _set_up(labels: Any, test: Any, study: Study) -> StudySetup:
 def _reach_lms(study: Study) -> dict[str, Any]:
     """Return which LM judges; `LMUnavailableError` unless it, those of variants, and what writes instructions
     answer."""
-    variants = sorted(study.plan.variants, key=lambda v: v.lm is not None)
+    variants = sorted(study.variants, key=lambda v: v.lm is not None)
     if not variants:
         return {"model": NO_LM}
     by_address: dict[Any, Any] = {}
@@ -437,13 +437,13 @@ def study_id(study: Study, lm: Mapping[str, Any]) -> str:
         "scores",
     }
     packages = "faith_dspy", "dspy", "scikit-learn"
-    planned, options, partition, _ = study
+    options, partition = study.options, study.labels
     return digest(
         [
             [label_set_hash(part) for part in (partition.pool, partition.test)],
             dict(lm),
-            planned.budget.model_dump(mode="json", exclude={"minutes"}),
-            [v.model_dump(mode="json") for v in planned.variants],
+            study.budget.model_dump(mode="json", exclude={"minutes"}),
+            [v.model_dump(mode="json") for v in study.variants],
             options.model_dump(mode="json", include=counted),
             [
                 [e.id, read_scores(e.columns, options.scores)]

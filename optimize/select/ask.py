@@ -112,7 +112,7 @@ def ask_variants(study: Study, lm_name: str, meter: Meter) -> Asked:
         LimitReachedError: a limit ends it.
         InputError: no variant could be asked; it says what is wrong with the first.
     """
-    variants, minutes = study.plan.variants, study.plan.budget.minutes
+    variants, minutes = study.variants, study.budget.minutes
     lexical = without_lm(study.labels.pool, study.options.scores)
     asked = Asked(lexical, [], [], finished=True)
     if not variants:
@@ -218,7 +218,7 @@ def _compile(
                 judge,
                 optimizer,
                 examples,
-                auto=study.plan.budget.auto,
+                auto=study.budget.auto,
                 seed=options.seed,
                 proposer=reflection_lm_of(options),
                 advance=advance,
@@ -297,7 +297,7 @@ def _params(variant: Variant, options: Options, lm_name: str) -> dict[str, str |
 
 def _forecast(study: Study, lexical: Sequence[JudgedAnswer]) -> str:
     """Return what the study will take, from what the first answers of the pool took the first variant."""
-    pool, variants = study.labels.pool, study.plan.variants
+    pool, variants = study.labels.pool, study.variants
     judge = judge_of(variants[0], study.options)
     by_context = sorted(pool, key=lambda e: e.context_key)  # as they will be asked
     first = verify(judge, by_context[:FIRST])

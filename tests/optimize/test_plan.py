@@ -11,13 +11,13 @@ from faith_dspy.optimize.results import BASELINES
 
 @pytest.fixture
 def plan(tmp_path):
-    """The plan of these options; ``declared``: the text of a plan file."""
+    """The variants of these options; ``declared``: the text of a plan file."""
 
     def make(declared=None, **options):
         if declared is not None:
             options["variants"] = tmp_path / "plan.toml"
             options["variants"].write_text(declared, encoding="utf-8")
-        return planning.plan(Options(**{"budget": "quick"} | options))
+        return planning.plan(Options(**options))[1]
 
     return make
 
@@ -40,7 +40,7 @@ MORE = "joint answer-reasoning statement statement-gepa"
 )
 def test_a_budget_compiles_prompts_and_tries_what_suits_the_lm(plan, lm, budget, names):
     """The embedded LM writes slowly: no reasoning, no lists of verdicts. What is not compiled comes first."""
-    variants = plan(lm=lm, budget=budget).variants
+    variants = plan(lm=lm, budget=budget)
     assert {v.name for v in variants} == {*names.split()}
     compiled = [v.optimizer is not None for v in variants]
     assert compiled == sorted(compiled)
@@ -49,12 +49,12 @@ def test_a_budget_compiles_prompts_and_tries_what_suits_the_lm(plan, lm, budget,
 
 def test_without_variants_no_lm_is_asked(plan):
     """`--variants lexical` and `--lm none` are studies like any other; a variant then needs an LM of its own."""
-    assert plan(variants="lexical").variants == plan(lm="none").variants == []
-    assert [v.name for v in plan(variants="lexical,answer").variants] == ["answer"]
+    assert plan(variants="lexical") == plan(lm="none") == []
+    assert [v.name for v in plan(variants="lexical,answer")] == ["answer"]
     with pytest.raises(ConfigError, match="'answer' asks an LM, and --lm is none"):
         plan(lm="none", variants="answer")
     own = Variant(name="answer", lm="openai/tiny")
-    assert plan(lm="none", variants=[own]).variants == [own]
+    assert plan(lm="none", variants=[own]) == [own]
 
 
 def test_a_variant_may_have_an_lm_of_its_own(plan):
@@ -75,13 +75,13 @@ def test_a_variant_may_have_an_lm_of_its_own(plan):
         verdicts = "graded"
         optimizer = "mistakes"
         """
-    mini, answer, few_shot, careful = plan(text).variants
+    mini, answer, few_shot, careful = plan(text)
     assert (careful.config.granularity, careful.config.verdicts) == ("answer", "graded")
     assert careful.optimizer == "mistakes"
     assert (few_shot.optimizer, few_shot.lm) == ("labelled", "openai/tiny")
     assert (answer.config, answer.lm) == (VARIANTS["answer"].config, "openai/tiny")
     own = Variant(name="mini", config=JudgeConfig(), lm="openai/gpt-4o-mini")
-    assert plan(variants=[own]).variants == [mini]
+    assert plan(variants=[own]) == [mini]
 
 
 ONE = "\n[[variants]]\nname = 'sentence'"

@@ -17,7 +17,7 @@ from faith_dspy.errors import (
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.optimize.data.pool import Partition
-from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan, Study, Variant
+from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Study, Variant
 from faith_dspy.optimize.report.headline import of_study
 from faith_dspy.optimize.results import BASELINES, CALIBRATED, COLUMN, FUNCTION, UNTUNED
 from faith_dspy.optimize.select.ask import in_minutes
@@ -264,8 +264,8 @@ def test_whatever_changes_the_outcome_changes_the_id():
 
     def identity(pool=pool, test=(), lm=lm, budget=quick, variants=(answer,), **more):
         partition = Partition(pool, {}, test, [], [])
-        planned = Plan(budget, [*variants])
-        return study_id(Study(planned, Options(**more), partition, Quiet()), lm)
+        study = Study(Options(**more), budget, [*variants], partition, Quiet())
+        return study_id(study, lm)
 
     turned = pool[0].model_copy(update={"faithful": True})
     strict, compiled = (
