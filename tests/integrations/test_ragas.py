@@ -98,11 +98,10 @@ def test_prompts(lm, endpoint, tmp_path):
     its own requests. The language is that of the reasons."""
 
     def tops():
-        """What stands at the top of each request, and of the question at its end."""
+        """What stands at the top of each request for a row."""
         endpoint.requests.clear()
         metric.score(**ROW)
-        asked = [request["messages"] for request in endpoint.requests]
-        return [messages[0]["content"] for messages in asked]
+        return [asked["messages"][0]["content"] for asked in endpoint.requests]
 
     metric = Faithfulness(llm=lm)
     generator, verifier = metric.statement_generator_prompt, metric.nli_statement_prompt
