@@ -62,11 +62,13 @@ def test_a_batch_of_mixed_contexts(endpoint):
     [
         ("Yes [1, 7, 0]", [0, 1], ["cited", "cited"], 1),  # 7 is no chunk
         ("Yes", [1], ["shared_words"], 0),  # the LM named none
+        ("partly [1]", [1], ["cited"], 0),  # what supports a part is named
     ],
 )
 def test_chunk_ids(judge_at, reply, ids, found_by, refused):
     """They are those of chunks, with how they were found; others are refused and counted."""
-    judge, _ = judge_at(says=reply, cite=True)
+    verdicts = "graded" if reply.startswith("partly") else "binary"
+    judge, _ = judge_at(says=reply, cite=True, verdicts=verdicts)
     result = Faithfulness.grade(None, BLUE, ["It is made of steel.", BLUE], judge)
     (one,) = result.statements
     assert (one.supporting_chunk_ids, one.found_by) == (ids, found_by)
