@@ -37,6 +37,6 @@ def test_what_needs_no_library():
 import sys
 import faith_dspy.integrations.otel, faith_dspy.integrations.axion, faith_dspy.integrations.continuous_eval
 import faith_dspy.integrations.rag_evals, faith_dspy.integrations.promptfoo
-heavy = ("ragas", "deepeval", "strands", "strands_evals", "opentelemetry", "openinference", "mlflow", "dspy")
+heavy = ("ragas", "deepeval", "strands", "strands_evals", "opentelemetry", "mlflow", "dspy")
 print([m for m in heavy if m in sys.modules])"""
     assert run_python(code) == "[]"
