@@ -38,18 +38,6 @@ def test_a_judge_without_an_lm_makes_no_call():
         _ = judge.lm
 
 
-def test_only_what_the_first_is_unsure_of_is_asked(words_first):
-    """Of three answers one lies in the review range: one HTTP call, and that answer's judgment is the LM's."""
-    judge, server = words_first
-    judgments = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
-    assert server.statements == [OPEN]
-    asked = [(j.escalated, j.usage.prompt_tokens) for j in judgments]
-    assert asked == [(0, 0), (0, 0), (1, 100)]
-    last = judgments[2]
-    assert (last.probability, last.faithful) == (None, True)  # it is not tuned
-    assert last.statements[0].confidence == pytest.approx(0.9)
-
-
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
     """At .5 its least supported statement lies in [.2, .8): the second is asked, the usage summed, what was asked
     before counted apart."""

@@ -127,9 +127,6 @@ def test_a_file_that_is_gone_or_altered(exported, tmp_path):
             load_judge(path.parent)
 
 
-ANOTHER = r"was altered .*reference 0 had \w+ .* when it was exported and has .* now"
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -137,9 +134,10 @@ ANOTHER = r"was altered .*reference 0 had \w+ .* when it was exported and has .*
             lambda d: d.update(format_version=FORMAT_VERSION + 1),
             r"version 2; this .* reads 1\. Install the version",
         ),
-        (lambda d: d["classifier"]["statement"].update(intercept=0.4), ANOTHER),
-        (lambda d: d["classifier"].update(threshold=0.01), ANOTHER),
-        (lambda d: d["reference"][0].update(answer="x", score=0.9), ANOTHER),
+        (
+            lambda d: d["classifier"]["statement"].update(intercept=0.4),
+            r"was altered .*reference 0 had \w+ .* when it was exported and has .* now",
+        ),
         (lambda d: d["config"].update(granularity="statement"), "has the predictors"),
         (lambda d: d["lm"].update(model="local:/etc/passwd"), "contains a path or URL"),
     ],
@@ -172,10 +170,6 @@ def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
     server.requests.clear()
     loaded(context=CONTEXT, answer=ANSWER)
     assert (len(server.requests), elsewhere.requests) == (2, [])
-    state["demos"][0]["statement"] = 5
-    seal(exported, program=program)
-    with pytest.raises(ArtifactError, match="expected a valid string"):
-        load_judge(exported)
 
 
 FORMER = {

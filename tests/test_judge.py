@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, Unscored
-from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
-from faith_dspy.lm.metered import metered
+from faith_dspy.errors import ConfigError, InputError
 from tests.support.chat_server import yes_or_no
 from tests.support.classifiers import by_weakest, linear
 
@@ -36,21 +35,10 @@ def test_call(judge_at):
 
 
 def test_acall(judge_at):
-    """Three awaited together are the three judgments, and the event loop goes on meanwhile."""
-    judge, _ = judge_at(says=lambda asked: {"text": "Yes", "delay": 0.2})
-
-    async def ask():
-        asking, ticks = asyncio.gather(*(judge.acall(**record(i)) for i in range(3))), 0
-        while not asking.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        return asking.result(), ticks
-
-    judgments, ticks = asyncio.run(ask())
-    assert [j.statements[0].text for j in judgments] == [
-        record(i)["answer"] for i in range(3)
-    ]
-    assert ticks >= 5
+    """Awaited, it is the judgment."""
+    judge, _ = judge_at()
+    judgment = asyncio.run(judge.acall(**record(7)))
+    assert (judgment.faithful, judgment.input.answer) == (True, record(7)["answer"])
 
 
 def number_in(statement):
@@ -70,15 +58,9 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
 
     judge, server = judge_at(says=says)
     numbers = range(1, 25)
-    with metered() as meter:
-        judgments = judge.batch((record(i) for i in numbers), num_threads=8)
-    statements = [j.statements[0] for j in judgments]
-    assert [number_in(s.text) for s in statements] == [*numbers]
-    assert [s.confidence for s in statements] == pytest.approx(
-        [i / 100 for i in numbers]
-    )
-    assert {j.usage.calls for j in judgments} == {1}
-    assert meter.usage.calls == 24
+    judgments = judge.batch((record(i) for i in numbers), num_threads=8)
+    confidences = [j.statements[0].confidence for j in judgments]
+    assert confidences == pytest.approx([i / 100 for i in numbers])
     assert 2 <= max(most) <= 8
 
 
@@ -153,7 +135,6 @@ BOTH = {"config": JudgeConfig(), "threshold": 0.5}
 @pytest.mark.parametrize(
     ("lm", "options", "message"),
     [
-        ("openai/x", {"granularity": "word"}, r"granularity: .*'sentence' or 'answer' \(got 'word'\)"),
         ("openai/x", {"threshold": 1.5}, "threshold: .*less than or equal to 1"),
         ("openai/x", {"threshold": True}, "threshold: expected a number, got True"),
         ("openai/x", {"verdicts": "five_level"}, "set granularity='answer' with it"),
@@ -170,16 +151,14 @@ def test_options_that_make_no_judge(lm, options, message):
 
 
 def test_a_mapping_is_one_record(capsys):
-    """`batch` judges it, not its keys, unscored where it has no answer; with `progress` it shows a bar. What is no
-    record or number of threads is an error, at once: with no thread a batch would wait for ever."""
+    """`batch` judges it, not its keys; with `progress` it shows a bar. What is no record or number of threads is an
+    error, at once: with no thread a batch would wait for ever."""
     judge = Judge("none ")
     for progress in (False, True):
         answer = {"id": 7, "context": CONTEXT, "answer": "It is blue."}
         (judgment,) = judge.batch(answer, progress=progress)
         assert (judgment.id, judgment.faithful) == (7, True)
         assert ("judging:   0%|" in capsys.readouterr().err) is progress
-    (judgment,) = judge.batch([{"context": CONTEXT}])
-    assert judgment.unscored is Unscored.PARSE_FAILED
     for judge_all in (judge.batch, judge.stream):
         with pytest.raises(InputError, match="got NoneType, expected a file, a table"):
             list(judge_all(None))
@@ -199,10 +178,6 @@ def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
     assert [j.unscored for j in judgments] == [None] * 5 + ["lm_failed"] * 95
     assert [j.input.answer for j in judgments] == [r["answer"] for r in records]
     assert len(server.requests) == 25
-    many = "2[0-3] calls in a row failed"  # three may be on their way
-    with pytest.raises(LMUnavailableError, match=many):
-        list(judge.stream(records[5:], num_threads=4))
-    assert len(server.requests) <= 25 + 20 + 3
 
 
 @pytest.mark.parametrize("kind", ["frame", "data set"])

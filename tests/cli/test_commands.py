@@ -154,7 +154,7 @@ def test_nothing_of_the_users_is_overwritten(cli, tmp_path):
     table.write_text("context,answer,faithful\nThe kettle is blue.,It is blue.,yes\n")
     kept = table.read_text()
     for *options, said in (
-        ["judge", table, "--out", table, "is the input itself"],
+        ["judge", "in.csv", "--out", table, "is the input itself"],
         ["judge", table, "--html", table, "is the input itself"],
         ["agree", table, "--html", table, "is the input itself"],
         ["judge", "in.jsonl", "--out", table, "row 1 has other columns"],

@@ -8,7 +8,6 @@ from faith_dspy.report.tables import (
     each,
     markdown,
     number,
-    points,
     terminal,
     with_interval,
 )
@@ -24,9 +23,6 @@ def shown(*tables, width=80):
 
 def test_numbers_are_written_one_way():
     """No leading zero, intervals in brackets, a dash for what is not defined."""
-    some = Estimate(value=0.754, low=0.67, high=0.82)
-    assert with_interval(some) == ".75 [.67, .82]"
-    assert points(some) == "+75.4 [+67.0, +82.0]"
     assert [number(v) for v in (1.0, -0.05, 0.0, None)] == ["1.00", "-.05", ".00", "–"]
     assert with_interval(Estimate(value=0.5, why="one group")) == ".50"
     assert with_interval(Estimate(why="one label only")) == with_interval(None) == "–"

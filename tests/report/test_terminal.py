@@ -1,15 +1,13 @@
 import io
 import pickle
-import subprocess
-import sys
 
 import pytest
 from rich.console import Console
 
-from faith_dspy import Judge
 from faith_dspy.report.judgment import display_verdicts
 from faith_dspy.report.progress import TerminalView
 from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
+from tests.support.files import run_python
 
 
 def judged(*found, **fields):
@@ -133,10 +131,7 @@ def test_no_statement_contradicts_its_answer():
     assert display_verdicts(plain) == ["fully_supported", "not_supported"]
 
 
-def test_a_pickled_judgment_is_shown_by_another_process(tmp_path):
-    judgment = Judge("none")(context=["A lamp is red."], answer="A lamp is red.")
-    (tmp_path / "pickled").write_bytes(pickle.dumps(judgment))
-    read = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).pretty())"
-    command = [sys.executable, "-X", "utf8", "-c", read, str(tmp_path / "pickled")]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == judgment.pretty().strip()
+def test_a_pickled_judgment_is_shown_by_another_process():
+    pickled = pickle.dumps(judged({}))
+    shown = run_python(f"import pickle; print(pickle.loads({pickled}).pretty())")
+    assert "It is blue." in shown
