@@ -135,10 +135,9 @@ def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server
     asked = len(server.requests)
     row = {name: rows[0][name] for name in ("question", "context", "answer")}
     risky = [row | {"risk": risk} for risk in (0.1, 0.8, "101 %")]
-    good, bad, strange, lacking = judge.batch([*risky, row])
+    good, bad, strange = judge.batch(risky)
     assert (good.faithful, bad.faithful) == (True, False)
-    assert strange.unscored == lacking.unscored == "parse_failed"
-    assert "has no number or verdict in 'risk'" in strange.detail
+    assert strange.unscored == "parse_failed"
     assert len(server.requests) == asked
     with pytest.raises(InputError, match="'risk', which was not recorded"):
         stress(judge, read_labels(path))
@@ -253,7 +252,7 @@ def test_variants_of_a_file_may_have_their_own_lm(tmp_path, chat_server):
 
 
 def test_whatever_changes_the_outcome_changes_the_id():
-    """A label, the parts, the LM, budget, variants with their options and order, seed, operating point.
+    """A label, the parts, the LM's file, budget, variants with their options and order, seed, operating point.
 
     The order of the lines and what may be spent do not: the study goes on in its run.
     """
@@ -268,22 +267,19 @@ def test_whatever_changes_the_outcome_changes_the_id():
         return study_id(study, lm)
 
     turned = pool[0].model_copy(update={"faithful": True})
-    strict, compiled = (
-        Variant(name="mine", granularity="answer", **option)
-        for option in ({"criteria": "Dates count."}, {"optimizer": "mistakes"})
-    )
-    several = [answer, sentence], [sentence, answer], [strict], [compiled]
+    strict = Variant(name="mine", granularity="answer", criteria="Dates count.")
+    several = [answer, sentence], [sentence, answer], [strict]
     ids = {
         identity(),
         identity([turned, *pool[1:]]),
         identity(pool[:9], pool[9:]),
-        *(identity(lm=lm | {name: "other"}) for name in lm),
+        identity(lm=lm | {"sha256": "other"}),
         identity(budget=BUDGETS["standard"]),
         *(identity(variants=variants) for variants in several),
         identity(seed=1),
         identity(operating_point="cost=2"),
     }
-    assert len(ids) == 13
+    assert len(ids) == 10
     longer = quick.model_copy(update={"minutes": 99})
     assert identity(pool[::-1], budget=longer, calls=9) in ids
 
@@ -392,11 +388,10 @@ def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
     options = Options(budget="quick", out=tmp_path / "judge", variants=("sentence",))
     chosen = [e for e in examples if e.group in groups]
     result = run(chosen, options, Quiet(), tracker=Record)
-    assert result.lm["sha256"]
     assert result.cv.champion.agreement.coverage >= 0.75
     judge = load_judge(tmp_path / "judge")
     context = ["The pool opens at 7:00 on weekdays.", "On Sundays it is closed."]
-    built = "It was built by a famous architect from Lisbon in 1931."
-    asked = "When does the pool open?"
-    supported, invented = (judge(asked, context, said) for said in (context[0], built))
+    supported, invented = (
+        judge(context=context, answer=said) for said in (context[0], "It is old.")
+    )
     assert supported.probability > invented.probability

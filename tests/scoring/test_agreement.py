@@ -38,14 +38,6 @@ def test_every_metric_worked_by_hand():
     })  # fmt: skip
 
 
-def test_unscored_answers_count_in_coverage_alone():
-    without = measure(LABELS, PREDICTIONS, SCORES)
-    more = ([*LABELS, False, True], [*PREDICTIONS, None, None], [*SCORES, None, 0.99])
-    a = measure(*more)
-    assert (a.n, a.scored, a.coverage) == (12, 10, 10 / 12)
-    assert all(getattr(a, m) == getattr(without, m) for m in METRICS)
-
-
 def test_scores_that_are_missing_or_no_probabilities():
     """What has no score takes no part in the metrics of scores; scores outside [0, 1] rank, and leave ECE and Brier
     undefined."""
@@ -87,8 +79,6 @@ def test_intervals_depend_on_sources_alone():
     alone = measure(labels, predictions, scores).balanced_accuracy
     together = a.balanced_accuracy
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
-    one = measure(LABELS, PREDICTIONS, SCORES, groups=["one"] * 10)
-    assert one.auroc.low is None
 
 
 def test_a_perfect_recall_has_an_interval():

@@ -63,15 +63,11 @@ FACTS = [
 BLUE, GRAMS = "The kettle is blue", "The kettle weighs 900 grams"
 CORD = "The cord of the kettle is one metre long"
 BY_HAND = [  # answer; citations that support, citations; statements supported by theirs, statements
-    (f"{BLUE} [1].", (1, 1), (1, 1)),
     (f"{BLUE} [1][2].", (1, 2), (1, 1)),  # [2] alone does not support it, and is not needed
     (f"{BLUE} [1]. {GRAMS}.", (1, 1), (1, 2)),
     (f"{BLUE} [2]. {GRAMS} [1].", (0, 2), (0, 2)),
     ("The blue kettle weighs 900 grams [1, 2].", (2, 2), (1, 1)),  # it takes both
     ("The blue kettle weighs 900 grams [1].", (0, 1), (0, 1)),
-    ("The blue kettle weighs 900 grams [1-3].", (2, 3), (1, 1)),
-    (f"{BLUE} [1][9].", (1, 2), (1, 1)),
-    (f"{BLUE} [0]. {GRAMS} [1].", (2, 2), (2, 2)),  # numbers from 0
     (f"{BLUE}.[1] {GRAMS}.[2]", (2, 2), (2, 2)),
     (f"{BLUE}. [1][3] {GRAMS}. [2]", (2, 3), (2, 2)),  # behind a sentence
     (f"[1] {BLUE}. [2] {GRAMS}.", (2, 2), (2, 2)),  # each before its sentence, as the first is

