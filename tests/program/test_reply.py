@@ -55,7 +55,7 @@ def test_reasons_before_the_label(reply, reason, verdict):
     assert read_fields(fields, reply) == {"verdict": verdict, "reason": reason}
 
 
-def verdict(label, alternatives, written=None, **options):
+def verdict(label, alternatives, written=None):
     """What a reply of one token says, whose alternatives have these probabilities (log-probabilities, if below 0)."""
     top = [
         {"token": t, "logprob": math.log(p) if 0 < p < 1 else p}
@@ -63,7 +63,7 @@ def verdict(label, alternatives, written=None, **options):
     ]
     about = Statement(text="It is blue."), INSTRUCTIONS["binary"], []
     token = Token(label if written is None else written, top)
-    return read_verdict({"verdict": label}, *about, token, **options)
+    return read_verdict({"verdict": label}, *about, token)
 
 
 def test_probabilities_pool_variants():
@@ -101,10 +101,6 @@ def test_a_label_and_its_token(written, alternatives, label, probability):
     assert (read.error is None) == (label is not None)
     if label and probability is None:
         assert read.logit == (2.0 if label == "Yes" else -2.0)
-
-
-def test_where_tokens_are_drawn_the_likeliest_counts():
-    assert verdict("Yes", {"No": 0.9, "Yes": 0.1}, sampled=True).label == "No"
 
 
 def test_alternatives_to_something_else():
@@ -164,88 +160,66 @@ def test_any_reply(options, reply, logprob):
 
 BINARY = {
     "Yes": [
-        "Yes", "yes.", "**Yes**", "YES!", " yes\n", "`Yes`", '"Yes"', "_Yes_", "- Yes", "Y", "Yes, it does.",
-        "Yes. The context says so.", "Yes – the first chunk says it", "Yes because chunk 0 says so", "Yes it is",
-        "Verdict: Yes", "**Verdict:** Yes", "Answer: **Yes**", "Final answer: yes", "The answer is yes",
-        '{"verdict": "Yes"}', '```json\n{"verdict": "Yes"}\n```', '{"reason": "It says so.", "verdict": "Yes"}',
-        '{"supported": true}', '{"answer": "yes", "confidence": 0.9}', "Supported", "Fully supported.",
-        "The statement is fully supported by the context.", "It is supported", "Completely supported by the context",
-        "The kettle is blue, says chunk 0.\nYes", "The context says it.\n\nVerdict: Yes", "Yes [0]", "yes 0, 2",
-        "True", "Correct.", "# Verdict: Yes", "Entailed", "Label: Yes\nReason: No other kettle is named.",
-        "Yes. No other kettle is mentioned.", "<think>No? Verdict: No</think>\n\nYes",
-        "[THINK]Perhaps not.[/THINK]Yes", '{"judgement": "supported"}',
+        "Yes", "**Yes**", "_Yes_", "Yes because chunk 0 says so", "Yes it is", "Final answer: yes", "The answer is yes",
+        '{"reason": "It says so.", "verdict": "Yes"}', "Yes [0]", "yes 0, 2", "True", "Correct.", "# Verdict: Yes",
+        "Entailed", "Label: Yes\nReason: No other kettle is named.", "<think>No? Verdict: No</think>\n\nYes",
+        '{"judgement": "supported"}',
     ],
     "No": [
-        "No", "no.", "**No**", "No!", "no – the context does not say", "No, the context says otherwise.",
-        "No because it holds 0.9 litres", "Verdict: No", "**Verdict: No**", "Answer: no", "Conclusion: No",
-        '{"verdict": "No"}', '```json\n{"verdict": "No"}\n```', "```\n{'verdict': 'No'}\n```", '{"supported": false}',
-        '{"verdict": false}', "Not supported", "Unsupported", "Partially supported", "Only partially supported",
-        "Contradicted", "Fully contradicted", "Contradictory.", "Not fully supported", "Completely unsupported",
-        "The statement is not supported by the context.", "The claim is contradicted by the context.",
-        "Not mentioned in the context.", "No evidence", "No evidence in the context", "Not entailed", "False",
-        "No, it is not supported", "No. It is only partially supported.", "It says 0.9 litres.\nNo", "Mostly supported",
-        "The statement is partially supported", "Verdict: Not supported\nWhy: nothing says so.", "not-supported",
-        "NOT_SUPPORTED", "Hallucinated", "No [1]", "N",
+        "No", "no.", "no – the context does not say", "Verdict: No", "Conclusion: No",
+        '```json\n{"verdict": "No"}\n```', '{"supported": false}', "Not supported", "Partially supported",
+        "Only partially supported", "Contradicted", "Fully contradicted", "Not fully supported",
+        "Completely unsupported", "The claim is contradicted by the context.", "No evidence in the context",
+        "No, it is not supported", "It says 0.9 litres.\nNo", "not-supported", "NOT_SUPPORTED", "Hallucinated", "N",
         '{"judgement": "unsupported"}',
     ],
     None: [
-        "", " ", "**", "Maybe", "N/A", "I cannot tell", "I can't tell.", "Cannot be determined", "Unknown",
-        "Unclear", "Not enough information", "Yes and no", "Yes/No", "Yes or No", "Yes, but the price differs",
-        "Yesterday it was",
-        "No, it is fully supported", "No. Fully supported.", "Verdict: Yes\nVerdict: No", "Yes\nVerdict: No",
-        "No contradiction found", "No doubt about it", "No one disputes it", "The", "The context speaks of lamps.",
-        "I'm sorry, but I can't assist with that.", "Not contradicted", "Supported in some respects", "未知", "[0]",
-        "Verdict:", "Verdict: see above", "<think>Yes", "<think>Verdict: Yes", "The statement is about lamps.",
-        '{"verdict": "Yes"} {"verdict": "No"}', "Oui, c'est étayé par le contexte.", "Unless it is red, yes", "0", "1",
+        "", " ", "**", "N/A", "I cannot tell", "Yes and no", "Yesterday it was", "No, it is fully supported",
+        "Verdict: Yes\nVerdict: No", "No one disputes it", "The context speaks of lamps.",
+        "I'm sorry, but I can't assist with that.", "Not contradicted", "Supported in some respects", "未知",
+        "<think>Verdict: Yes", '{"verdict": "Yes"} {"verdict": "No"}', "1",
         "Is the statement fully supported by the context? Answer Yes or No.",
     ],
 }  # fmt: skip
 GRADED = {
-    "fully": ["fully", "**Fully**", "Fully supported", "Supported", "Verdict: fully", "Fully (all of it)", "fully."],
-    "partly": ["partly", "Partially supported", "Partial", "partly: the colour is right", "Mostly supported"],
-    "nothing": ["nothing", "No evidence", "Not mentioned", "nothing.", "Unsupported", "Verdict: no evidence"],
-    "contradicts": [
-        "contradicts", "Contradicted", "Fully contradicted", "Contradictory", "It contradicts", "contra",
-        '{"verdict": "contradicts"}', "The statement is contradicted by the context.", "Completely contradicted",
+    "fully": [
+        "fully", "**Fully**", "Fully supported", "Verdict: fully",
     ],
-    None: ["Yes", "No", "N/A", "I cannot tell", "Not fully supported", "Fully or partly", "fully, but not the price",
-           "Partially contradicted", "partly\nVerdict: nothing", "Not contradicted", "not", "supports and contradicts"],
+    "partly": [
+        "partly", "Partially supported", "Partial", "partly: the colour is right", "Mostly supported",
+    ],
+    "nothing": [
+        "nothing", "No evidence", "Not mentioned", "Unsupported",
+    ],
+    "contradicts": [
+        "contradicts", "Contradictory", "It contradicts", "contra", '{"verdict": "contradicts"}',
+        "The statement is contradicted by the context.", "Completely contradicted",
+    ],
+    None: [
+        "Yes", "N/A", "Not fully supported", "Fully or partly", "fully, but not the price", "Partially contradicted",
+        "partly\nVerdict: nothing", "not",
+    ],
 }  # fmt: skip
 FIVE_LEVEL = {
     "completely": [
-        "completely",
-        "Completely Yes",
-        "Completely supported",
-        "Verdict: completely",
-        "Fully supported",
+        "completely", "Completely Yes", "Verdict: completely",
     ],
     "generally": [
-        "generally",
-        "Generally Yes",
-        "Mostly supported",
-        "generally supported",
+        "generally", "Generally Yes", "Mostly supported", "generally supported",
     ],
-    "mixed": ["mixed", "Neutral/Mixed", "Partially supported", "Mixed."],
-    "hardly": ["hardly", "Not Generally", "Hardly supported", "Mostly unsupported"],
+    "mixed": [
+        "mixed", "Neutral/Mixed", "Partially supported", "Mixed.",
+    ],
+    "hardly": [
+        "hardly", "Not Generally", "Hardly supported", "Mostly unsupported",
+    ],
     "not": [
-        "not",
-        "Not At All",
-        "Not supported",
-        "Unsupported",
-        "Completely unsupported",
-        "Contradicted",
+        "not", "Not At All", "Not supported", "Contradicted",
     ],
     None: [
-        "Yes",
-        "No",
-        "N/A",
-        "Not fully supported",
-        "Not completely",
-        "between mixed and hardly",
-        "4",
-        "4/5",
+        "Yes", "No", "N/A", "Not fully supported", "between mixed and hardly", "4/5",
     ],
-}
+}  # fmt: skip
 FORMS = [
     pytest.param(name, label, reply, id=f"{name}-{reply[:30]!r}")
     for name, table in (
@@ -263,55 +237,30 @@ def test_a_form(name, label, reply):
 
 
 TAKEN_BACK = [
-    "Yes, but the date is wrong.", "Yes - but not the year.", "Yes, though the year differs.",
-    "Yes, except for the date.", "Yes, although it says 1999.", "Yes; however, it says 1999.",
-    "Yes. However, the date is wrong.", "Yes. But the year is 1999.", "Yes, mostly.", "Yes, partially.",
-    "Yes, partly", "Yes, in part.", "Yes, somewhat.", "Yes, to some extent.", "Yes, almost.", "Yes, kind of.",
-    "Yes, sort of.", "Yes?", "Yes, if one ignores the date.", "Yes, unless 1999 is meant.",
-    "Yes, apart from the date.", "Yes, aside from the year.", "Yes, with the exception of the date.",
-    "Yes, other than the date.", "Yes, not exactly.", "Yes, not quite.", "Yes, only partly.", "Yes (partially)",
-    "Yes (but the date is wrong)", "Yes, mostly supported.", "Yes, for the most part.", "Yes, probably.",
-    "Yes, perhaps.", "Yes, maybe.", "Yes, possibly.", "Yes, I guess.", "Yes, I think so, but I am not sure.",
-    "Yes, likely.", "Yes (probably)", "**Yes**, but only in part", "Yes – with the caveat that the date is wrong.",
-    "Yes, assuming that it is blue.", "Yes. The context contradicts this.", "Yes. The context does not say so.",
-    "Yes. Sorry, I meant No.", "Yes. On reflection, no.", "Yes\nWhy: I am not sure.",
-    "Yes, save for the date.", "Yes, the kettle is blue, but the date is wrong.",
-    "Yes, the colour is right; the date is wrong.", "Yes, the colour fits, although the year does not.",
-    "Yes, the colour is right, however the date is not.",
-    "Yes because the colour is right, but the date is not in the context.",
-    "Yes, the colour is supported, the date is not.", "Yes, it is blue, except that it was made in 1999.",
-    "Yes, the colour is supported while the date is not supported.", "Yes. Wait, no.", "Yes... no.",
-    "Yes, I mean no.", "Yes, actually no.", "Yes – sorry, No.", "Yes\nNo", "Yes\n\nActually, the answer is No.",
-    "Yes\nCorrection: No", "Yes, no, it's not supported.", "Yes. On second thought, no.",
-    "Yes. Actually, it is not supported.", "Yes, it is not supported.", "Yes. The statement is not supported.",
-    "Yes, the context contradicts it.", "Yes, the context does not support it.", "Yes. This is false.",
-    "Yes, that's incorrect.", "Yes, that is wrong.", "Yes. The statement is contradicted by the context.",
-    "Yes, there is no evidence.", "Yes, it is contradicted.", "Yes, unsupported.", "Yes. Not supported.", "Yes: No",
-    "Yes -> No", "Yes => No", "Yes. Hmm, no, it is not.", "Yes, it isn't supported.",
-    "Yes, the context says otherwise.", "Yes, the statement is only partially supported.",
-    "Yes. The statement is partially supported.", "Yes, this is not mentioned in the context.",
-    "Yes\nWhy: It says so.\nVerdict: No", "Yes\nWhy: not supported",
-    "Yes\nWhy: The statement is not supported by the context.", "Yes\nWhy: The statement is false.",
-    "Yes\nFinal verdict: No", "Yes\nFinal answer: No.", "Verdict: Yes\nWhy: It says so.\nVerdict: No",
-    "Yes\nWhy: It says so.\nNo", "Yes\nReason: Unsupported", "Yes\nWhy: No evidence.",
-    "Yes [0]\nWhy: It is contradicted by the context.", "Yes\nWhy: partially supported.",
-    "Yes\nExplanation: The answer is No.", "Yes or no?", "Yes/No", "Yes and No", "Yes | No", "Yes (or No)",
-    "Yes & No", "Yes, No", "Is it? Yes? No?", "Not yes", "Yesterday", '{"verdict": "Yes", "supported": false}',
-    '{"verdict": "Yes, but the date is wrong"}', '{"verdict": "Yes"} {"verdict": "No"}', '{"verdict": "Yes/No"}',
-    '{"verdict": "Yes", "final_verdict": "No"}', '{"verdict": "Yes", "answer": "No"}',
-    '[{"verdict": "Yes"}, {"verdict": "No"}]', "Yes\n\nWait, the context says 2019, so No.",
+    "Yes, but the date is wrong.", "Yes, except for the date.", "Yes. However, the date is wrong.",
+    "Yes. But the year is 1999.", "Yes, in part.", "Yes, to some extent.", "Yes, almost.", "Yes, kind of.",
+    "Yes, sort of.", "Yes?", "Yes, if one ignores the date.", "Yes, unless 1999 is meant.", "Yes, apart from the date.",
+    "Yes, aside from the year.", "Yes, with the exception of the date.", "Yes, other than the date.",
+    "Yes, not exactly.", "Yes (partially)", "Yes, for the most part.", "Yes, perhaps.", "Yes, maybe.", "Yes, possibly.",
+    "Yes, I guess.", "Yes, likely.", "Yes (probably)", "**Yes**, but only in part", "Yes, assuming that it is blue.",
+    "Yes. The context contradicts this.", "Yes. The context does not say so.", "Yes. Sorry, I meant No.",
+    "Yes. On reflection, no.", "Yes\nWhy: I am not sure.", "Yes, save for the date.",
+    "Yes, the kettle is blue, but the date is wrong.", "Yes, the colour is supported, the date is not.",
+    "Yes, it is blue, except that it was made in 1999.", "Yes. Wait, no.", "Yes... no.", "Yes, I mean no.", "Yes\nNo",
+    "Yes\nCorrection: No", "Yes. On second thought, no.", "Yes. Actually, it is not supported.",
+    "Yes. The statement is not supported.", "Yes, the context contradicts it.", "Yes. This is false.",
+    "Yes, that's incorrect.", "Yes, that is wrong.", "Yes: No", "Yes -> No", "Yes. Hmm, no, it is not.",
+    "Yes, it isn't supported.", "Yes, the context says otherwise.", "Yes\nWhy: It says so.\nVerdict: No",
+    "Yes\nWhy: partially supported.", "Yes/No", "Not yes", '{"verdict": "Yes", "supported": false}',
+    '{"verdict": "Yes, but the date is wrong"}', '[{"verdict": "Yes"}, {"verdict": "No"}]',
+    "Yes\n\nWait, the context says 2019, so No.",
 ]  # fmt: skip
 STANDING = [
-    "Yes. The context says so.", "Yes – the first chunk says it", "Yes because chunk 0 says so.",
-    "Yes. No other kettle is mentioned.",
+    "Yes. The context says so.", "Yes – the first chunk says it",
     "Yes\nWhy: The context says that the kettle is blue, but it holds 2 litres.",
-    "Yes [0, 2]\nWhy: Chunk 0 names no other colour.", "Yes, the context says that the kettle is blue.",
     "Yes. The price is not mentioned elsewhere.", "Yes\nWhy: Nothing contradicts it.",
-    "Yes\nWhy: It is not red; the context says blue.",
     "Yes. It is blue, as chunk 0 says. However small, it holds 2 litres.",
-    'Yes\nQuote: "No, it is blue."\nWhy: Chunk 0 says so.', "Yes, as stated in the context.",
-    "Yes\nWhy: The manual says no smoking is allowed.", "Yes\nWhy: The statement is fully supported by the context.",
-    "Yes, and the context gives the date.", "Yes! It says so.",
+    'Yes\nQuote: "No, it is blue."\nWhy: Chunk 0 says so.', "Yes\nWhy: The manual says no smoking is allowed.",
     "Yes\nWhy: The kettle is only sold in blue, although it was red before.",
 ]  # fmt: skip
 
