@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.errors import LabelsError
 from faith_dspy.io.inputs import log_once
 from faith_dspy.io.labels import (
     is_model,
@@ -86,20 +86,6 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
 def test_files_without_a_usable_label(labels, lines, message):
     with pytest.raises(LabelsError, match=rf'{message}(.|\n)*"faithful": true\|false'):
         read_labels(labels(*lines))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing.jsonl", r"nothing\.jsonl: cannot be read \(no such file"),
-        ("", r"cannot be read \(is a directory\); expected CSV, "),
-        ("latin.jsonl", r"latin\.jsonl, line 1: is not JSON in UTF-8 .*invalid unicode"),
-    ],
-)  # fmt: skip
-def test_missing_file_folder_and_other_encodings(tmp_path, name, message):
-    (tmp_path / "latin.jsonl").write_bytes('{"answer": "é"}'.encode("latin-1"))
-    with pytest.raises(InputError, match=message):
-        read_labels(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,9 @@ def test_a_column_that_is_missing(tmp_path):
     for answers in (put(tmp_path / "a.csv", frame), frame):
         with pytest.raises(InputError, match=words):
             Judge("openai/none").batch(answers)
-    with pytest.raises(InputError, match="cannot be read \\(no such file"):
-        check_records(tmp_path / "none.jsonl")
+    for name, fault in (("none.jsonl", "no such file"), ("", "is a directory")):
+        with pytest.raises(InputError, match=rf"cannot be read \({fault}"):
+            check_records(tmp_path / name)
 
 
 def test_cells_that_hold_nothing(tmp_path):

@@ -177,7 +177,6 @@ LIST = '{"verdicts": %s}'
     ("reply", "read"),
     [
         (f"```json\n{FOUR}\n```" % '"verdict": "No"', "   N"),
-        (FOUR % '"verdict": "Not supported"', "   N"),
         (LIST % verdicts(ALL), "YNYN"),
         (LIST % verdicts(ALL, first=0), "YNYN"),
         (LIST % verdicts(["No", "Yes", "No"]), "    "),  # the first three, or from 0
@@ -185,7 +184,6 @@ LIST = '{"verdicts": %s}'
         ('{"verdicts": [{"statement": 9, "verdict": "Yes"}, {"statement": 4, "verdict": "No"}]}', "   N"),
         (LIST % verdicts(["No", "Maybe", "No", "No"]), "N NN"),
         # It says both.
-        (FOUR % '"verdict": "Yes", "judgement": "No"', "    "),
         (FOUR % '"verdict": "Yes", "judgement": false', "    "),
         (FOUR % '"verdict": ["Yes"]', "    "),
         (FOUR % '"verdict": "No", "judgement": null', "   N"),
@@ -193,7 +191,6 @@ LIST = '{"verdicts": %s}'
         (FOUR % '"reason": "Yes. Wait.", "verdict": "No"', "   N"),
         # What stands before the last list is a draft.
         (f"Draft: {verdicts(['Yes'] * 4)}\nOn reflection:\n{verdicts(ALL)}", "YNYN"),
-        ("1. Yes\n2. No", "    "),
         ("{" * 20_000, "    "),
         ("", "    "),
     ],
