@@ -197,12 +197,8 @@ def test_the_bytes_of_a_file_are_no_evidence(block, inside, caplog):
     ("conversation", "got"),
     [
         ("User: hi", "got 'User: hi', expected messages like"),
-        (7, "got 7, expected messages"),
-        ({}, "got {}, expected messages"),
         ([["hi", "hello"]], r"got \['hi', 'hello'\], expected messages"),
-        ([{"content": "x"}], "got an object with content, expected messages"),
         ({"input": {"q": 1}, "output": {"a": 2}}, "got an object with q, expected messages"),
-        ({"mapping": {}}, "got an object with mapping, expected messages"),
         ([None], "got None, expected messages"),
     ],
 )  # fmt: skip

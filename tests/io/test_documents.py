@@ -11,18 +11,13 @@ TEXT = "It runs for 14 hours."
 @pytest.mark.parametrize(
     ("value", "source"),
     [
-        (TEXT, None),
         (Chunk(id=3, text=TEXT, source="a"), "a"),
-        ({"text": TEXT}, None),
         ({"page_content": TEXT, "metadata": {"source": "a"}}, "a"),
         (SimpleNamespace(page_content=TEXT, metadata={"file_name": "a"}), "a"),
         ({"node": {"text": TEXT, "id_": "a"}, "score": 1}, "a"),
-        ({"lc": 1, "kwargs": {"page_content": TEXT, "metadata": {"url": "a"}}}, "a"),
-        ({"document": TEXT, "score": 1}, None),
         ({"id": "a", "data": {"text": TEXT, "title": "b"}}, "a"),
         ({"source": {"type": "text", "data": TEXT}, "title": "a"}, "a"),
         ({"content": [{"type": "text", "text": TEXT}], "source": "a"}, "a"),
-        ({"retrievedContext": {"uri": "a", "text": TEXT}}, "a"),
         ({"documents": [{"snippet": TEXT, "id": 7}]}, "7"),
         ({"ids": [["b"]], "documents": [[TEXT]], "distances": [[0.1]]}, None),  # Chroma
         ({"matches": [{"id": "b", "score": 1, "metadata": {"text": TEXT}}]}, None),  # Pinecone

@@ -120,11 +120,10 @@ for _ in range(5_000):
     DEEP = [DEEP]
 LC = {"lc": 1, "type": "constructor", "kwargs": {"content": "It is blue."}}
 BROKEN = [
-    {"messages": [LC]}, {"messages": [{**LC, "id": []}]}, {"messages": [{**LC, "id": 5}]},
-    {"messages": [{**LC, "kwargs": "x"}]}, {"messages": [{**LC, "kwargs": []}]},
+    {"messages": [{**LC, "id": 5}]}, {"messages": [{**LC, "kwargs": "x"}]},
     {"messages": [{"role": "user", "name": LC}]}, {"messages": [{"role": "tool", "content": {**LC, "kwargs": None}}]},
     {"messages": [CIRCLE]}, {"messages": DEEP}, {"context": DEEP, "answer": "It is blue."},
-    {"context": [CIRCLE], "answer": "It is blue."}, {"conversation": CIRCLE},
+    {"context": [CIRCLE], "answer": "It is blue."},
 ]  # fmt: skip
 
 

@@ -40,13 +40,11 @@ FAULTS = [
     ("[1, 2]", "got list, expected an object"),
     (statement(verdict="supported"), r"statements\.0\.verdict: expected .*'partially_supp.* \(got 'supported'\)"),
     (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from"),
-    (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: expected .* \(got '0'\)"),
     ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: is missing"),
     ({**GOOD, "statements": {"text": "t"}}, r"statements: expected .* \(got {'text': 't'}\)"),
     ({**GOOD, "context": []}, "context is empty: a labelled example needs the text the answer was judged against"),
     ({"answer": "x", "faithful": True}, "it has no context: got answer, faithful, expected retrieved_contexts"),
     ({**GOOD, "context": [3]}, r"context\[0\] is '3', expected text or an object with 'text'"),
-    ({**GOOD, "context": {"width": "x"}}, "context is dict, expected a list of texts or chunks"),
     ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe', expected true or false"),
     ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)"),
     ('{"context": ["a"], "answer": "x", "score": NaN}', r"is not JSON in UTF-8 \(expected value at line 1 column 44"),
@@ -91,11 +89,11 @@ def test_files_without_a_usable_label(labels, lines, message):
 @pytest.mark.parametrize(
     ("given", "verdicts", "label"),
     [
-        ({"faithful": False}, [], False), ({"faithful": True, "score": 0.0}, [], True),
+        ({"faithful": True, "score": 0.0}, [], True),
         ({"faithful": True}, ["no_evidence"], True), ({"score": 1}, [], True), ({"score": 0.99}, [], False),
         ({"score": 1}, ["no_evidence"], False), ({"score": 1}, [None], True), ({}, [], None),
-        ({}, ["fully_supported", "fully_supported"], True), ({}, ["fully_supported", "partially_supported"], False),
-        ({}, ["not_supported"], False), ({}, ["contradictory", None], False), ({}, ["fully_supported", None], True),
+        ({}, ["fully_supported", "partially_supported"], False), ({}, ["contradictory", None], False),
+        ({}, ["fully_supported", None], True),
     ],
 )  # fmt: skip
 def test_label_of_an_answer(given, verdicts, label):
@@ -148,18 +146,16 @@ def faithful(rows, **options):
 
 
 NEGATED = (
-    "hallucination", "is_hallucination", "hallucinated", "hallucination_labels", "has_hallucination", "unfaithful",
-    "contains_error", "Is Hallucinated", "containsHallucination", "hallucination_flag", "not_faithful", "unsupported",
-    "is_ungrounded", "inconsistent", "has_factual_errors", "human_label_hallucination", "fabricated", "non_factual",
-    "isHallucinated", "is_unsupported", "contains_hallucinations", "ungrounded", "factually_inconsistent",
-    "not_grounded", "Hallucinated?", "nonfactual",
+    "is_hallucination", "hallucinated", "hallucination_labels", "unfaithful", "contains_error", "Is Hallucinated",
+    "containsHallucination", "hallucination_flag", "not_faithful", "unsupported", "is_ungrounded", "has_factual_errors",
+    "human_label_hallucination", "fabricated", "non_factual", "contains_hallucinations", "factually_inconsistent",
+    "Hallucinated?",
 )  # fmt: skip
 PLAIN = (
-    "faithful", "is_faithful", "faithfulness", "supported", "grounded", "groundedness", "isGrounded", "factual",
-    "factually_consistent", "attributable", "no_hallucination", "hallucination_free", "not_unfaithful", "entailed",
-    "without_hallucination", "is_grounded", "grounded_label",
+    "faithfulness", "supported", "groundedness", "isGrounded", "factually_consistent", "attributable",
+    "no_hallucination", "hallucination_free", "not_unfaithful", "entailed", "without_hallucination", "grounded_label",
 )  # fmt: skip
-PAIRS = [("yes", "no"), (1, 0), (1.0, 0.0), (True, False), ("True", "False"), ("Y", "N")]  # fmt: skip
+PAIRS = [("yes", "no"), (1.0, 0.0), (True, False), ("Y", "N")]
 
 
 @pytest.mark.parametrize(("names", "yes"), [(NEGATED, False), (PLAIN, True)])
@@ -181,43 +177,35 @@ SPAN = {"start": 0, "end": 1, "label_type": "Evident Conflict"}
 CASES = [
     # Words that tell mean the same under every name; “None” is no hallucination, and no label of faithfulness.
     *((name, ("PASS", "Fail", "grounded", "not grounded"), "", [True, False, True, False])
-      for name in ("label", "hallucination", "is_faithful", "consistency")),
+      for name in ("hallucination", "consistency")),
     ("hallucination", ("None", "yes"), "", [True, False]),
     ("is_faithful", ("None", "yes"), "", r"does not tell .*: 'none' \(1\)"),
     # A column that does not tell is not guessed; one value that is said tells the other.
-    *((name, (1, 0, 1), "", rf"labels: '{name}' does not tell which of its values means faithful: '1' \(2\), '0' \(1\)"
-       r". Say what each means: `faith-dspy .*--value 1=unfaithful") for name in ("label", "Human Label", "result")),
-    ("label", (1, 0, 1), "1=no", [False, True, False]),
+    ("Human Label", (1, 0, 1), "",
+     r"labels: 'Human Label' does not tell which of its values means faithful: '1' \(2\), '0' \(1\). Say what each "
+     "means: `faith-dspy .*--value 1=unfaithful"),
     ("label", (1, 0, 1), "0=no", [True, False, True]),
-    ("label", (True, False), "", "'label' does not tell which"),
     ("result", ("yes", "no"), "", "'result' does not tell which"),
     ("score", (0, 1, 0.5), "", [False, True, False]),
     # By another name, negated by its own name or by hand; a value of any kind by its word.
     ("made_up", ("yes", "no", "partly"), "faithful=!made_up Partly=no", [False, True, False]),
-    ("hallucination", (1, 0), "faithful=hallucination", [False, True]),
     ("hallucination", (1, 0), "faithful=!hallucination", [False, True]),
     ("hallucination", (1, 0), "faithful=halucination",
      r"no .halucination. for --map faithful=halucination; did you mean .hallu"),
-    ("a", ({"made_up": 1}, {"made_up": 0}), "faithful=a.made_up 1=yes", [True, False]),
     # Spans of unsupported text: an empty list is faithful, as are counts of nothing.
-    *((name, ([SPAN], []), "", [False, True]) for name in ("hallucination_labels", "labels", "hallucination_spans")),
+    *((name, ([SPAN], []), "", [False, True]) for name in ("labels", "hallucination_spans")),
     ("hallucination_labels", (json.dumps([SPAN]), "[]"), "", [False, True]),
     ("hallucination_labels", ({"evident_conflict": 0, "baseless_info": 1}, {"evident_conflict": 0}), "", [False, True]),
-    ("labels", (["Supported"], ["Refuted"]), "", "'labels' has other words"),
     # Objects without offsets or a text are votes.
     ("labels", ([{"vote": "up"}], [{"vote": "up"}, {"vote": "down"}]), "", r"other words: 'up' \(2\), 'down' \(1\)"),
     ("hallucination", ([{"value": "no"}], [{"value": 1}], ["no"]), "", [True, False, True]),
     ("labels", ([{"user": "ann", "mark": "PASS"}],), "", r"--map faithful=labels\.mark`"),
-    ("labels", ([{"user": "ann", "mark": "PASS"}],), "faithful=labels.mark", [True]),
     ("annotators", ({"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0]), "", [True, False]),
-    # Exports of Argilla, Langfuse, LangSmith (a list as text, too), Label Studio.
-    ("grounded.responses", (["no"], ["yes", "yes"]), "", [False, True]),
+    # Exports of Langfuse, LangSmith (a list as text, too), Label Studio.
     ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}], [{"name": "faithful", "value": 1}]),
      "faithful=scores", [False, True]),
     ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), "faithful=scores",
      r"about tone, ok; .* faithful=scores\.tone`"),
-    ("scores", ([{"name": "tone", "value": 1}, {"name": "ok", "value": 0}],), "faithful=scores.ok 0=no",
-     [False]),
     ("feedback", ('[{"key": "hallucination", "score": 1}]', '[{"key": "hallucination", "score": 0}]'),
      "faithful=feedback.hallucination", [False, True]),
     ("annotations", ([{"completed_by": 1, "result": [{"value": {"choices": ["bad"]}}]},
@@ -225,19 +213,14 @@ CASES = [
                      [{"result": [{"value": {"choices": ["good"]}}]}]),
      "faithful=annotations good=yes bad=no", [False, True]),
     # Beside other numbers a 1 is a rating, whatever the name and the ratings that the user explains.
-    *((name, ratings, line, f"'{name}' has other words|does not tell")
-      for name in ("faithfulness", "hallucination", "label")
-      for ratings in ((1, 2, 3), (0, 1, 2), ("1", "5", "3"), (0, 0.5, 1))
+    *(("hallucination", ratings, line, "'hallucination' has other words|does not tell")
+      for ratings in ((1, 2, 3), ("1", "5", "3"), (0, 0.5, 1))
       for line in ("", f"{ratings[2]}=yes")),
     ("label", ("1", "5", "3"), "1=no 5=no 3=yes", [False, False, True]),
-    ("hallucination", (0, 0.5, 1), "0=no 0.5=no 1=yes", [False, False, True]),
     ("faithful", (1, 2, 5), "", "row 1: 'faithful' does not tell"),
     # What the user says without effect is refused.
-    ("label", (1, 0), "faithful=!label 1=yes 0=no", "leave out the “!”"),
     ("label", (1, 0), "faithful=!label 1=yes", "leave out the “!”"),
-    ("label", ("good", "bad"), "faithful=!label good=yes bad=no", "leave out the “!”"),
     ("stars", (5, 1), "faithful=stars 5=yes 7=no", r"--value 7, but 'stars' has '5' \(1\), '1' \(1\)"),
-    ("faithful", ("yes", "no"), "1=no", "got --value 1, but 'faithful' has 'yes'"),
     ("label", ("PASS", "FAIL"), "PASSED=yes", "got --value PASSED, but 'label' has 'pass'"),
     ("score", (1, 0.5), "5=yes", "but no column with labels"),
 ]  # fmt: skip
@@ -353,9 +336,8 @@ def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
     ("column", "values", "is_negated"),
     [
         ("hallucination", ("faithful", "unfaithful"), False),
-        ("is_unsupported", ("entailment", "contradiction"), False),
-        ("hallucination", (0, 1), True), ("unfaithful", ("no", "yes"), True), ("!label", (0, 1), True),
-        ("!label", ("FAIL", "PASS"), True), ("label", ("PASS", "FAIL"), False),
+        ("hallucination", (0, 1), True), ("unfaithful", ("no", "yes"), True), ("!label", ("FAIL", "PASS"), True),
+        ("label", ("PASS", "FAIL"), False),
     ],
 )  # fmt: skip
 def test_negated_is_said_only_where_it_was_done(column, values, is_negated, caplog):

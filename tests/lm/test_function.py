@@ -64,7 +64,6 @@ def test_probabilities_verdicts_and_coroutines(name):
         ("one_too_many", f"{RETURNED} [0.9, 0.9, 0.9], {EXPECTED}"),
         ("percent", "the function returned 101.0, expected a probability from 0 to 1"),
         ("words", f"{RETURNED} ['yes', 'yes'], {EXPECTED}"),
-        ("word", f"{RETURNED} 'yes', {EXPECTED}"),
         ("scalar", f"{RETURNED} 0.5, {EXPECTED}"),
         ("table", f"{RETURNED} [[0.1, 0.9], [0.1, 0.9]], {EXPECTED}"),
         ("nothing", "the function could not judge it"),
@@ -95,8 +94,8 @@ def test_what_is_no_function_and_what_takes_none(function, options, why):
 def test_a_study_of_a_function_compiles_nothing():
     with pytest.raises(ConfigError, match="compiles a prompt"):
         plan(Options(lm=f"python:{NAME}", variants="sentence-few-shot"))
-    planned = plan(Options(lm=f"python:{NAME}"))
-    assert [v.name for v in planned.variants] == ["sentence", "answer"]
+    _, variants = plan(Options(lm=f"python:{NAME}"))
+    assert [v.name for v in variants] == ["sentence", "answer"]
 
 
 def test_a_cascade_holds_a_function_on_either_side(chat_server):
@@ -174,14 +173,12 @@ def test_an_export_loads_no_code(exported, tmp_path):
 
 
 def test_the_commands_take_a_function(exported, tmp_path, monkeypatch, cli):
-    """In place of an LM by its name, and for a judge that was tuned on one; `judge` says which is missing."""
+    """In place of an LM by its name, and for a judge that was tuned on one."""
     monkeypatch.chdir(tmp_path)
     answers = write_lines("answers.jsonl", [{"context": CONTEXT, "answer": ANSWER}])
     source = "def blue(claims): return ['blue' in one.statement for one in claims]"
     (tmp_path / "mine.py").write_text(source)
     _, out, _ = cli("judge", answers, "--lm", "python:mine:blue")
     assert json.loads(out)["verdict_counts"]["fully_supported"] == 1
-    code, _, err = cli("judge", answers, "--judge", exported)
-    assert (code, f"the function {NAME}, which loading never" in err) == (2, True)
     _, out, _ = cli("judge", answers, "--judge", exported, "--function", "mine:blue")
     assert json.loads(out)["usage"]["calls"] == 1

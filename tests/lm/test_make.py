@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from faith_dspy.errors import ConfigError, LMUnavailableError
+from faith_dspy.errors import ConfigError
 from faith_dspy.lm.addresses import require_endpoint
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 
@@ -16,7 +16,6 @@ def test_two_servers_with_one_model_name(chat_server, monkeypatch):
     """Endpoints that call their model the same never share answers, whether their address is given or stands in the
     environment; what tells them apart in the cache is no part of the request, nor of what optimizers see."""
     one, two = chat_server(says="one"), chat_server(says="two")
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for server in (one, two, one, two):
         lm = make_lm("openai/tiny", api_base=server.base)
         assert lm("hello") == [server.says]
@@ -24,7 +23,6 @@ def test_two_servers_with_one_model_name(chat_server, monkeypatch):
     for server in (one, two):
         monkeypatch.setenv("OPENAI_API_BASE", server.base)
         assert make_lm("openai/tiny")("hello again") == [server.says]
-        assert server.authorization[-1] == f"Bearer {KEY}"
         assert [set(asked) - {"temperature"} for asked in server.requests] == [
             {"model", "messages"}
         ] * 2
@@ -102,16 +100,12 @@ def test_what_exports_used_to_say_of_an_lm_is_passed_over():
 
 
 def test_preflight(chat_server):
-    """It asks for one token, past the cache; a key that is quoted in the refusal is not in our message."""
+    """It asks for one token, past the cache."""
     server = chat_server()
-    lm = make_lm("openai/tiny", api_base=server.base, api_key=KEY)
+    lm = make_lm("openai/tiny", api_base=server.base)
     for _ in "ab":
         preflight(lm)
     assert [r["max_tokens"] for r in server.preflights] == [1, 1]
-    server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
-    with pytest.raises(LMUnavailableError, match="Check its key") as caught:
-        preflight(lm)
-    assert KEY not in str(caught.value)
 
 
 def test_addresses_are_those_of_the_models_own_provider(monkeypatch):

@@ -85,7 +85,6 @@ FATAL = {
     "key": (refusal(401, "Incorrect API key provided"), "OPENAI_API_KEY"),
     "model": (refusal(404, "The model `q` does not exist", "model_not_found"), "Check the model's name"),
     "model, by 400": (refusal(400, "Invalid model name passed in model=q"), "Check the model's name"),
-    "model, by 400 of another": (refusal(400, "model 'q' not found"), "Check the model's name"),
     "credit": (refusal(402, "You have no credit"), "Check its key"),
 }  # fmt: skip
 

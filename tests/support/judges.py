@@ -33,10 +33,6 @@ def words(claims):
     return ["yes" for _ in claims]
 
 
-def word(claims):
-    return "yes"
-
-
 def scalar(claims):
     return 0.5
 
