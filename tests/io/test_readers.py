@@ -21,23 +21,19 @@ def put(path, rows=ROWS):
     """The rows as a file of the kind that its ending says."""
     frame = pandas.DataFrame(rows)
     cells = frame.map(lambda v: json.dumps(v) if isinstance(v, list) else v)
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
     match path.suffix:
-        case ".csv" | ".tsv" as kind:
-            cells.to_csv(path, index=False, sep="\t" if kind == ".tsv" else ",")
+        case ".csv":
+            cells.to_csv(path, index=False)
         case ".parquet":
             frame.to_parquet(path)
         case ".xlsx":
             with pandas.ExcelWriter(path) as book:  # its first sheet has no answers
                 pandas.DataFrame({"Notes": ["In May."]}).to_excel(book, sheet_name="a")
                 cells.to_excel(book, index=False, sheet_name="b")
-        case kind:
-            is_json = kind == ".json"
-            path.write_text(json.dumps({"data": rows}) if is_json else lines, "utf-8")
     return path
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "xlsx", "parquet", "json", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "xlsx", "parquet"])
 def test_a_table_of_each_kind_is_the_same_labels(tmp_path, kind):
     examples = read_labels(put(tmp_path / f"l.{kind}"))
     red, mug = examples
@@ -110,7 +106,7 @@ def test_a_column_that_is_missing(tmp_path):
             Judge("openai/none").batch(answers)
     for name, fault in (("none.jsonl", "no such file"), ("", "is a directory")):
         with pytest.raises(InputError, match=rf"cannot be read \({fault}"):
-            check_records(tmp_path / name)
+            read_labels(tmp_path / name)
 
 
 def test_cells_that_hold_nothing(tmp_path):
@@ -167,13 +163,11 @@ def test_csv_as_people_write_it(tmp_path):
         ("a.csv", b'answer,context\n"open,b\n', "row that begins in line 2: is a quotation mark not closed"),
         ("a.docx", b"It is blue.\n", "expected CSV, TSV, Excel, Parquet, JSON or JSON lines"),
         ("a.csv", b"context,answer,answer\nx,y,z\n", "two of its columns have the same name"),
-        ("a.csv", b"anser,context\nx,y\n", "it has no answer: got anser, context. If it is 'anser'"),
         ("a.json", b'[{"reply_text": "x"}]', "it has no answer: got reply_text"),
         ("a.json", b'[{"role": "user", "content": "x"}]', r"it is one message: .*\{\"messages\""),
         ("a.jsonl", b"PK\x03\x04 no lines\n", "it is a zip archive, or a spreadsheet"),
-        ("t.html", b"<html><table>", "web page: save its table as CSV"), ("t.csv", b"\n <!DOCTYPE html>", "web page"),
-        ("t.pdf", b"%PDF-1.7", "PDF"), ("t.xls", b"\xd0\xcf\x11\xe0\xa1", "old spreadsheet"),
-        ("t.jsonl.gz", b"\x1f\x8b\x08", "unpack it first"), ("t.db", b"SQLite format 3", "export the table as CSV"),
+        ("t.html", b"<html><table>", "web page: save its table as CSV"),
+        ("t.jsonl.gz", b"\x1f\x8b\x08", "unpack it first"),
         ("t.xlsx", b"PK\x03\x04", "Excel file"),
     ],
 )  # fmt: skip
@@ -195,10 +189,9 @@ TABLE = (
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("array.jsonl", json.dumps(ROWS)), ("array.txt", json.dumps(ROWS, indent=1)),
-        ("data.jsonl", json.dumps({"version": 1, "data": ROWS})),
+        ("array.jsonl", json.dumps(ROWS)),
         ("data.json", json.dumps({"anything": ROWS}, indent=2)), ("lines.json", LINES), ("none", LINES),
-        ("t.csv", TABLE), ("t.csv", TABLE.replace("\t", ";")), ("t.tsv", TABLE), ("t.txt", TABLE),
+        ("t.csv", TABLE), ("t.csv", TABLE.replace("\t", ";")), ("t.tsv", TABLE),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -226,14 +219,14 @@ def test_messages_as_json_in_a_text_are_a_conversation():
 
 
 @pytest.mark.parametrize("orient", ["columns", "index", "split", "list"])
-@pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
-def test_a_frame_saved_by_columns_says_how_to_save_it(tmp_path, orient, name):
+def test_a_frame_saved_by_columns_says_how_to_save_it(tmp_path, orient):
+    path = tmp_path / "t.json"
     row = {"context": "A cup.", "faithful": 1}
     frame = pandas.DataFrame([row | {"answer": f"A {i}."} for i in range(3)])
     by_list = json.dumps(frame.to_dict(orient="list"))
     text = by_list if orient == "list" else frame.to_json(orient=orient)
-    (tmp_path / name).write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match='orient="records", lines=True'):
-        read_labels(tmp_path / name)
-    frame.to_json(tmp_path / name, orient="records", lines=True)
-    assert len(read_labels(tmp_path / name)) == 3
+        read_labels(path)
+    frame.to_json(path, orient="records", lines=True)
+    assert len(read_labels(path)) == 3
