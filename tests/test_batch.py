@@ -195,31 +195,14 @@ def judge_in_batch(server, tmp_path, cli):
     return partial(cli, "judge", source, *at, "--batch", "--out", tmp_path / "b.jsonl")
 
 
-def test_rows_that_are_there_are_not_submitted(server, judge_in_batch, tmp_path):
-    """A finished output buys nothing; one that lacks rows, those alone. LiteLLM's advice is not printed."""
-    out = tmp_path / "b.jsonl"
-    assert judge_in_batch()[0] == 3
-    server.finish()
-    assert judge_in_batch()[:2] == (0, "")
-    rows = out.read_bytes().splitlines(keepends=True)
-    assert (len(rows), judge_in_batch()[0], len(server.billed)) == (40, 0, 78)
-    out.write_bytes(b"".join(rows[:30]))
-    assert judge_in_batch()[0] == 3
-    assert len(server.billed) == 78 + 18
-    server.finish()
-    assert judge_in_batch()[:2] == (0, "")
-    assert len(read_lines(out)) == 40
-    assert not list(tmp_path.glob("*.batch.json"))
-
-
 def test_what_was_refused_is_not_asked_again(server, judge_in_batch, tmp_path):
-    """Its row stays unscored with the provider's reason, and those behind it are not bought again. What failed at the
-    end of an output that is not finished is asked again."""
+    """Its row stays unscored with the provider's reason; a finished output buys nothing. One that is not finished buys
+    what it lacks, and what failed at its end. LiteLLM's advice is not printed."""
     by_answer, out = ("--set", "granularity=answer"), tmp_path / "b.jsonl"
     assert judge_in_batch(*by_answer)[0] == 3
     server.refuses_ids = {server.billed[20], server.billed[30]}
     server.finish()
-    assert judge_in_batch(*by_answer)[0] == 0
+    assert judge_in_batch(*by_answer)[:2] == (0, "")
     rows, asked = read_lines(out), len(server.requests)
     first, second = (i for i, row in enumerate(rows) if row["unscored"])
     assert rows[first]["detail"].endswith("[openai/tiny] no")
@@ -229,6 +212,10 @@ def test_what_was_refused_is_not_asked_again(server, judge_in_batch, tmp_path):
     write_lines(out, rows[: second + 1])
     assert judge_in_batch(*by_answer)[0] == 3
     assert len(server.billed) == 39 + (40 - second - 1)
+    server.finish()
+    assert judge_in_batch(*by_answer)[0] == 0
+    assert len(read_lines(out)) == 40
+    assert not list(tmp_path.glob("*.batch.json"))
 
 
 def test_what_has_no_batch(server, path):

@@ -24,20 +24,6 @@ def about(answer):
     return {"context": CONTEXT, "answer": answer}
 
 
-def test_a_judge_without_an_lm_makes_no_call():
-    """Its probabilities are those of its classifier, worked by hand; the review range is for people."""
-    judge = Judge("none", classifier=WORDS)
-    judgments = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
-    expected = pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
-    assert [j.probability for j in judgments] == expected
-    assert [j.faithful for j in judgments] == [True, False, True]
-    assert [j.needs_review for j in judgments] == [False, False, True]
-    assert ({j.usage.calls for j in judgments}, judge.prepare()) == ({0}, [])
-    judge.preflight()
-    with pytest.raises(ConfigError, match="asks no LM"):
-        _ = judge.lm
-
-
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
     """At .5 its least supported statement lies in [.2, .8): the second is asked, the usage summed, what was asked
     before counted apart."""

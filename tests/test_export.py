@@ -65,7 +65,7 @@ def contents(folder):
 
 
 def test_a_loaded_judge_is_the_saved_one(tuned, exported, tmp_path):
-    """It gives the same judgment, asks for it in the same bytes, knows its making, and is saved as the same bytes."""
+    """It gives the same judgment, asks for it in the same bytes, and is saved as the same bytes."""
     judge, server = tuned
     loaded = load_judge(exported, lm=judge.lm)
     before = judge(context=CONTEXT, answer=ANSWER)
@@ -73,10 +73,7 @@ def test_a_loaded_judge_is_the_saved_one(tuned, exported, tmp_path):
     after = loaded(context=CONTEXT, answer=ANSWER)
     cost = {"usage", "replayed"}
     assert after.model_dump(exclude=cost) == before.model_dump(exclude=cost)
-    assert before.probability is not None
     assert server.requests[:2] == server.requests[2:]
-    assert len(server.requests[0]["messages"]) == 4  # with the demo
-    assert loaded.manifest["study_id"] == "s1"
     loaded.save(tmp_path / "again")
     assert contents(tmp_path / "again") == contents(exported)
 
@@ -240,6 +237,8 @@ def test_what_is_no_judge_or_no_lm(exported):
         load_judge(exported, lm="none")
     with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):
         _ = load_judge(exported, lm="").lm
+    with pytest.raises(ConfigError, match="asks no LM"):
+        _ = Judge("none").lm
     Judge("none").save(exported)
     with pytest.raises(ConfigError, match="asks no LM, got lm='openai/tiny'"):
         load_judge(exported, lm="openai/tiny")

@@ -20,9 +20,7 @@ def record(i):
 def test_call(judge_at):
     """A judgment has score, statements with evidence, and what it cost as the endpoint reported it: two calls of 100
     prompt tokens, 60 of them cached, 5 written."""
-    judge, server = judge_at(
-        yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
-    )
+    judge, _ = judge_at(yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3})
     answer = "The kettle is blue. It holds 2 litres."
     judgment = judge(question="Which?", context=CONTEXT, answer=answer)
     assert (judgment.score, judgment.faithful, judgment.unscored) == (0.5, False, None)
@@ -30,8 +28,6 @@ def test_call(judge_at):
     usage = judgment.usage
     assert (usage.calls, usage.prompt_tokens, usage.cached_tokens) == (2, 200, 120)
     assert (usage.output_tokens, usage.computed_tokens) == (10, 80)
-    assert usage.seconds > 0
-    assert len(server.requests) == 2
 
 
 def test_acall(judge_at):

@@ -37,11 +37,8 @@ def test_recorded_judges_side_by_side(monkeypatch, tmp_path, cli):
     assert "Judges side by side" in Path("p.html").read_text()
     scores = ("--scores", "good,hallucination_score", "--scores", "ok")
     code, out, _ = cli("agree", "labels.jsonl", *scores, "--json")
-    found = json.loads(out)
-    assert found["balanced_accuracy"]["value"] == 1
-    names = [judge["name"] for judge in found["judges"]]
+    names = [judge["name"] for judge in json.loads(out)["judges"]]
     assert names == ["good", "hallucination_score", "ok"]
-    assert found["comparisons"][1]["verdict"] == "worse"
 
 
 def test_a_judge_beside_a_column(monkeypatch, tmp_path, judge_at, cli):
