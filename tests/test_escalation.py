@@ -61,10 +61,8 @@ def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
     assert (judgment.unscored, judgment.escalated) == (Unscored.LM_FAILED, 1)
 
 
-def test_escalate_to_in_both_forms():
-    """A judge as it is; an LM with the same options. A cascade has two judges."""
-    other = Judge("openai/big")
-    assert Judge("openai/small", escalate_to=other).escalate_to is other
+def test_an_lm_to_escalate_to():
+    """An LM has the same options. A cascade has two judges."""
     by_name = Judge("openai/small", criteria="Prices count.", escalate_to="openai/big")
     assert by_name.escalate_to.lm_name == "openai/big"
     assert by_name.escalate_to.config.criteria == "Prices count."

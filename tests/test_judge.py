@@ -131,7 +131,6 @@ BOTH = {"config": JudgeConfig(), "threshold": 0.5}
 @pytest.mark.parametrize(
     ("lm", "options", "message"),
     [
-        ("openai/x", {"threshold": 1.5}, "threshold: .*less than or equal to 1"),
         ("openai/x", {"threshold": True}, "threshold: expected a number, got True"),
         ("openai/x", {"verdicts": "five_level"}, "set granularity='answer' with it"),
         ("openai/x", BOTH, r"either config= or .*, got both \(options: thr"),

@@ -49,26 +49,6 @@ def files(tmp_path):
     return write
 
 
-def test_a_bad_line_never_ends_a_run(judge_at, files, tmp_path):
-    """A line that holds no record is a row without a score, with its line and what is wrong; the others are judged, and
-    the counts are those of all rows, by whichever run. Once it is finished it needs no endpoint."""
-    judge, server = judge_at()
-    lines = [GOOD, b"\n", b'{"context": [\n', {**GOOD, "id": "last"}, {"answer": "x"}]
-    source, out = files(*lines)
-    run(judge, put(tmp_path / "one.jsonl", GOOD), out)
-    tally = run(judge, source, out, show=True)
-    first, second, third, _ = read_lines(out)
-    assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
-    assert (second["unscored"], second["line"]) == ("parse_failed", 3)
-    assert "line 3: is not JSON in UTF-8" in second["detail"]
-    said = "4 judged: 2 faithful, 0 not faithful, 2 unscored (1 parse_failed, 1 no_context)"
-    assert str(tally).startswith(f"{said} · 1 of them by an earlier run")
-    server.close()
-    again = run(judge, source, out, show=True)
-    assert again.shown == tally.shown
-    assert (again.rows, again.resumed, again.scored, again.unreadable) == (4, 4, 2, 1)
-
-
 def test_each_turn_of_a_conversation_has_a_row(files, tmp_path):
     """With its number, as in Python; a run goes on between two of them, and the page names them."""
     asks = {"role": "user", "content": "Which colour?"}
@@ -160,7 +140,8 @@ def test_an_output_that_goes_meanwhile_is_missed(files, replaced):
 
 
 def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, files):
-    """The file is cut there; a reply that cannot be read is a row like any other."""
+    """The file is cut there; a line that holds no record, and a reply that cannot be read, are rows like any other.
+    Once it is finished it needs no endpoint."""
     source, out = files(*kettles(2), b"oops\n", *kettles(6)[2:])
     fails = {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."}
 
@@ -177,7 +158,14 @@ def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, files):
     tally = run(judge, source, out, threads=2, show=True)
     assert sorted({int(s.split()[1]) for s in server.statements}) == [3, 4, 5]
     assert [row["id"] for row, _ in tally.shown] == [0, 1, "line 3", 2, 3, 4, 5]
-    assert (tally.resumed, tally.scored, tally.usage.calls) == (4, 5, 3)
+    assert "line 3: is not JSON in UTF-8" in read_lines(out)[2]["detail"]
+    assert tally.usage.calls == 3
+    said = "7 judged: 5 faithful, 0 not faithful, 2 unscored (2 parse_failed)"
+    assert str(tally).startswith(f"{said} · 4 of them by an earlier run")
+    server.close()
+    again = run(judge, source, out, show=True)
+    assert again.shown == tally.shown
+    assert (again.rows, again.resumed, again.scored, again.unreadable) == (7, 7, 5, 1)
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])

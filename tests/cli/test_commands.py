@@ -18,11 +18,9 @@ from tests.support.results import rows, study
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {"It is blue.": 0.9, "It holds much.": 0.4, "It is red.": 0.2, "It is new.": 0.3}
-YES["Sie fasst 0,9 Liter – für Öl."] = 0.6
 RECORDS = [
-    {"id": "a", "question": "Which?", "context": CONTEXT, "answer": "It is blue."},
+    {"context": CONTEXT, "answer": "It is blue."},
     {"context": CONTEXT, "answer": "It is red."},
-    {"id": 3, "context": CONTEXT, "answer": "Sie fasst 0,9 Liter – für Öl."},
 ]
 LABELS = [
     {"context": CONTEXT, "answer": "It is blue.", "faithful": True},
@@ -92,19 +90,6 @@ def test_help_of_every_command(cli, words, command, monkeypatch):
 
 
 # --- judge -------------------------------------------------------------------------------------------------------
-
-
-def test_judge_writes_a_line_per_record(cli, at):
-    result = cli("judge", "in.jsonl", *at, "--threads", 8, "--out", "o.json")
-    assert output(result, 0) == ""
-    lines = Path("o.json").read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line) for line in lines]
-    names = ("id", "line", "answer", "score", "faithful", "unscored")
-    assert [[line.get(name) for name in names] for line in found] == [
-        ["a", 1, "It is blue.", 1.0, True, None],
-        [None, 2, "It is red.", 0.0, False, None],
-        [3, 3, "Sie fasst 0,9 Liter – für Öl.", 1.0, True, None],
-    ]
 
 
 def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
@@ -177,13 +162,8 @@ def test_judge_one_answer(cli, at, tmp_path):
 
 def test_options_are_set(cli, at, server):
     """--set takes any option, as often as one likes; what it takes is what is asked and judged by."""
-    settings = (
-        "granularity=answer",
-        "criteria=Be strict = fair.",
-        "verdict_scores={}",
-        "confidence=none",
-    )
-    cli("judge", "in.jsonl", *at, *(part for s in settings for part in ("--set", s)))
+    settings = "--set", "criteria=Be strict = fair.", "--set", "confidence=none"
+    cli("judge", "in.jsonl", *at, *settings)
     assert server.requests[0]["messages"][0]["content"].endswith("\nBe strict = fair.")
     assert "logprobs" not in server.requests[0]
 
