@@ -1,6 +1,5 @@
 import shutil
 
-import dspy
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
@@ -73,10 +72,8 @@ def test_an_lm_to_escalate_to():
 def test_the_fingerprint_covers_the_chain(words_first):
     """Another second judge is another judge, so that a run does not go on with another's rows."""
     judge, _ = words_first
-    wider = WORDS.model_copy(update={"review_range": (0.1, 0.9)})
     others = [judge.copy(escalate_to=chain) for chain in (None, Judge("openai/big"))]
-    others += [judge, judge.copy(classifier=wider)]
-    assert len({other.fingerprint for other in others}) == 4
+    assert len({other.fingerprint for other in (judge, *others)}) == 3
 
 
 @pytest.fixture
@@ -86,19 +83,6 @@ def exported(words_first, tmp_path):
     references = reference_of(judge, CONTEXT, CLEAR, OPEN)
     save_judge(judge, tmp_path / "judge", reference=references)
     return tmp_path / "judge"
-
-
-def test_a_cascade_is_saved_and_loaded_whole(words_first, exported):
-    """The next judge is a folder in the folder; api_base is the LM judge's; the judgments are the same."""
-    judge, server = words_first
-    before = judge(**about(OPEN))
-    dspy.configure_cache(enable_disk_cache=False)
-    loaded = load_judge(exported, api_base=server.base, api_key="none")
-    assert [j.lm_name for j in loaded.cascade] == ["none", "openai/tiny"]
-    cost = {"usage", "replayed"}
-    after = loaded(**about(OPEN))
-    assert after.model_dump(exclude=cost) == before.model_dump(exclude=cost)
-    assert loaded(**about(WRONG)).usage.calls == 0
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,7 @@ def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
     [
         ("AWS_SECRET_ACCESS_KEY", "abcd+wxyz"),
         ("PGPASSWORD", "open sesame"),
-        ("GITHUB_PAT", "k3y5"),
         ("SLACK_WEBHOOK_URL", "https://hooks.example/T1"),
-        ("REGISTRY_AUTH", "bWU6dGlnZXI"),
     ],
 )
 def test_secrets_by_their_names(name, value, monkeypatch):

@@ -7,24 +7,12 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.report.judgment import write_html
-from faith_dspy.schema import Citations, Judgment, StatementVerdict
-from faith_dspy.text.sentences import sentences
+from faith_dspy.schema import Citations, Judgment
+from tests.support.judgments import judged
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=2><!--<script> & \u2028 {{data}}"
 
 KETTLE = "The kettle is blue."
-
-
-def judged(answer, *statements, **fields):
-    """A judgment of ``answer`` with these statements: each the first sentence unless it says otherwise."""
-    parts = sentences(answer)
-    rows = []
-    for fields_of_one in statements:
-        row = {"sentence_index": 0} | fields_of_one
-        text = parts[row["sentence_index"] or 0].text
-        rows.append(StatementVerdict(**{"text": text} | row))
-    scored = {} if "unscored" in fields else {"score": 0.5, "faithful": False}
-    return Judgment(sentences=parts, statements=tuple(rows), **scored | fields)
 
 
 SUPPORTED, NONE = {"verdict": "fully_supported"}, {"verdict": "no_evidence"}

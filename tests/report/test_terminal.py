@@ -1,19 +1,17 @@
 import io
 import pickle
+from functools import partial
 
 import pytest
 from rich.console import Console
 
 from faith_dspy.report.judgment import display_verdicts
 from faith_dspy.report.progress import TerminalView
-from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
+from faith_dspy.schema import Usage, Verdict
+from tests.support import judgments
 from tests.support.files import run_python
 
-
-def judged(*found, **fields):
-    statements = tuple(StatementVerdict(**{"text": "It is blue.", **f}) for f in found)
-    scored = {} if "unscored" in fields else {"score": 0.5, "faithful": False}
-    return Judgment(statements=statements, **{**scored, **fields})
+judged = partial(judgments.judged, "It is blue.")
 
 
 def test_verdicts_are_told_without_colour(monkeypatch):
