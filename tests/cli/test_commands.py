@@ -355,13 +355,14 @@ def test_what_is_refused_before_any_work(cli, judge_at, at, server, words):
 
 
 def test_a_crash_is_no_verdict(cli, monkeypatch, capsys):
-    """A fault of the program is 70, with its place."""
+    """A package that is missing is exit 2 with what to install; a fault of the program is 70, with its place."""
+    faults = [ModuleNotFoundError(name="scipy.optimize"), ZeroDivisionError("on purpose")]  # fmt: skip
 
     def fail(*args, **kwargs):
-        raise ZeroDivisionError("on purpose")
+        raise faults.pop(0)
 
     monkeypatch.setattr("faith_dspy.optimize.tune", fail)
-    monkeypatch.setattr("sys.argv", ["faith-dspy", "tune", "labels.jsonl"])
+    refused(cli("tune", "labels.jsonl"), "needs the package 'scipy'")
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 70

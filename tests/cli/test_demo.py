@@ -22,7 +22,7 @@ SHOWN = (
     "  +  ",
     "  x  ",
     "< [3]",
-    "contradicted",
+    "closest [4]",
     "eleven puffin",
     "demo.html",
     "judge demo.jsonl --judge ",
