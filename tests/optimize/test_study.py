@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -91,17 +92,6 @@ def test_a_study_says_what_it_will_take_before_it_goes_on(recorded):
     assert minutes == ["1 minute", "1 to 2 minutes", "5 to 10 minutes"]
 
 
-def test_a_study_of_an_lm_without_log_probabilities(tmp_path, chat_server):
-    """An ordinary case: verdicts alone are calibrated, chosen by, exported and loaded."""
-    server = chat_server(says=knowing)
-    server.tells = False
-    result = quick_study(tmp_path, server, "sentence", swapped=True)
-    assert result.cv.judge(CALIBRATED).agreement.coverage == 1.0
-    assert result.cv.champion.agreement.balanced_accuracy.value > 0.6
-    judge = load_judge(tmp_path / "judge", api_base=server.base)
-    assert judge.classifier.fitted_to == "labels"
-
-
 def test_a_study_may_ask_no_lm(tmp_path, chat_server):
     """Words alone are tuned, measured and exported: nothing is reached, and nothing else recommended."""
     dead = chat_server()
@@ -143,7 +133,7 @@ def test_a_column_is_a_candidate_and_what_needs_it_says_so(tmp_path, chat_server
         stress(judge, read_labels(path))
 
 
-def test_few_labels_give_a_judge_and_decide_nothing(tmp_path, monkeypatch, chat_server):
+def test_few_labels_give_a_judge(tmp_path, monkeypatch, chat_server):
     """Ten answers, three sources of the rarer label: each is in the figures once, by what was fitted without it.
 
     A labels file whose name is dots gives the judge a folder of its own, never the one that holds it.
@@ -158,7 +148,6 @@ def test_few_labels_give_a_judge_and_decide_nothing(tmp_path, monkeypatch, chat_
     result = run(path, options, Quiet(), tracker=Record)
     for judge in result.cv.judges:
         assert len({r.id for r in judge.rows}) == len(judge.rows) == 10
-    assert {c.verdict for c in result.cv.comparisons.values()} == {"inconclusive"}
     assert load_judge("judges/judge")
 
 
@@ -307,6 +296,7 @@ def test_an_lm_that_can_be_taught_is_taught(own_store, monkeypatch, cli):
     assert study.cv.judge(UNTUNED).agreement.balanced_accuracy.value == 0.5
     assert study.cv.champion.agreement.n == 96
     assert "cross-validated" in out
+    assert "Compiled prompts against" in Path("judges/labels/CARD.md").read_text()
 
 
 def tuning(tmp_path, server):

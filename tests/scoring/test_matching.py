@@ -38,17 +38,6 @@ def test_a_sentence_with_one_unsupported_statement_is_not_supported():
     ) == [False, True]
 
 
-def test_statements_follow_the_order_of_the_answer():
-    """By words alone the last statement would match the first sentence; the order of statements does not allow it."""
-    said = ["Rinse the filter after 250 hours.", "Never rinse it in the dishwasher."]
-    e = labelled(
-        " ".join(said),
-        ("The filter is rinsed after 250 hours.", True),
-        ("The filter must not go in the dishwasher to rinse after use.", False),
-    )
-    assert statement_labels(judged(*said), e) == [True, False]
-
-
 def test_without_statement_labels_only_the_certain_is_told():
     """That an answer is faithful labels no sentence: all such labels would be of one kind. A lone one is the answer,
     and so is a statement of all of it."""
@@ -98,6 +87,8 @@ BOTH = ["The tram from Nice is late.", "The tram from Nice is red and full."]
         # The subject alone: tram, Nice and late against tram, Nice, red and full are not enough of either.
         (BOTH[:1], BOTH[1:], [2], [(0,)]),
         (BOTH, BOTH[1:], [2], [(), (0,)]),
+        # As much of it is in either sentence; it stands behind the statement before it.
+        (["It rains.", "A tram is late."], [*THREE[:2], RED], [], [(1,), (2,)]),
         # Nowhere: nothing without a letter or digit is.
         (
             ["Penguins cannot fly south.", "–", ""],

@@ -47,8 +47,6 @@ def test_a_reply_without_a_label_is_no_verdict(nothing):
         ("fully_supported", "partly", 0.5),
         ("partially_supported", "nothing", 0.5),
         ("no_evidence", "contradicts", 0.9),
-        ("contradictory", "nothing", 0.9),
-        ("contradictory", "fully", 0.0),
         ("not_supported", "contradicts", 1.0),
     ],
 )
@@ -89,19 +87,12 @@ def test_a_demo_shows_the_label_that_claims_least():
     assert (partly.verdict, partly.support) == ("No", 0.0)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "outcome"),
-    [
-        ("Yes", "Wrong: the verdict is Yes; people say No (contradictory)."),
-        ("No", "Right: the verdict is No, as people say (contradictory)."),
-    ],
-)
-def test_feedback_tells_what_people_said_and_why(verdict, outcome):
+def test_feedback_tells_what_people_said_and_why():
     """A reflecting LM reads the verdict, the person's, the finer one too, their reason and their evidence."""
     why = {"reason": "It is 4.", "supporting_chunk_ids": [0]}
     gold = example("contradictory", **why)
-    found = agreement_metric(gold, said(verdict=verdict), pred_name="predict")
-    assert found.score == (verdict == "No")
+    found = agreement_metric(gold, said(verdict="Yes"), pred_name="predict")
+    outcome = "Wrong: the verdict is Yes; people say No (contradictory)."
     because = "Their reason: It is 4. The chunks that they named: 0."
     assert found.feedback == f"{outcome} {because}"
 

@@ -26,7 +26,6 @@ from faith_dspy.optimize.data.labels import row_of
 from faith_dspy.optimize.plan import Variant
 from tests.support.chat_server import yes_or_no
 from tests.support.files import write_lines
-from tests.support.studies import log_little
 
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
 
@@ -313,6 +312,15 @@ def test_few_shot_takes_a_trainset_for_each_stage(chat_server):
     assert verify[0]["verdict"] in ("Yes", "No")
 
 
+def test_gepa_compiles_extraction_and_verification_together(chat_server):
+    judged, proposing = chat_server(says=extracting), chat_server(says=proposals())
+    judge = Judge(lm_at(judged), granularity="statement")
+    train = divided(string.ascii_letters[:24])
+    compiled = compile_judge(judge, "gepa", train, proposer=lm_at(proposing)).judge
+    prompts = compiled.program.prompts.values()
+    assert ["honestly" in p.signature.instructions for p in prompts] == [True] * 2
+
+
 @pytest.fixture
 def reflecting(chat_server, monkeypatch):
     """An endpoint with a judge that copies sentences until it is told better, and the reflector that tells it."""
@@ -345,31 +353,3 @@ def test_the_lines_by_hand(reflecting, tmp_path, monkeypatch):
     assert loaded.classifier.fitted_to == "labels"
     prompts = loaded.program.prompts
     assert any("honestly" in p.signature.instructions for p in prompts.values())
-
-
-def test_a_study_compiles_extraction_and_exports_it(
-    reflecting, own_store, monkeypatch, cli
-):
-    """The export carries both instructions, and a judge that is loaded from it judges by them; the card says what
-    changed."""
-    reply = f"[[ ## new_instruction ## ]]\n{BETTER}\n\n[[ ## completed ## ]]"
-    server = reflecting(reply)
-    log_little(monkeypatch)
-    rows = [row_of(e) for e in divided(string.ascii_letters[:40])]
-    for row in rows:
-        row["context"] = [f"{row['context'][0]} A harbour won a medal."]
-    write_lines("labels.jsonl", rows)
-    words = ["--variants", "statement-gepa", "--out", "judge"]
-    words += ["--lm", "openai/gpt-4o-mini", "--reflection-lm", "openai/gpt-4o"]
-    code, _, err = cli("tune", "labels.jsonl", *words)
-    assert code == 0, err
-    judge = load_judge("judge", api_base=server.base)
-    texts = [p.signature.instructions for p in judge.program.prompts.values()]
-    assert len(texts) == 2
-    assert all("honestly" in text for text in texts)
-    card = Path("judge/CARD.md").read_text(encoding="utf-8")
-    assert "Compiled prompts against their own seed" in card
-    context = ["Z has 9 bridges. A harbour won a medal."]
-    judgment = judge(context=context, answer="Z has 9 bridges and Z won a medal.")
-    pairs = [(s.text, s.is_supported) for s in judgment.statements]
-    assert pairs == [("Z has 9 bridges.", True), ("Z won a medal.", False)]
