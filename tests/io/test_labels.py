@@ -108,7 +108,8 @@ def test_what_makes_an_example():
     absent, keys we do not know are left out; of a set of labels, order does not matter and a label does."""
     more = ({}, {"faithful": False}, {"answer": "It is red."})
     plain, other, red = (parse_example(GOOD | fields) for fields in more)
-    assert parse_example({**GOOD, "id": 7}).id == "7"
+    (number,) = read_labels([{**GOOD, "id": 7, "answer": 3.0}])
+    assert (number.id, number.answer) == ("7", "3")
     assert plain.id == other.id != red.id
     nulls = dict.fromkeys(("question", "id", "statements", "score", "group", "split", "meta"))  # fmt: skip
     assert parse_example({**nulls, **GOOD, "something": [1]}) == plain
@@ -321,15 +322,6 @@ def test_a_row_for_each_annotator_is_one_answer(caplog):
     assert "9 rows about 3 answers, 2 with labels at odds" in caplog.text
     with pytest.raises(LabelsError, match="has its id '1'"):
         read_labels([{**row, "id": 1, "rater": "ann"} for row in rows])
-
-
-def test_a_csv_file_of_excel_with_objects_as_text(tmp_path):
-    """``sep=`` is no header, --map reaches into JSON, and a number is an answer."""
-    path = tmp_path / "labels.csv"
-    path.write_text('sep=;\ninputs;answer;faithful\n"{""context"": ""a""}";3;yes\n')
-    example, *_ = read_labels(path, columns={"context": "inputs.context"})
-    assert (example.context[0].text, example.answer, example.faithful) == ("a", "3", True)  # fmt: skip
-    assert read_labels([GOOD | {"answer": 3.0}])[0].answer == "3"
 
 
 @pytest.mark.parametrize(

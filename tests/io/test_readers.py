@@ -128,12 +128,13 @@ def test_cells_that_hold_nothing(tmp_path):
 
 
 def test_csv_as_people_write_it(tmp_path):
-    """Semicolons, a byte order mark, quoted line breaks and a context of any length are read; a row with a cell too
-    many is said to be one."""
+    """Excel's ``sep=``, semicolons, a byte order mark, quoted line breaks and a context of any length are read; a row
+    with a cell too many is said to be one."""
     path = tmp_path / "t.csv"
     long = "x" * 200_000
     chunk = '{""text"": ""x"", ""source"": ""y""}'
     rows = (
+        "sep=;",
         "answer;context",
         f'"a\r\nb";"{long}"',
         "",

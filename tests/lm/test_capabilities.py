@@ -153,12 +153,7 @@ def test_a_model_that_thinks_gives_verdicts(chat_server, kind):
 
 
 def test_room_for_thoughts(chat_server):
-    """It is an option, 2,000 tokens unless given; thoughts that do not end in it have four times as much, all later
-    ones at once."""
-    server = chat_server(says=thinking("null", needed=500))
-    judge = Judge("openai/tiny", api_base=server.base, thinking_tokens=700)
-    assert judge(context=CONTEXT, answer="It is blue.").faithful
-    assert limits(server) == [1, 712]
+    """Thoughts that do not end in 2,000 tokens have four times as much, all later ones at once."""
     server = chat_server(says=thinking("null", needed=3_000))
     judgments, calls = judged(server)
     assert {j.faithful for j in judgments} == {True}

@@ -121,13 +121,12 @@ def test_invariants_hold_in_every_combination(judge_at, values):
 # --- joint verification -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["verdict", "judgement"])
-def test_joint_asks_once_and_reads_each_label(judge_at, name):
+def test_joint_asks_once_and_reads_each_label(judge_at):
     """Four statements, one call; each confidence is read off its own label, .9 and .2 at the second and third. Some
     servers call the field otherwise than we ask for."""
     shares, tokens, before = [0.9, 0.2, 0.7, 0.4], [], '{"verdicts": ['
     for n, p in enumerate(shares, 1):
-        tokens.append((f'{before}{{"statement": {n}, "{name}": "', {"x": 1.0}))
+        tokens.append((f'{before}{{"statement": {n}, "judgement": "', {"x": 1.0}))
         tokens.append(("Yes" if p > 0.5 else "No", {"Yes": p, "No": 1 - p}))
         before = '"}, '
     says = {"tokens": [*tokens, ('"}]}', {"x": 1.0})]}

@@ -47,13 +47,11 @@ def test_prefix_of_answers_and_instructions_is_the_same(
 
 
 def test_demos_are_pairs_before_the_request():
-    """One without a verdict is left out; a demo's reply looks as the reply that is asked for."""
+    """A demo's request and reply look as those that are asked for."""
     given = {"context": ["x"], "question": "", "statement": "s"}
-    demos = [given | {"verdict": "No"}, given]
-    _, asked, said, request = messages(demos=demos, **given)
-    assert (asked, said) == (request, ("assistant", "No"))
     cited = given | {"verdict": "Yes", "supporting_chunk_ids": [0, 2]}
-    assert messages(CITE, [cited], **given)[2][1] == "Yes [0, 2]"
+    _, asked, said, request = messages(CITE, [cited], **given)
+    assert (asked, said) == (request, ("assistant", "Yes [0, 2]"))
     given = {"question": "q", "sentences": ["It is blue."]}
     statements = ["1. The kettle is blue.", "1. It is."]
     demo = given | {"statements": statements}
@@ -159,10 +157,9 @@ def test_quotes_from_a_prompt_are_found_in_the_text_as_given():
 @pytest.mark.parametrize(
     ("reply", "verdict", "ids"),
     [
-        ("Yes [0, 2]", "Yes", [0, 2]), ("**Yes** [1]", "Yes", [1]), ("Yes, [0,1].", "Yes", [0, 1]),
-        ("Yes 0, 2", "Yes", [0, 2]), ("No []", "No", []), ("No", "No", []), ("Yes\n[3]", "Yes", [3]),
+        ("**Yes** [1]", "Yes", [1]), ("Yes, [0,1].", "Yes", [0, 1]), ("Yes 0, 2", "Yes", [0, 2]), ("No []", "No", []),
+        ("Yes\n[3]", "Yes", [3]),
         ("Yes, because the kettle of 1932 says so in 2 places.", "Yes", []), ("I cannot say [0]", None, [0]),
-        ("", None, []),
     ],
 )  # fmt: skip
 def test_label_with_chunk_ids(reply, verdict, ids):

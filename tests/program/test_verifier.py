@@ -9,7 +9,6 @@ ANSWER = "The kettle is blue."
 BAD = {
     "hedged": {"text": "Yes, but the date is wrong.", "top": {"Yes": 0.94, "No": 0.06}},
     "prose": "I would rather not say.",
-    "refusal": "I'm sorry, but I can't assist with that.",
     "empty": "",
     "null": {"text": None, "top": {}},
     "contradiction": {"text": "Yes", "top": {"No": 0.9, "Yes": 0.1}},
