@@ -127,5 +127,5 @@ def test_chunk_ids_decide_between_judges_with_equal_verdicts():
     assert score(sure.answers, 0.2) == pytest.approx(0.8 * 0.96 + 0.2 * 0.5)
     assert score(sure.answers) == pytest.approx(0.96)
     assert champion(bad, good) == "good"
-    ids = candidate("ids", judging(300), 100, evidence=(10, 10, 10))
+    ids = candidate("ids", judging(340), 100, evidence=(10, 10, 10))
     assert champion(sure, ids) == "all"

@@ -69,9 +69,9 @@ def test_what_is_compared_with_the_champion_covers_its_answers():
     """The best LM calibrated, not the first; nor one that was calibrated on half of the answers, however well."""
     tried = candidates(ASKED.lexical, ASKED.replies, FOLD_OF, BALANCED)
     by_name = {c.name: c for c in tried}
-    weak = by_name["weak, LM calibrated"]
-    right = [a for a in weak.answers if a.predicted is a.label][:30]
-    half = weak._replace(name="half, LM calibrated", answers=right)
+    strong = by_name["strong, LM calibrated"]
+    surest = sorted(strong.answers, key=lambda a: abs(a.label - a.probability))[:30]
+    half = strong._replace(name="half, LM calibrated", answers=surest)
     rivals = rivals_of(by_name["strong"], [*tried, half], None)
     assert rivals[CALIBRATED].name == "strong, LM calibrated"
 
