@@ -1,6 +1,5 @@
 """Judging through a provider's batch interface, on a scripted server with OpenAI's addresses."""
 
-import hashlib
 import json
 import subprocess
 import time
@@ -27,14 +26,12 @@ from tests.support.files import MAIN, read_lines, write_lines
 
 
 def says(asked):
-    """A verdict that depends on the prompt alone; sentences as they are, where statements are asked for."""
+    """A probability that tells which lamp it is; sentences as they are, where statements are asked for."""
     prompt = asked["messages"][-1]["content"]
     if "Statement: " not in prompt:
         return prompt.rpartition("Sentences:\n")[2].partition("\n\n")[0]
-    statement = BatchServer.statement(asked)
-    return yes_or_no(
-        int(hashlib.sha256(statement.encode()).hexdigest()[:4], 16) / 65536
-    )
+    _, number, *_ = BatchServer.statement(asked).split()
+    return yes_or_no(int(number) / 300)
 
 
 @pytest.fixture

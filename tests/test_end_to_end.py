@@ -33,8 +33,6 @@ def test_as_shipped(with_default_classifier):
         for half in ("supported", "unsupported")
     )
     assert (said.faithful, invented.faithful) == (True, False)
-    assert said.probability > local.classifier.threshold > invented.probability
-    assert said.fitted_to == "default"
     assert all(s.verdict.is_supported for s in said.statements)
     assert not any(s.verdict.is_supported for s in invented.statements)
 

@@ -24,22 +24,14 @@ def about(answer):
 
 
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
-    """At .5 its least supported statement lies in [.2, .8): the second is asked, the usage summed, what was asked
-    before counted apart."""
-    judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
+    """At .5 its least supported statement lies in [.2, .8): the second is asked. At .1 it is clear, whatever the other
+    statement is."""
+    judge, _ = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
     judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
-    for answer, expected in (
-        (CLEAR, (0, 1, 0)),
-        (f"{OPEN} {WRONG}", (0, 2, 0)),  # .1 is clear, whatever the other statement is
-        (f"{OPEN} {CLEAR}", (1, 2, 2)),  # two by each judge
-        (f"{OPEN} {CLEAR}", (1, 0, 4)),
-    ):
-        judgment = judge(**about(answer))
-        calls = judgment.usage.calls, judgment.replayed.calls
-        assert (judgment.escalated, *calls) == expected
+    answers = CLEAR, f"{OPEN} {WRONG}", f"{OPEN} {CLEAR}"
+    assert [judge(**about(a)).escalated for a in answers] == [0, 0, 1]
     narrow = judge.copy(config=JudgeConfig(review_range=(0.6, 0.8)))
     assert narrow(**about(OPEN)).escalated == 0
-    assert len(server.requests) == 5
 
 
 def test_what_the_first_lm_fails_on_is_escalated(judge_at):

@@ -183,11 +183,8 @@ def test_a_table_comes_back_with_judgments(judge_at, kind):
     import pandas
 
     judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
-    columns = {
-        "response": ["It is blue.", "It is red.", None],
-        "contexts": [CONTEXT] * 3,
-        "faithful": [0, 1, 1],
-    }
+    answers = ["It is blue.", "It is red.", None]
+    columns = {"response": answers, "contexts": [CONTEXT] * 3}
     frame = pandas.DataFrame(columns, index=[7, 8, 9])
     table = frame if kind == "frame" else datasets.Dataset.from_dict(columns)
     judged = judge.batch(table)
@@ -197,4 +194,4 @@ def test_a_table_comes_back_with_judgments(judge_at, kind):
     assert judged["judge_score"].isna().tolist() == [False, False, True]
     assert judged["judge_faithful"].tolist()[:2] == [True, False]
     assert judged["judge_unscored"].tolist()[2] == "parse_failed"
-    assert judged[["response", "faithful"]].equals(frame[["response", "faithful"]])
+    assert judged["response"].equals(frame["response"])

@@ -312,15 +312,11 @@ def test_answers_that_people_judged_otherwise(page, show):
 
 def test_200_answers_a_page(page, show):
     """The buttons turn pages; a filter begins at the first again."""
-    show(*[judged("A is B.")] * 450)
-    assert texts(page, "#where") == ["1–200 of 450"]
+    show(*[judged("A is B.")] * 250)
+    assert texts(page, "#where") == ["1–200 of 250"]
     assert page.evaluate("earlier.disabled && !later.disabled")
     page.click("#later")
-    page.get_by_text("201–400 of 450").wait_for()
-    page.click("#later")
-    page.get_by_text("401–450 of 450").wait_for()
-    number = "document.querySelector('.card:last-child .id').textContent"
-    assert page.evaluate(number) == "#450"
+    page.get_by_text("201–250 of 250").wait_for()
     assert page.evaluate("!earlier.disabled && later.disabled")
     choose(page, "#sort", "up")
-    assert texts(page, "#where") == ["1–200 of 450"]
+    assert texts(page, "#where") == ["1–200 of 250"]
