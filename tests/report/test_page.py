@@ -280,6 +280,7 @@ def test_filter_search_and_sort(page, show):
         ("#outcome", "unscored:too_long", "none"),
         ("#outcome", "", "half none full zero"),
         ("input[value=contradictory]", "", "zero"),
+        ("input[value=fully_supported]", "", "full zero"),
         ("#search", "because contra", "zero"),
         ("#search", "chunk of FULL", "full"),
     ):
