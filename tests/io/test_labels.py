@@ -78,7 +78,6 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
         (["", "  "], "0 rows, none with a usable label"),
         ([{"context": ["a"], "answer": "x", "annotator": "y"}],
          "1 row, none with a usable label: it has no label: got context, answer, annotator, expected"),
-        ([statement(verdict=None) | {"faithful": None}], "1 row, none with a usable label"),
     ],
 )  # fmt: skip
 def test_files_without_a_usable_label(labels, lines, message):

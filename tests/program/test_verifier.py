@@ -88,14 +88,13 @@ def explaining(asked):
 
 
 def test_a_statement_that_fails_gets_a_reason_behind_its_own_request(judge_at):
-    """Three calls in place of two, at 100 prompt tokens, 60 of them cached, and 5 output tokens each."""
+    """Three calls in place of two."""
     judge, server = judge_at(says=explaining, reasons="unsupported")
     answer = f"{ANSWER} The kettle is red."
     judgment = judge(context=CONTEXT, answer=answer)
     reasons = [s.reason for s in judgment.statements]
     assert reasons == [None, "The context says that it is blue."]
-    counts = judgment.usage.model_dump(exclude={"seconds", "dollars"})
-    assert [*counts.values()] == [3, 300, 180, 15]
+    assert judgment.usage.calls == 3
     _, verdict, why = (asked["messages"] for asked in server.requests)
     assert why[: len(verdict)] == verdict
     assert [m["content"] for m in why[len(verdict) :]] == ["No", ExplainVerdict.instructions]  # fmt: skip
