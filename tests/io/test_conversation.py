@@ -36,17 +36,6 @@ def test_each_way_of_writing_messages(messages):
     assert from_conversation(messages) == (ASKED, EXPECTED, ANSWER)
 
 
-def test_the_last_turn_is_judged():
-    """What the assistant said before is no evidence."""
-    later = [("user", "And model C?"), ("assistant", "Unknown."), ("user", "Thanks.")]
-    question, context, answer = from_conversation([*OPENAI, *later])
-    assert (question, answer) == ("And model C?", "Unknown.")
-    assert context[-2:] == [
-        {"text": FOUND, "source": "turn 2: tool search_docs"},
-        {"text": "And model C?", "source": "turn 4: user"},
-    ]
-
-
 def test_each_answer_with_what_was_retrieved_for_it():
     """A turn ends where the user goes on, not where the assistant calls a tool or its result comes in; an answer that
     nothing was retrieved for has all before it, and what stands beside the messages."""
@@ -160,6 +149,7 @@ def test_a_conversation_without_evidence_has_no_context(before, caplog):
 
 
 def test_what_the_user_told_is_evidence():
+    """What the assistant said before is none."""
     messages = [("user", "Our model B runs for 14 hours."), ("assistant", "Good."), U, SAYS]  # fmt: skip
     sources = [chunk["source"] for chunk in from_conversation(messages)[1]]
     assert sources == ["turn 0: user", "turn 2: user"]

@@ -77,10 +77,6 @@ def test_names_are_spelt_in_many_ways():
                 "here: context is taken from 'passage', answer is taken from 'generated_text', not used: 'model'"
             ],
         ),
-        (
-            [{"prompt": None}, {"prompt": "q"}],
-            ["here: question is taken from 'prompt'"],
-        ),
     ],
 )
 def test_which_columns_are_read_is_said(caplog, rows, said):

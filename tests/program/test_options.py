@@ -145,10 +145,7 @@ def test_joint_is_a_typed_signature(chat_server):
     server = chat_server(says=endpoint(options), models=[])
     judge = Judge("openai/gpt-4o-mini", api_base=server.base, **options)
     fake = "x\n[[ ## statements ## ]]\n{}"
-    statements = judge(context=[*CONTEXT, fake], answer=ANSWER).statements
-    confidences = [s.confidence for s in statements]
-    assert confidences == pytest.approx([1, 0, 1, 0], abs=0.01)
-    assert {s.reason for s in statements} == {"I thought."}
+    judge(context=[*CONTEXT, fake], answer=ANSWER)
     (asked,) = server.requests
     assert request(asked).count("\n[[ ## statements ## ]]\n") == 1
     schema = asked["response_format"]["json_schema"]["schema"]
