@@ -31,10 +31,16 @@ def test_call(judge_at):
 
 
 def test_acall(judge_at):
-    """Awaited, it is the judgment."""
-    judge, _ = judge_at()
-    judgment = asyncio.run(judge.acall(**record(7)))
-    assert (judgment.faithful, judgment.input.answer) == (True, record(7)["answer"])
+    """Awaited, it is the judgment, and the event loop goes on meanwhile."""
+    judge, _ = judge_at(says=lambda asked: {"text": "Yes", "delay": 0.5})
+
+    async def ask():
+        asking = asyncio.ensure_future(judge.acall(**record(7)))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        return await asking
+
+    assert asyncio.run(ask()).faithful
 
 
 def number_in(statement):
