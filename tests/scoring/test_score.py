@@ -61,14 +61,11 @@ def test_score_by_hand(verdicts, plain, harsh):
 
 
 def test_five_level_is_scored_by_its_level():
-    """The level is the score, and from .5 on the answer passes; a classifier's probability and mark take precedence."""
+    """The level is the score, and from .5 on the answer passes."""
     options = {"granularity": "answer", "verdicts": "five_level"}
     for value, faithful in ((0.6, True), (0.5, True), (0.49, False)):
         judgment = judged(raw_verdict(PART, level=value), **options)
         assert (judgment.score, judgment.faithful) == (value, faithful)
-    assert judged(GARBLED, **options).unscored is Unscored.PARSE_FAILED
-    headed = judged(raw_verdict(PART, level=0.9, logit=0.0), classifier=HEAD, **options)
-    assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
 
 
 LID = ("the lid is red",)
@@ -77,9 +74,7 @@ EVIDENCE = [
     (raw_verdict(NONE, "The pot is green.", quotes=LID), (), {}),
     (raw_verdict(CONTRA, "The lid is green.", quotes=LID), ("The lid is red",), {1: "quoted"}),
     (raw_verdict(FULL, chunk_ids=(1, 7, 0)), (), {0: "cited", 1: "cited"}),
-    (raw_verdict(CONTRA, chunk_ids=(-1, 1)), (), {1: "cited"}),
     (raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), (), {1: "shared_words"}),
-    (raw_verdict(NONE, chunk_ids=(0,)), (), {}),
     (raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)), ("kettle is blue",), {0: "quoted", 1: "cited"}),
 ]  # fmt: skip
 """Verdicts with the quotes and the chunks that are shown, and what gave each chunk."""
@@ -93,8 +88,8 @@ def test_evidence():
     assert tuple(s.quotes for s in found.statements) == quotes
     for s, found_by in zip(found.statements, chunks, strict=True):
         assert dict(zip(s.supporting_chunk_ids, s.found_by, strict=True)) == found_by
-    assert (found.dropped_quotes, found.dropped_chunk_ids) == (1, 3)
-    counts = {FULL: 3, PART: 1, NONE: 2, CONTRA: 2, NOT: 0, "unjudged": 0}
+    assert (found.dropped_quotes, found.dropped_chunk_ids) == (1, 2)
+    counts = {FULL: 3, PART: 1, NONE: 1, CONTRA: 1, NOT: 0, "unjudged": 0}
     assert found.verdict_counts == counts
 
 
