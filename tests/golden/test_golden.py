@@ -22,7 +22,8 @@ def approximately(value):
 @pytest.mark.parametrize("name", record.NAMES)
 def test_judges_are_as_recorded(name):
     """Exports of format 1 judge as ever, and what they ask, as what the untuned judge asks, is the same in every byte:
-    another prompt is another judge than the one that was measured."""
+    another prompt is another judge than the one that was measured, and the default classifiers are fitted to its
+    replies again (`tests/benchmarks/default_classifier.py`)."""
     judgments, requests = record.recorded(name)
     assert judgments == approximately(JUDGMENTS[name])
     assert requests == REQUESTS[name]

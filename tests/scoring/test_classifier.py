@@ -57,6 +57,7 @@ def test_unjudged_statement_is_neither_dropped_nor_passed():
     [
         (dict.fromkeys(("means", "scales", "weights"), (1, 1)) | {"names": ("a", "a")}, "once"),
         ({"scales": (0.0,)}, "above 0"), ({"weights": (math.nan,)}, "finite"), ({"pickle": "…"}, "Extra inputs"),
+        ({"names": ("novel_run",)}, "wrong sign"),  # novelty that speaks for a statement
         ({"names": ("lm",), "weights": (-0.1,)}, "wrong sign"),
     ],
 )  # fmt: skip

@@ -3,8 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faith_dspy import Judge, JudgeConfig
-from faith_dspy.program.program import FaithfulnessProgram
-from faith_dspy.scoring.classifier import default_classifiers, sign_constraint
+from faith_dspy.scoring.classifier import default_classifiers
 
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 
@@ -25,17 +24,6 @@ def test_options_it_was_not_fitted_to(option):
     assert "untuned" in repr(judge)
 
 
-def test_the_prompts_it_was_fitted_to():
-    """The seed prompts are those of the labels' replies: whoever changes them fits the default classifiers again
-    (`tests/benchmarks/default_classifier.py`), and then this hash."""
-    assert FaithfulnessProgram(JudgeConfig()).prompts_hash == "126d84234240e0e8"
-    changed = Judge("local", no_statements=0.0)
-    assert changed.classifier is not None
-    verify = changed.program.prompts["verify.predict"]
-    verify.signature = verify.signature.with_instructions("Is it polite?")
-    assert changed.classifier is None
-
-
 def test_another_lm_has_none():
     """It was fitted to the embedded model's replies; what another LM says is reported as it is. An LM to escalate to is
     like the first."""
@@ -50,17 +38,11 @@ def test_another_lm_has_none():
 
 @pytest.mark.parametrize("lm", default_classifiers())
 def test_shipped_numbers(lm):
-    """Every shipped classifier is marked as the default; without an LM it reads none; a feature that speaks against a
-    statement never raises its probability, nor one that speaks for it lowers it; and an answer is as probable as its
-    weakest statement, so that nothing said beside it makes it truer."""
+    """Every shipped classifier is marked as the default; without an LM it reads none; and an answer is as
+    probable as its weakest statement, so that nothing said beside it makes it truer."""
     classifier = default_classifiers()[lm]
     assert classifier.fitted_to == "default"
-    stage = classifier.statement
-    assert ("lm" in stage.names) == (lm != "none")
-    means = dict(zip(stage.names, stage.means, strict=True))
-    for name in stage.names:
-        more = stage.probability(means | {name: means[name] + 1})
-        assert (more - stage.probability(means)) * sign_constraint(name) >= 0
+    assert ("lm" in classifier.statement.names) == (lm != "none")
     assert classifier.answer.probability([0.3, 0.9, 0.6]) == pytest.approx(0.3)
 
 

@@ -158,7 +158,6 @@ def test_one_annotator_against_the_majority_of_the_others():
     [
         (parse_values, ["FAIL"], "'FAIL' says no label's meaning; expected WORD=true,"),
         (parse_values, ["FAIL=false", "fail=true"], "got --value fail as true and as false"),
-        (parse_values, ["1=true", "1.0=false"], "got --value 1 as true and as false"),
         (parse_columns, ["answer=a", "answer=b"], "got --map answer=a and --map answer=b"),
         (parse_columns, ["reply"], "'reply' maps no column; expected FIELD=COLUMN"),
         (parse_columns, ["answer=!a"], "only the label can be negated; expected answer=COLUMN"),
