@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from faith_dspy.judge import Judge
 
 RECORDED = Path(__file__).parent / "recorded"
-"""An exported judge, with what its LM said about the three answers. `tests.benchmarks.demo` writes it."""
+"""An exported judge, with what its LM said about the three answers."""
 KINDS = ("Faithful", "An invented fact", "A contradiction")
 """Of the three answers, in their order."""
 

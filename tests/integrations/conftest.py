@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tests.support.cases import LABELS, WINDOW
+from tests.support.cases import LABELS
 
 os.environ["RAGAS_DO_NOT_TRACK"] = (
     "true"  # before either is imported: tests ask nobody on the network
@@ -49,7 +49,7 @@ def registry(tmp_path_factory):
     from tests.support.results import rows, study
 
     folder = tmp_path_factory.mktemp("registry")
-    judge = Judge("openai/tiny", granularity="sentence", context_window=WINDOW)
+    judge = Judge("openai/tiny", granularity="sentence")
     judge.save(folder / "judge")
     uri = f"sqlite:///{folder}/mlflow.db"
     client_of(uri).create_experiment(

@@ -9,7 +9,7 @@ from faith_dspy.integrations.axion import (
     Faithfulness,
     MetricRunner,
 )
-from tests.support.cases import COLLINS, CONTEXT, ICELAND, LABELS, LANDED, VIEWERS
+from tests.support.cases import CONTEXT, ICELAND, LABELS, LANDED, VIEWERS
 
 
 @pytest.fixture
@@ -61,7 +61,6 @@ def test_claims_of_one_sentence(chat_server, judge_at):
 @pytest.mark.parametrize(
     ("second", "options", "score"),
     [
-        (VIEWERS, {}, 0.75),  # (1 + .5) / 2
         (VIEWERS, {"verdict_scores": {"PARTIALLY_SUPPORTED": 0.75}}, 0.875),
         (ICELAND, {"strict_mode": True}, 0.0),  # (1 − 1) / 2
         (
@@ -69,7 +68,6 @@ def test_claims_of_one_sentence(chat_server, judge_at):
             {"strict_mode": True, "verdict_scores": {"CONTRADICTORY": -2.0}},
             0.5,
         ),  # (1 + 0) / 2: weights of one's own take the place of strict mode
-        (COLLINS, {}, 0.0),  # (1 − 1) / 2
         (ICELAND, {"verdict_scores": {"FULLY_SUPPORTED": 3.0}}, 1.0),  # 3 / 2
     ],
 )

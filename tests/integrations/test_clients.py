@@ -13,7 +13,7 @@ import instructor
 import openai
 from deepeval.models import DeepEvalBaseLLM
 from deepeval.models import OpenAIModel as DeepEvalModel
-from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from langchain_openai import ChatOpenAI
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from ragas.llms import llm_factory
@@ -27,29 +27,13 @@ GIVEN = {"question": "?", "context": ["It is blue."]}
 OWN_KEY, FOREIGN_KEY = "key-of-the-client", "key-of-the-environment"
 
 
-def _azure(kind, base):
-    return kind(
-        azure_endpoint=base.removesuffix("/v1"),
-        azure_deployment="tiny",
-        api_version="2024-06-01",
-        api_key=OWN_KEY,
-    )
-
-
 CLIENTS = {
     "instructor": lambda at: instructor.from_openai(openai.OpenAI(**at), model="tiny"),
-    "instructor, async": lambda at: instructor.from_openai(
-        openai.AsyncOpenAI(**at), model="tiny"
-    ),
-    "instructor, Azure": lambda at: instructor.from_openai(
-        _azure(openai.AzureOpenAI, at["base_url"]), model="tiny"
-    ),
     "RAGAS llm_factory": lambda at: llm_factory("tiny", client=openai.OpenAI(**at)),
     "RAGAS llm_factory, async": lambda at: llm_factory(
         "tiny", client=openai.AsyncOpenAI(**at)
     ),
     "LangChain": lambda at: ChatOpenAI(model="tiny", **at),
-    "LangChain, Azure": lambda at: _azure(AzureChatOpenAI, at["base_url"]),
     "Strands": lambda at: StrandsModel(client_args=at, model_id="tiny"),
     "DeepEval": lambda at: DeepEvalModel(model="tiny", **at),
     "Pydantic AI": lambda at: OpenAIChatModel("tiny", provider=OpenAIProvider(**at)),

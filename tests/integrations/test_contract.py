@@ -108,10 +108,8 @@ BLUE = "It is blue."
 
 
 @every_adapter
-@pytest.mark.parametrize("tells", [True, False], ids=["probabilities", "labels alone"])
-def test_cases(endpoint, lm, adapter, tells):
+def test_cases(endpoint, lm, adapter):
     """Over a judge of one's own: the share of supported sentences; of axion the mean of its four verdicts' weights."""
-    endpoint.tells = tells
     bar, options = 1.0, {}
     if adapter is _axion:
         endpoint.labels = LABELS

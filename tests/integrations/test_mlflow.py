@@ -98,11 +98,9 @@ SAID = message("user", " ".join([*CONTEXT, "What is it like?"]))["message"]
     [
         ({"question": "?"}, BLUE, {"context": CONTEXT}),
         ({"query": "?"}, {"response": BLUE, "retrieved_contexts": CONTEXT}, {}),
-        ({"context": "\n".join(CONTEXT)}, BLUE, {}),
-        ({"context": [{"page_content": c} for c in CONTEXT]}, BLUE, {}),
         ({"messages": [SAID]}, {"choices": [message("assistant", BLUE)]}, {}),
     ],
-    ids=["expectations", "outputs", "one text", "documents", "conversation"],
+    ids=["expectations", "outputs", "conversation"],
 )
 def test_where_the_context_is(judge_at, inputs, outputs, expectations):
     """The context is found in inputs, expectations or outputs, under the names other libraries use."""

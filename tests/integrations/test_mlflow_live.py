@@ -1,7 +1,6 @@
 """Live traces on an MLflow server, scored by the recipe of the documentation; and what MLflow says of scheduling."""
 
 import re
-import sys
 from pathlib import Path
 
 import mlflow
@@ -12,7 +11,7 @@ from mlflow.genai.scorers import ScorerSamplingConfig, get_scorer
 import faith_dspy.integrations
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow import FaithfulnessScorer
-from tests.support.studies import free_port, serving
+from tests.support.studies import mlflow_server
 
 pytestmark = pytest.mark.all
 ADDRESS = "models:/faithfulness@champion"
@@ -23,15 +22,13 @@ LABELS = {"The kettle is blue.": "Yes", "It is red.": "No"}
 @pytest.fixture(scope="module")
 def live(registry, tmp_path_factory):
     """A server over a store with a champion, and sixteen traces of an application, half of them unfaithful."""
-    folder, port = tmp_path_factory.mktemp("live"), free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--backend-store-uri", registry, "--port", str(port)]
+    folder = tmp_path_factory.mktemp("live")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
         patch.setenv("MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS", "true")
         patch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
-        with serving(command, folder, port):
+        with mlflow_server(folder, registry) as address:
+            patch.setenv("MLFLOW_TRACKING_URI", address)
             mlflow.tracing.reset()
             mlflow.set_experiment("shop")
             for answer in [*LABELS] * 8:

@@ -40,9 +40,3 @@ CASES = [
 
 BLUE = "The kettle is blue."
 CITES = {"context": ["It boils water.", BLUE], "answer": "It is blue [2]."}
-LONG = {
-    "context": [BLUE, *(f"Step {i} says how to clean the kettle." for i in range(300))],
-    "answer": "It is blue.",
-}
-"""More than a window of `WINDOW` tokens holds."""
-WINDOW = 2000

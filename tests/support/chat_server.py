@@ -65,7 +65,6 @@ class ChatServer:
         self.delay = 0.0
         self.requests = []
         self.preflights = []
-        self.authorization = []
         self.paths = []
         self.keys = []
         owner = self
@@ -77,9 +76,7 @@ class ChatServer:
                     asked["max_tokens"] = asked.pop("max_completion_tokens")
                     asked["newer_name"] = True
                 owner.paths.append(self.path)
-                owner.authorization.append(self.headers["Authorization"])
-                azure_key = self.headers["api-key"]
-                owner.keys.append(azure_key or self.headers["Authorization"])
+                owner.keys.append(self.headers["Authorization"])
                 if "Say yes." in str(asked.get("messages", "")[-1:]):  # a preflight
                     owner.preflights.append(asked)
                     said = "Yes"

@@ -34,7 +34,7 @@ def blue_kettles(n):
     ]
 
 
-def run(*words, timeout=800, cwd=None, **environment):
+def run(*words, cwd=None, **environment):
     """A finished process of the command line."""
     return subprocess.run(
         [*MAIN, *map(str, words)],
@@ -42,7 +42,7 @@ def run(*words, timeout=800, cwd=None, **environment):
         env=os.environ | environment,
         capture_output=True,
         check=False,
-        timeout=timeout,
+        timeout=800,
     )
 
 

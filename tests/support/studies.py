@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 import zlib
@@ -191,7 +192,16 @@ def free_port():
 
 
 @contextmanager
-def serving(command, folder, port, seconds=400):
+def mlflow_server(folder, store, *options):
+    """`mlflow server` on loopback over a store, its address; what goes to it goes over HTTP."""
+    port = free_port()
+    words = f"-m mlflow server --workers 1 --backend-store-uri {store} --port {port}"
+    with serving([sys.executable, *words.split(), *options], folder, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def serving(command, folder, port):
     """A server without a network, from when its page answers."""
     log, started = folder / "server.log", time.monotonic()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -207,7 +217,7 @@ def serving(command, folder, port, seconds=400):
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
-        while server.poll() is None and time.monotonic() - started < seconds:
+        while server.poll() is None and time.monotonic() - started < 400:
             with (
                 suppress(OSError),
                 opener.open(f"http://127.0.0.1:{port}/health", timeout=30),

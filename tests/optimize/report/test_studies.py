@@ -14,7 +14,9 @@ def study(study_id, right=20, prefix="a", **more):
 
 def test_studies_on_the_same_answers_are_paired_with_the_first():
     """Twenty right against ten: better by 50 points. Three studies are two comparisons."""
-    first, second = compare_studies([study("a"), study("b", 10), study("c", 12)])
+    studies = [study("a"), study("b", 10), study("c", 12)]
+    first, second = pairs = compare_studies(studies)
+    assert "side by side only" not in str(studies_table(studies, pairs))
     assert first.sentence.startswith("study 1 is better than study 2: ")
     assert (first.n, first.balanced_accuracy.value) == (20, 0.5)
     assert second.sentence.startswith("study 1 is better than study 3: ")
@@ -26,5 +28,3 @@ def test_studies_on_other_answers_stand_side_by_side():
     studies = [study("a"), study("b", prefix="x"), corrected]
     assert compare_studies(studies) == []
     assert "side by side only" in studies_table(studies, []).notes[-1]
-    same = [study("a"), study("b", 10)]
-    assert "side by side only" not in str(studies_table(same, compare_studies(same)))

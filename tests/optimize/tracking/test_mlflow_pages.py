@@ -1,9 +1,4 @@
-"""MLflow's pages after a study, in a browser, as `make ui` serves them without a network.
-
-FAITH_DSPY_IMAGES=notebooks/images pytest tests/optimize/tracking/test_mlflow_pages.py   # draws the pictures
-
-With FAITH_DSPY_STORE=sqlite:////path/mlflow.db they are of the newest finished study in that store.
-"""
+"""MLflow's pages after a study, in a browser, as `make ui` serves them without a network."""
 
 import io
 import json
@@ -23,8 +18,6 @@ from tests.support.studies import free_port, log_study, serving
 
 pytestmark = pytest.mark.all
 ROOT = Path(__file__).parents[3]
-STORE = os.environ.get("FAITH_DSPY_STORE")
-IMAGES = os.environ.get("FAITH_DSPY_IMAGES")
 WRONG = re.compile(
     r"something went wrong|page not found|can't load|failed to (load|fetch)|does not exist|not enabled",
     re.I,
@@ -37,11 +30,6 @@ if (location.protocol === 'http:' && origin !== 'null') {
 }
 """
 """MLflow opens a chat with an assistant on the first visit. A report of ours has no storage."""
-HIDE_PATHS = (
-    "[...document.querySelectorAll('*')].filter((e) => /^Path: *\\//.test(e.innerText) && e.innerText.length < 300)"
-    ".forEach((e) => { e.style.visibility = 'hidden' })"
-)
-"""Where files lie on this machine is nothing for a picture."""
 TEXT = "document.body.innerText"
 EXPERIMENT = "experiments/{experiment}"
 RUN = EXPERIMENT + "/runs/{run}"
@@ -84,42 +72,31 @@ class Pages:
     def wait(self, code):
         self.tab.wait_for_function(code)
 
-    def check(self, name):
-        """Nothing went wrong, and nothing was asked of another server; what the window shows is kept where
-        FAITH_DSPY_IMAGES says."""
+    def check(self):
+        """Nothing went wrong, and nothing was asked of another server."""
         shown = self.tab.inner_text("body")
         assert not WRONG.search(shown), shown
         own = self.address, "data:", "blob:", "about:"
         assert [url for url in self.urls if not url.startswith(own)] == []
         assert self.faults == []
-        if IMAGES:
-            self.tab.evaluate(HIDE_PATHS)
-            time.sleep(3)  # it is drawn step by step
-            picture = Image.open(io.BytesIO(self.tab.screenshot())).convert("RGB")
-            picture.quantize(256).save(
-                Path(IMAGES) / f"mlflow-{name}.png", optimize=True
-            )
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory, request, browser):
+def pages(tmp_path_factory, recorded, browser):
     """`make ui` over a finished study."""
     folder = tmp_path_factory.mktemp("pages")
-    uri = STORE or f"sqlite:///{folder}/mlflow.db"
+    uri = f"sqlite:///{folder}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        if not STORE:
-            log_study(uri, request.getfixturevalue("recorded").result)
+        run = log_study(uri, recorded.result).run_id
         store = connect(uri)
-
-    def runs(query):
-        newest = ["attributes.start_time DESC"]
-        found = store.client.search_runs([store.experiment_id], query, order_by=newest)
-        return [run for run in found if run.data.metrics]
-
-    run = runs("tags.`faith_dspy.kind` = 'study'")[0].info.run_id
-    children = runs(f"tags.`mlflow.parentRunId` = '{run}'")
-    asked = [c.info.run_id for c in children if "granularity" in c.data.params]
+    below = f"tags.`mlflow.parentRunId` = '{run}'"
+    children = store.client.search_runs([store.experiment_id], below)
+    asked = [
+        c.info.run_id
+        for c in children
+        if c.data.metrics and "granularity" in c.data.params
+    ]
     compared = [c.info.run_id for c in children if c.data.tags[KIND] == "baseline"]
     names = {"experiment": store.experiment_id, "run": run}
     names["variants"] = json.dumps(asked, separators=(",", ":"))
@@ -135,31 +112,31 @@ def pages(tmp_path_factory, request, browser):
 
 LINK = "[...document.querySelectorAll('a')].some((a) => a.href.endsWith('runs/{run}/artifacts/judge/report.html'))"
 PLOT = "document.querySelector('.js-plotly-plot svg, .parcoords, canvas') !== null"
-USED = () if STORE else ("cities", "faithfulness.verify.predict (v1)")
+USED = "cities", "faithfulness.verify.predict (v1)"
 COMPARE = "compare-runs?runs={variants}&experiments=[%22{experiment}%22]"
 COMPARED = "?selectedRunUuid={first}&compareToRunUuid={second}"
 
 
 @pytest.mark.parametrize(
-    ("name", "page", "wanted", "condition"),
+    ("page", "wanted", "condition"),
     [
         # The study with its variants folded below it; what won and by how much, with links, and what it used.
-        ("runs", EXPERIMENT + "/runs?workflowType=machine_learning", ["faith-dspy tune", "matching runs"], "true"),
-        ("study", RUN, ["on your test", "Open:", *USED], LINK),
-        ("predictions", ARTIFACT + "predictions.csv", ["label", "probability", "faithful"], "true"),
+        (EXPERIMENT + "/runs?workflowType=machine_learning", ["faith-dspy tune", "matching runs"], "true"),
+        (RUN, ["on your test", "Open:", *USED], LINK),
+        (ARTIFACT + "predictions.csv", ["label", "probability", "faithful"], "true"),
         # The registered judge with its alias, its prompt, and variants side by side in a plot.
-        ("model", "models/faithfulness", ["champion", "Faithfulness judges"], "true"),
-        ("prompt", "prompts/faithfulness.verify.predict", ["Viewing version 1", "Use only the context"], "true"),
-        ("compare", COMPARE, ["Parallel Coordinates Plot"], PLOT),
+        ("models/faithfulness", ["champion", "Faithfulness judges"], "true"),
+        ("prompts/faithfulness.verify.predict", ["Viewing version 1", "Use only the context"], "true"),
+        (COMPARE, ["Parallel Coordinates Plot"], PLOT),
         # Study and variants with their agreement; two of them side by side, answer by answer.
-        ("evaluations", EVALUATIONS, ["test/balanced_accuracy", "pool/balanced_accuracy"], "true"),
-        ("evaluation", EVALUATIONS + COMPARED, ["Comparing", "agrees", "probability"], "true"),
+        (EVALUATIONS, ["test/balanced_accuracy", "pool/balanced_accuracy"], "true"),
+        (EVALUATIONS + COMPARED, ["Comparing", "agrees", "probability"], "true"),
     ],
 )  # fmt: skip
-def test_page(pages, name, page, wanted, condition):
+def test_page(pages, page, wanted, condition):
     pages.show(page, *wanted)
     pages.wait(condition.replace("{run}", pages.names["run"]))
-    pages.check(name)
+    pages.check()
 
 
 def test_the_report_opens_in_place(pages):
@@ -171,7 +148,7 @@ def test_the_report_opens_in_place(pages):
         assert time.monotonic() < end
         shown = Image.open(io.BytesIO(frame.screenshot()))
         colours = shown.getcolors(1 << 24)
-    pages.check("report")
+    pages.check()
 
 
 def test_traces(pages):
@@ -179,12 +156,11 @@ def test_traces(pages):
     pages.show(RUN + "/traces", "agrees", "faithful")
     link = pages.tab.locator("[role=cell] a, td a").first
     link.wait_for()
-    pages.check("traces")
+    pages.check()
     link.click()
     pages.tab.locator("button").filter(has_text=re.compile("^Assess")).first.click()
-    shown = "probability" if STORE else "Its mayor"
-    pages.wait(f"{TEXT}.includes('{shown}') && {TEXT}.includes('agrees')")
-    pages.check("trace")
+    pages.wait(f"{TEXT}.includes('Its mayor') && {TEXT}.includes('agrees')")
+    pages.check()
 
 
 def test_ctrl_c(tmp_path):

@@ -198,11 +198,9 @@ def test_queues_on_the_command_line(own_store, cli):
     run("push --traces x --verdicts none", 2, ".*--verdicts is for answers")
 
 
-def say(trace_id, who, value, name="faithful", why=None, kind="HUMAN"):
+def say(trace_id, who, value, name="faithful", kind="HUMAN"):
     source = AssessmentSource(kind, who)
-    mlflow.log_feedback(
-        trace_id=trace_id, name=name, value=value, source=source, rationale=why
-    )
+    mlflow.log_feedback(trace_id=trace_id, name=name, value=value, source=source)
 
 
 def traced(answer, context="A kettle."):
@@ -254,25 +252,18 @@ def test_people_on_traces_of_an_agent(own_store):
 
 
 def test_what_does_not_become_a_label(own_store):
-    """Traces on which people are split have no label; words nobody explained and traces without a context are named."""
-    split, unknown, told = (traced(answer) for answer in ("A.", "B.", "D."))
-    bare = traced("C.", context="")
-    say(split, "ann", True)
-    say(split, "bob", False)
+    """Words nobody explained and traces without a context are named."""
+    unknown, bare = traced("A."), traced("B.", context="")
     say(unknown, "ann", "plausible")
     say(bare, "ann", True)
-    say(told, "ann", False, why="It is not there.")
     labels = feedback()
-    of_trace = {split: None, told: False}
-    assert {row["id"]: row["faithful"] for row in labels.rows} == of_trace
-    assert labels.split == [split]
+    assert labels.rows == []
     assert {*labels.unreadable} == {
         f"trace {bare}: context is empty: a labelled example needs the text the answer was judged against.",
         f"trace {unknown}: the label is 'plausible'. Say what it means: --value 'plausible=true'",
     }
-    explained = {r["id"]: r for r in feedback(values={"plausible": True}).rows}
-    assert explained[unknown]["faithful"] is True
-    assert explained[told]["reasons"] == {"ann": "It is not there."}
+    (explained,) = feedback(values={"plausible": True}).rows
+    assert explained["faithful"] is True
 
 
 def test_feedback_on_the_command_line(own_store, cli):

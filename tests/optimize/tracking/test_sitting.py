@@ -1,12 +1,10 @@
 """A sitting: somebody labels answers on MLflow's page, in a browser, and what was clicked is pulled."""
 
-import sys
-
 import pytest
 
 from faith_dspy.optimize.tracking.review import queue_answers, read_reviews
 from faith_dspy.optimize.tracking.store import UI, connect
-from tests.support.studies import free_port, serving
+from tests.support.studies import mlflow_server
 
 pytestmark = pytest.mark.all
 QUIET = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');"
@@ -46,13 +44,11 @@ def review(page, address):
 def test_from_push_to_pull(own_store, browser):
     """What was clicked is the label, under the reviewer's name."""
     page = queue_answers([KETTLE, CUP], "november").page
-    store, port = connect(), free_port()
+    store = connect()
     tab = browser.new_page(viewport={"width": 1500, "height": 950})
     tab.add_init_script(QUIET)
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--backend-store-uri", store.uri, "--port", str(port)]
-    with serving(command, own_store, port):
-        review(tab, page.replace(UI, f"http://127.0.0.1:{port}"))
+    with mlflow_server(own_store, store.uri) as address:
+        review(tab, page.replace(UI, address))
     labels = read_reviews(store, "november", "ann")
     cup, kettle = sorted(labels.rows, key=lambda row: row["id"])
     assert (labels.split, labels.unfinished, labels.unreadable) == ([], 0, [])

@@ -12,18 +12,13 @@ from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.tracking.store import connect, read_study
 from tests.support.needs import POSTGRESQL
-from tests.support.studies import free_port, log_study, serving
+from tests.support.studies import log_study, mlflow_server
 
 
-@contextmanager
 def server(folder):
-    """`mlflow server` on loopback; runs, registry, artifacts and traces all go over HTTP."""
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/served.db"]
-    command += ["--artifacts-destination", str(folder / "served")]
-    with serving([*command, "--port", str(port)], folder, port):
-        yield f"http://127.0.0.1:{port}"
+    """Runs, registry, artifacts and traces all go over HTTP."""
+    artifacts = "--artifacts-destination", str(folder / "served")
+    return mlflow_server(folder, f"sqlite:///{folder}/served.db", *artifacts)
 
 
 @contextmanager
