@@ -18,10 +18,3 @@ from faith_dspy.integrations.continuous_eval import LLMFactory
 def test_names_of_models(name, wanted):
     """A bare name gets the provider it is known by, one that ends in a number, too."""
     assert judge_of({}, name).lm_name == wanted
-
-
-def test_a_tuned_judge_by_its_folder(judge_at, tmp_path):
-    """A string that names the folder of a judge loads it, with its own options."""
-    judge, _ = judge_at(granularity="sentence", threshold=0.7)
-    judge.save(tmp_path / "judge")
-    assert judge_of({}, str(tmp_path / "judge")).config == judge.config
