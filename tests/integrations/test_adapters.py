@@ -9,6 +9,7 @@ from faith_dspy.integrations.continuous_eval import LLMFactory
     [
         (LLMFactory("gpt-4-1106-preview"), "openai/gpt-4-1106-preview"),
         ("gemini-2.5-flash", "gemini/gemini-2.5-flash"),
+        ("openai:/gpt-4o-mini", "openai/gpt-4o-mini"),  # MLflow
         (
             "us.anthropic.claude-sonnet-4-20250514-v1:0",
             "bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0",

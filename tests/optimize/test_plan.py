@@ -95,7 +95,7 @@ ONE = "\n[[variants]]\nname = 'sentence'"
         (f"{ONE}\ngranularity = 'answer'", "with granularity, another name"),
         (f"{ONE}\napi_base = 'http://x/v1'", "api_base is the address of a variant's own lm"),
         (f"[sizes]\npool = 9{ONE}", "sizes: there is no such field"),
-        ("[[variants]]\nname = 'champion'", "is the name of a baseline"),
+        ("[[variants]]\nname = 'untuned'", "is the name of a baseline"),
     ],
 )  # fmt: skip
 def test_a_fault_in_the_file_is_named(plan, text, said):

@@ -130,6 +130,10 @@ def lexical(lead):
             "fix what kept the answers from being scored, then measure again.",
         ),
         (
+            {"seen": 40},
+            "label other answers to measure it on: 40 of 40 answers had a part in the study that tuned this judge.",
+        ),
+        (
             {"comparisons": {}, "judge": ""},
             "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl",
         ),
