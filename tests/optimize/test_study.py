@@ -220,13 +220,13 @@ def test_a_champion_that_injections_flip_is_held_back(
 
 
 def test_a_recall_is_caught_by_every_candidate(tmp_path, chat_server):
-    """Six of ten: a cascade has one threshold, fitted for it, as all others have."""
+    """Nine of ten: a cascade has one threshold, fitted for it, as all others have."""
     server = chat_server(says=knowing)
-    point = {"operating_point": "recall=0.6", "swapped": True}
+    point = {"operating_point": "recall=0.9", "swapped": True}
     result = quick_study(tmp_path, server, "sentence", **point)
     for candidate in result.candidates:
-        # At least the (12 + 1) · .6 = eighth lowest of 12.
-        assert candidate.agreement.recall_unfaithful.value >= 8 / 12
+        # The (12 + 1) · .9 = twelfth lowest of 12.
+        assert candidate.agreement.recall_unfaithful.value == 1
 
 
 def test_variants_of_a_file_may_have_their_own_lm(tmp_path, chat_server):
