@@ -121,6 +121,10 @@ def lexical(lead):
             "label more answers like these and tune on them; until then do not use it.",
         ),
         (
+            {"agreement": agreement(right(0, unfaithful=20))},
+            "it fails every answer: ask for another operating point, or label more answers.",
+        ),
+        (
             {"agreement": agreement(right(20, unfaithful=0))},
             "it passes every answer: ask for another operating point, or label more answers.",
         ),

@@ -25,6 +25,7 @@ HELD = {"held_back": ("injection, tool results: flipped 1.00 of 2 verdicts.",)}
     ("champion", "untuned", "present", "reason"),
     [
         # Measured on other answers, under corrected labels too, it must be better than its own untuned judge.
+        (MOSTLY, WRONG, None, f"{OWN}; the present @champion was not measured on the same answers"),
         (MOSTLY, WRONG, CORRECTED, f"{OWN}; the present @champion was not measured on the same answers"),
         (MOSTLY, MOSTLY, ELSEWHERE, f"not significantly {OWN}"),
         # Measured on the same answers, a difference that is shown decides. All right against all wrong: 100 points.
