@@ -23,7 +23,6 @@ TEXT = "It runs for 14 hours."
         ({"matches": [{"id": "b", "score": 1, "metadata": {"text": TEXT}}]}, None),  # Pinecone
         ({"hits": {"total": 1, "hits": [{"_source": {"body": TEXT, "title": "a"}}]}}, "a"),  # Elasticsearch
         ({"value": [{"@search.score": 1, "chunk": TEXT}]}, None),  # Azure
-        ({"passages": [TEXT], "probs": [0.5]}, None),
         ([{"results": [TEXT, "https://x.org", {"text": " "}, {"score": 1}, None]}], None),
     ],
 )  # fmt: skip

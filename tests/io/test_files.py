@@ -72,10 +72,9 @@ def test_one_owner(tmp_path):
 
 
 def test_places_that_cannot_be_written(tmp_path):
-    """Folders, missing folders and places that take no file are found before there is anything to write."""
+    """Places that take no file are found before there is anything to write."""
     for check, path in (
-        (check_writable, tmp_path), (check_writable, tmp_path / "no" / "f"), (check_writable, NOWHERE),
-        (check_writable, Path("/dev/null")), (check_folder, NOWHERE),
+        (check_writable, NOWHERE), (check_writable, Path("/dev/null")), (check_folder, NOWHERE),
     ):  # fmt: skip
         with pytest.raises(InputError, match="cannot be written"):
             check(path)

@@ -53,14 +53,11 @@ def test_meters_of_parallel_tasks_are_apart(lm, server):
     assert [counts(usage) for usage in usages] == [times(1), times(3), times(4)]
 
 
-@pytest.mark.parametrize("disk", [False, True])
-def test_a_replay_costs_no_time(lm, server, disk, tmp_path):
-    if disk:
-        dspy.configure_cache(disk_cache_dir=str(tmp_path))
+def test_a_replay_costs_no_time(lm, server, tmp_path):
+    dspy.configure_cache(disk_cache_dir=str(tmp_path))
     with metered() as first:
         lm("same")
-    if disk:
-        dspy.cache.reset_memory_cache()
+    dspy.cache.reset_memory_cache()
     with metered() as second:
         lm("same")
     assert counts(second.usage) == counts(first.usage) == ONE

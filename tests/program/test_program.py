@@ -171,20 +171,20 @@ def test_a_program_without_an_lm():
         Judge("openai/tiny").program(**INPUT)
 
 
-def test_demos_that_no_prompt_shows(lm):
-    """Examples of whole answers are no demos of a statement: what teaches them is said."""
-    optimizer = dspy.LabeledFewShot(k=2)
-    program = optimizer.compile(Judge("openai/tiny").program, trainset=TRAIN)
-    words = "None of the demos is shown: each needs context, q"
-    with dspy.context(lm=lm), pytest.warns(UserWarning, match=words):
-        program(**INPUT)
-
-
-def test_an_optimizer_that_finds_demos_by_running_the_program_is_not_warned(lm):
-    """The copy that it runs has examples of whole answers, which it replaces by what it finds."""
-    optimizer = dspy.BootstrapFewShot(metric=agrees, max_bootstrapped_demos=2)
+@pytest.mark.parametrize(
+    ("optimizer", "is_warned"),
+    [
+        (dspy.LabeledFewShot(k=2), True),
+        (dspy.BootstrapFewShot(metric=agrees, max_bootstrapped_demos=2), False),
+    ],
+    ids=["labelled", "found"],
+)
+def test_demos_that_no_prompt_shows(lm, optimizer, is_warned):
+    """Examples of whole answers are no demos of a statement: what teaches them is said, unless the optimizer replaces
+    them by what it finds when it runs the program."""
     program = Judge("openai/tiny").program
     with dspy.context(lm=lm), warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         optimizer.compile(program, trainset=TRAIN)(**INPUT)
-    assert not [w for w in shown if "None of the demos" in str(w.message)]
+    words = "None of the demos is shown: each needs context, q"
+    assert any(words in str(w.message) for w in shown) is is_warned

@@ -50,15 +50,12 @@ def test_impossible_log_probabilities(judge_at, value):
     "thoughts", ["<think>\nNo? No.\nVerdict: No\n</think>\n\n", "No … 水 </think>"]
 )
 def test_a_reply_is_read_after_its_thoughts(judge_at, options, thoughts):
-    """What a reasoning model thinks before `</think>` is no verdict; the label and its probability stand after it.
-    Thoughts that were cut off say nothing, whatever label they begin with."""
+    """What a reasoning model thinks before `</think>` is no verdict; the label and its probability stand after it."""
     tokens = [(thoughts, {thoughts: 1.0}), ("Yes", {"Yes": 0.9, "No": 0.1})]
-    judge, server = judge_at(says={"tokens": [*tokens, ("\n", {"\n": 1.0})]}, **options)
+    judge, _ = judge_at(says={"tokens": [*tokens, ("\n", {"\n": 1.0})]}, **options)
     (statement,) = judge(context=CONTEXT, answer=ANSWER).statements
     assert statement.is_supported
     assert statement.confidence == pytest.approx(0.9, abs=0.01)
-    server.says = "<think>Yes"
-    assert judge(context=CONTEXT, answer=f"So {ANSWER}").unscored == "parse_failed"
 
 
 def confidences(judge, numbers):

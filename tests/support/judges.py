@@ -33,10 +33,6 @@ def words(claims):
     return ["yes" for _ in claims]
 
 
-def scalar(claims):
-    return 0.5
-
-
 def table(claims):
     return [[0.1, 0.9] for _ in claims]
 
