@@ -139,8 +139,6 @@ def test_a_changed_function_is_said(exported, caplog):
     edit(exported, lambda document: document["lm"].update(sha256="0" * 64))
     load_judge(exported, function=NAME)
     assert "another version of it is asked" in caplog.messages[-1]
-    load_judge(exported, function=judges.unsure)
-    assert "judges:unsure is asked" in caplog.messages[-1]
 
 
 def test_a_function_for_a_judge_that_takes_none(exported, tmp_path):

@@ -181,7 +181,6 @@ LIST = '{"verdicts": %s}'
         (LIST % verdicts(["No", "Maybe", "No", "No"]), "N NN"),
         # It says both.
         (FOUR % '"verdict": "Yes", "judgement": false', "    "),
-        (FOUR % '"verdict": ["Yes"]', "    "),
         (FOUR % '"verdict": "No", "judgement": null', "   N"),
         (FOUR % '"verdict": "Yes", "reason": "Sorry, I meant No."', "    "),
         (FOUR % '"reason": "Yes. Wait.", "verdict": "No"', "   N"),
@@ -242,7 +241,7 @@ def test_thoughts_before_the_label(judge_at):
 @pytest.mark.parametrize(
     ("replies", "confidence"),
     [(["Yes", "No", "Yes", "Yes"], 0.75), (["Yes", "Hm.", "Hm.", "Hm.", "Hm."], None),
-     (["Yes", "Yes", "Yes", "Hm.", "Hm."], 0.6), (["No", "Hm.", "No", "Yes"], 0.25), (["Hm.", "Yes"], 0.5)],
+     (["Yes", "Yes", "Yes", "Hm.", "Hm."], 0.6), (["Hm.", "Yes"], 0.5)],
 )  # fmt: skip
 def test_samples(judge_at, replies, confidence):
     """A share is of all samples, those that fail included; where less than half can be read, there is no verdict. Each

@@ -157,7 +157,7 @@ def test_quotes_from_a_prompt_are_found_in_the_text_as_given():
 @pytest.mark.parametrize(
     ("reply", "verdict", "ids"),
     [
-        ("**Yes** [1]", "Yes", [1]), ("Yes, [0,1].", "Yes", [0, 1]), ("Yes 0, 2", "Yes", [0, 2]), ("No []", "No", []),
+        ("Yes, [0,1].", "Yes", [0, 1]), ("Yes 0, 2", "Yes", [0, 2]), ("No []", "No", []),
         ("Yes\n[3]", "Yes", [3]),
         ("Yes, because the kettle of 1932 says so in 2 places.", "Yes", []), ("I cannot say [0]", None, [0]),
     ],

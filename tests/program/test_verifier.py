@@ -10,7 +10,6 @@ BAD = {
     "hedged": {"text": "Yes, but the date is wrong.", "top": {"Yes": 0.94, "No": 0.06}},
     "prose": "I would rather not say.",
     "empty": "",
-    "null": {"text": None, "top": {}},
     "contradiction": {"text": "Yes", "top": {"No": 0.9, "Yes": 0.1}},
     "no choices": {"body": {"object": "chat.completion", "model": "tiny", "choices": []}},
 }  # fmt: skip

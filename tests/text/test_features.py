@@ -73,7 +73,6 @@ def test_novel_words_by_hand():
         ("The passages do not say how old it is.", "admits_gap", 1.0),
         ("The passages do not say how tall it is.", "admits_gap", 0.0),  # they do
         ("The passages say it is in Paris.", "admits_gap", 0.0),  # no negation
-        ("The tower is not in London.", "admits_gap", 0.0),  # no word for the context
     ],
 )
 def test_feature_by_hand(statement, feature, value):
@@ -195,7 +194,6 @@ def test_the_opposite_in_the_same_words_is_a_contradiction(context, opposite):
             "The tower is 330 metres tall.",
             TOWER,
         ),  # another clause of the sentence negates
-        ("The red and blue lamp is new.", "The blue and red lamp is new."),
         ("It is open on weekdays.", "It is open on weekdays. It is closed on Sundays."),
         ("Prices rose in May.", "Prices rose in May and fell in June."),
     ],
@@ -230,7 +228,6 @@ SAID = {
         ("english", "The plan excludes evening classes."),
         ("english", "The bridge is closed to cyclists."),
         ("english", "Bolt bought Acme in 1999."),
-        ("english", "Sale items are not exchanged."),
         ("german", "Die Garantie umfasst die Filter nicht."),
         ("french", "La garantie ne couvre pas les filtres."),
         ("spanish", "La garantía no cubre los filtros."),

@@ -334,7 +334,7 @@ def test_what_layout_and_citations_assert_is_asked_about(form, lie):
     ("question", "asks"),
     [
         ("Is it blue?", True), ("So, is it blue?", True),
-        ("Anything else I can help you with?", True), ("If it is blue, would you like it?", True),
+        ("If it is blue, would you like it?", True),
         ("Did you hear about it?", True), ("Und welcher ist blau?", True), ("¿La tetera es azul?", True),
         ("Votre bouilloire est-elle bleue ?", True), ("真的吗？", True),
         ("The kettle is blue?", False), ("It'll be blue?", False),

