@@ -197,6 +197,7 @@ CASES = [
     # Objects without offsets or a text are votes.
     ("labels", ([{"vote": "up"}], [{"vote": "up"}, {"vote": "down"}]), "", r"other words: 'up' \(2\), 'down' \(1\)"),
     ("labels", ([{"user": "ann", "mark": "PASS"}],), "", r"--map faithful=labels\.mark`"),
+    ("labels", ([{"user": "ann", "mark": "PASS"}],), "faithful=labels.mark", [True]),
     ("annotators", ({"ann": "yes", "bea": "PASS", "cem": 0}, ["no", 0]), "", [True, False]),
     # Exports of Langfuse, LangSmith (a list as text, too), Label Studio.
     ("scores", ([{"name": "tone", "value": 1}, {"name": "faithful", "value": 0}], [{"name": "faithful", "value": 1}]),
