@@ -215,7 +215,7 @@ def test_messages_as_json_in_a_text_are_a_conversation():
     assert (one.answer, len(one.chunks)) == ("It is blue.", 1)
 
 
-@pytest.mark.parametrize("orient", ["columns", "index", "split", "list"])
+@pytest.mark.parametrize("orient", ["columns", "index", "list"])
 def test_a_frame_saved_by_columns_says_how_to_save_it(tmp_path, orient):
     path = tmp_path / "t.json"
     row = {"context": "A cup.", "faithful": 1}

@@ -49,8 +49,9 @@ def test_first_calls_at_the_same_time(chat_server, tmp_path):
 
 
 def test_what_a_request_is_made_with():
-    """The temperature is 0, except where given, or for models that take none."""
-    assert make_lm("openai/tiny").kwargs["temperature"] == 0
+    """The temperature is 0, except where given, or for models that take none; a context window reaches Ollama only."""
+    plain = make_lm("openai/tiny", context_window=4096).kwargs
+    assert (plain["temperature"], "num_ctx" in plain) == (0, False)
     assert make_lm("openai/tiny", temperature=0.7).kwargs["temperature"] == 0.7
     assert make_lm("openai/gpt-5-mini").kwargs["temperature"] is None
 
@@ -58,7 +59,7 @@ def test_what_a_request_is_made_with():
 @pytest.mark.parametrize(
     ("model", "settings", "words"),
     [
-        ("", {}, "expected 'local'"),
+        ("openai/", {}, "expected 'local'"),
         ("local", {"api_base": "http://127.0.0.1:1/v1"}, "no api_base"),
         *(("openai/tiny", {"api_base": base}, "is not an address; expected one like http://")
           for base in ("127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:hush@localhost:80/v1?token=x")),

@@ -149,7 +149,7 @@ def test_two_fetches_at_once(models, index):
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"not a model", b"GGUF\x03\x00\x00\x00" + bytes(range(200)) * 9]
+    "content", [None, b"GGUF\x03\x00\x00\x00" + bytes(range(200)) * 9]
 )
 def test_what_is_no_model(tmp_path, monkeypatch, content):
     """A file that is missing, no model, or starts like one and is garbage, is an error with what to do instead."""

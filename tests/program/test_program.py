@@ -43,7 +43,7 @@ def says(asked):
     statement = text.rpartition("\n\nStatement: ")[2].partition("\n\n")[0]
     if "Statement: " in text and "bridges" in statement and len(statement) < 40:
         return "No" if "90" in statement else "Yes"
-    fields = ("proposed_instruction", "improved_instruction", "proposed_prefix_for_output_field", "observations",
+    fields = ("proposed_instruction", "improved_instruction", "observations",
               "summary", "module_description", "program_description", "discussion", "new_instruction")  # fmt: skip
     reply = "\n\n".join(f"[[ ## {name} ## ]]\n{PROPOSAL}" for name in fields)
     return f"{reply}\n\n```\n{PROPOSAL}\n```"
@@ -61,10 +61,6 @@ OPTIMIZERS = {
         dspy.MIPROv2(metric=agrees, prompt_model=lm, task_model=lm, auto=None, num_candidates=2, num_threads=1, seed=1,
                      max_bootstrapped_demos=1, max_labeled_demos=1),
         {"num_trials": 2, "minibatch": False, "valset": TRAIN[:4]},
-    ),
-    "COPRO": lambda lm: (
-        dspy.COPRO(metric=agrees, prompt_model=lm, breadth=2, depth=1),
-        {"eval_kwargs": {"num_threads": 1, "display_progress": False}},
     ),
     "SIMBA": lambda lm: (
         dspy.SIMBA(metric=agrees, bsize=8, num_candidates=2, max_steps=1, max_demos=1, prompt_model=lm, num_threads=1),
