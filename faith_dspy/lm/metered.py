@@ -450,10 +450,11 @@ class MeteredLM(dspy.LM):
         is_missing = is_unknown or exc.status == 404
         if not self.experience.has_answered and (is_missing or isinstance(exc, _FATAL)):
             raise unavailable(self, exc) from None  # the server's words may hold a key
-        if isinstance(exc, LMUnexpectedError) and isinstance(
-            exc.__cause__, TypeError | ValueError
-        ):
-            # DSPy cannot read a reply with null or minus infinity among its log-probabilities: fewer, or none, will do.
+        is_unexpected = isinstance(exc, LMUnexpectedError)
+        is_unread = is_unexpected and isinstance(exc.__cause__, TypeError | ValueError)
+        if is_unread or "invalid response object" in words:
+            # DSPy, or LiteLLM, cannot read a reply with null or minus infinity among its log-probabilities: fewer, or
+            # none, will do.
             words = "logprobs"
         elif is_missing or not is_refusal:
             return None

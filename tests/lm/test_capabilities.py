@@ -92,6 +92,19 @@ def test_a_json_schema_that_is_refused(chat_server):
     assert 4 < len(server.requests) <= 6
 
 
+@pytest.mark.parametrize("by_litellm", [False, True])
+def test_null_beside_a_label(chat_server, monkeypatch, by_litellm):
+    """DSPy, and LiteLLM, by which it asks where the environment names the address, refuse such a reply: it is asked
+    for without log-probabilities, and its label counts."""
+    null = {"token": "Yes", "logprob": None, "bytes": None, "top_logprobs": None}
+    server = chat_server(says=lambda _: {"text": "Yes", "logprobs": [null]}, models=[])
+    if by_litellm:
+        monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    (judgment,), _ = judged(server, n=1)
+    assert judgment.faithful
+    assert "logprobs" not in server.requests[-1]
+
+
 def test_what_the_server_wants_is_what_is_sent(chat_server):
     """Each refusal costs one call. A minimum of 16 tokens is asked for as 16, at most five alternatives as five,
     without a system message."""
