@@ -24,6 +24,7 @@ from faith_dspy.io.conversation import (
 from faith_dspy.io.documents import (
     Document,
     document_of,
+    literal,
     mapping,
     parsed,
     value_of,
@@ -374,11 +375,21 @@ def missing(row: Fields, field: str, names: Names = COLUMNS) -> str:
     got = ", ".join(present) or "nothing"
     others = {*TABLES["label_columns"]["annotator"]}
     likely = close_pair([n for n in present if n not in others], names[field])
-    if likely is None:
+    close = likely[0] if likely else None
+    column = _inner_column(row, [close] if close else present, field) or close
+    if column is None:
         return f"it has no {noun}: got {got}, expected {', '.join(names[field])}"
-    column, _ = likely
     command = f"faith-dspy labels import FILE --map {field}={column}"
     return f"it has no {noun}: got {got}. If it is {column!r}, rename that to {field!r}; labels: {command}"
+
+
+def _inner_column(row: Fields, outer: Iterable[str], field: str) -> str | None:
+    """Return where an object, or the JSON of one, in one of the columns ``outer`` holds a field; None without one."""
+    for name in outer:
+        inner = columns(mapping(literal(row[name])))
+        if field in inner:
+            return f"{name}.{inner[field]}"
+    return None
 
 
 def close_pair(

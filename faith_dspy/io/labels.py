@@ -325,9 +325,12 @@ def _one_an_answer(answers: Sequence[Sequence[_Row]], name: str) -> list[_Row]:
             joined += rows
             continue
         tags = [set(row.example.tags.items()) for row in rows]
+        columns = dict(rows[0].example.columns)
+        columns.pop(annotator_column(columns) or "", None)
         fields: dict[str, Any] = {
             "annotators": {who: v for who, v in labels.items() if v is not None},
             "tags": dict(sorted(set.intersection(*tags))),
+            "columns": columns,
             "faithful": None,
             "score": None,
             "statements": (),

@@ -118,12 +118,11 @@ def annotators_table(between: Annotators) -> Table:
         notes.append(f"{hidden} more pairs agree more.")
     if not between.pairs:
         notes.append(f"No two named annotators have {ENOUGH_COMMON} answers in common.")
+        return Table("Between annotators", notes=tuple(notes))
     return table_of(
         "Between annotators",
         columns,
         between.pairs[:_MOST],
-        caption="The lowest first. Chance is 0, perfect agreement 1; ratings have linear weights."
-        if between.pairs
-        else "",
+        caption="The lowest first. Chance is 0, perfect agreement 1; ratings have linear weights.",
         notes=tuple(notes),
     )

@@ -5,7 +5,7 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.inputs import columns, fields_of, log_columns, log_once
+from faith_dspy.io.inputs import columns, fields_of, log_columns, log_once, missing
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import check_records, open_records, read_inputs
 
@@ -95,6 +95,10 @@ def test_a_column_that_is_missing(tmp_path):
         words = rf"it has no {noun}: got .*{wrong}.*\. If it is {wrong!r}, rename that"
         with pytest.raises(LabelsError, match=words):
             read_labels(path)
+    cells = {"inputs": '{"context": "A cup."}', "outputs": '{"answer": "A cup."}'}
+    for field, column in (("answer", "outputs.answer"), ("context", "inputs.context")):
+        words = f"it has no {field}: got inputs, outputs. If it is '{column}', rename"
+        assert missing(cells, field).startswith(words)
     frame = pandas.DataFrame([{"contxt": "A cup.", "answer": "A cup.", "id": None}])
     words = "it has no context: got contxt, answer, id. If it is 'contxt', rename"
     for answers in (put(tmp_path / "a.csv", frame), frame):

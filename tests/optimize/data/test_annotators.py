@@ -47,4 +47,5 @@ def test_annotators_without_names_have_no_pairs():
     """Who is first in a list differs from answer to answer: α is of all, κ of nobody."""
     between = between_annotators(labelled([[True, i % 2 == 0] for i in range(12)]))
     assert (between.pairs, between.answers) == ((), 12)
+    assert annotators_table(between).columns == ()
     assert between_annotators(labelled([{"ann": True}])) is None

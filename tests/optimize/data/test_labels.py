@@ -180,3 +180,15 @@ def test_an_import_keeps_further_columns(tmp_path):
     assert (tea["topic"], tea["ragas"], tea["faithful"]) == ("tea", "0.9", True)
     assert (no["context"], no["faithful"]) == (["Tea."], False)
     assert not {"ragas", "stars"} & no.keys()
+
+
+def test_rows_of_several_annotators_become_one():
+    """Who said what stands in it once; what else the first row has is kept."""
+    rows = [
+        CUP | {"faithful": "yes", "annotator": who, "topic": "tea"}
+        for who in ("ann", "bea")
+    ]
+    (row,) = import_labels(rows).rows
+    people = {"ann": True, "bea": True}
+    assert (row["annotators"], row["topic"]) == (people, "tea")
+    assert "annotator" not in row
