@@ -158,7 +158,10 @@ def groups_table(groups: Groups) -> Table:
     }
     worst = groups.groups[0]
     note = f"No two groups have {SIGNIFICANT_FROM} sources each: label more to compare them."
-    if groups.p is not None:
+    shares = {group.right / group.agreement.n for group in groups.groups}
+    if groups.p is not None and len(shares) == 1:
+        note = "No group differs: judge and label agree equally often in each."
+    elif groups.p is not None:
         chance = "inconclusive" if groups.p >= 0.05 else "significant"
         note = (
             f"The worst is {worst.name}: judge and label agree on {worst.right} of "

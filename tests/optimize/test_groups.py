@@ -18,7 +18,7 @@ def row(i, right, source=None):
 
 def test_the_worst_group_is_named_with_its_chance():
     """A judge that is right about 28 of 30 answers on tea and 12 of 30 on milk is worse on milk; one that is right
-    about 20 and 19 of them may be so by chance."""
+    about 20 and 19 of them may be so by chance, and one that is right about all is worse on neither."""
 
     def by_topic(tea, milk):
         judged = [row(i, i < tea or 30 <= i < 30 + milk) for i in range(60)]
@@ -35,6 +35,8 @@ def test_the_worst_group_is_named_with_its_chance():
     assert groups.p > 0.3
     (note,) = groups_table(groups.model_copy(update={"p": 1.0})).notes
     assert "comes about in 100 % of the cases" in note
+    (note,) = groups_table(by_topic(30, 30)).notes
+    assert note.startswith("No group differs")
 
 
 def test_groups_inside_sources_are_shuffled_inside():
