@@ -24,8 +24,8 @@ class JudgedLabels:
     """What a judge said of the labels, and how far it agrees with them."""
 
     judgments: list[Judgment]
-    traffic: list[float | None]
-    """What it ranks the unlabelled answers by."""
+    traffic: list[Judgment]
+    """Of the unlabelled answers."""
     result: JudgeResult
     three_lines: Table
     summary: str
@@ -35,8 +35,6 @@ class JudgedLabels:
     seen: int = 0
     """How many of the answers had a part in its study."""
     against_words: Comparison | None = None
-    pass_rate: float | None = None
-    """Share of the unlabelled answers that it passes, of those that it scores."""
     column: str = ""
     """Where a recorded judge stands."""
 
@@ -47,6 +45,12 @@ class JudgedLabels:
             f"{self.result.name}: {counted(self.seen, 'answer')} had a part in the study that tuned it: "
             "measure it on others."
         )
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Share of the unlabelled answers that it passes, of those that it scores."""
+        passed = [j.faithful for j in self.traffic if j.faithful is not None]
+        return sum(passed) / len(passed) if passed else None
 
     @property
     def usage(self) -> Usage:
@@ -80,7 +84,6 @@ def ask_judge(
     traffic: list[Judgment] = []
     if unlabelled and not outage:
         traffic, outage = _judged(judge, unlabelled, "judging the unlabelled")
-    passed = [j.faithful for j in traffic if j.faithful is not None]
     cost = cost_of([j.usage + j.replayed for j in judged], judge)
     result = _result(source or judge.lm_name, examples, judged, cost)
     against_words = None if seen else compare_with_words(judge, examples, judged)
@@ -94,14 +97,13 @@ def ask_judge(
     )
     return JudgedLabels(
         judgments=judged,
-        traffic=[judgment.ranking for judgment in traffic],
+        traffic=traffic,
         result=result,
         three_lines=lines,
         summary=judge_summary(judge),
         outage=outage,
         seen=seen,
         against_words=against_words,
-        pass_rate=sum(passed) / len(passed) if passed else None,
     )
 
 
@@ -111,15 +113,17 @@ def read_judges(
     unlabelled: Sequence[LabelledExample],
     file: str,
 ) -> list[JudgedLabels]:
-    """Read what recorded judges said of the answers (`faith_dspy.optimize.recorded`)."""
+    """Read what recorded judges said of the answers, the first of the unlabelled, too
+    (`faith_dspy.optimize.recorded`)."""
     whole = [  # they say nothing of statements
         e.model_copy(update={"faithful": e.label, "statements": ()}) for e in examples
     ]
     free = Cost(usage=Usage(), judged=len(examples), lm_share=0)
     judges = []
     read = judge_columns(columns, examples, unlabelled, file)
-    for column, (judge, judged, how) in zip(columns, read, strict=True):
+    for column, (judge, judgments, how) in zip(columns, read, strict=True):
         name = judge.column.name
+        judged, traffic = judgments[: len(examples)], judgments[len(examples) :]
         result = _result(name, whole, judged, free)
         headline = Headline(
             result.agreement, {}, column, labelled_by=labellers(examples), recorded=how
@@ -127,7 +131,7 @@ def read_judges(
         judges.append(
             JudgedLabels(
                 judgments=judged,
-                traffic=list(map(judge.score, judge.values[len(examples) :])),
+                traffic=traffic,
                 result=result,
                 three_lines=three_lines(headline),
                 summary=f"column {name!r} of {file}",

@@ -52,17 +52,19 @@ class RecordedJudge(NamedTuple):
     def judgments(
         self, examples: Sequence[LabelledExample], fold_of: Mapping[str, int]
     ) -> tuple[list[Judgment], str]:
-        """Return the judgments of labelled answers, the first that it has values of, and how its column was read.
+        """Return the judgments of all answers, of which the labelled ones are the first, and how its column was read.
 
         A verdict stands as it is. A number passes from the threshold that is fitted on the other folds of the sources,
-        as of the LM calibrated: Platt's slope and offset, then the labels' base rate.
+        as of the LM calibrated: Platt's slope and offset, then the labels' base rate; without a label, from the one
+        that is fitted on all.
         """
-        values = self.values[: len(examples)]
         if self.is_verdict:
-            return [self._judgment(value, None) for value in values], self.direction
+            judgments = [self._judgment(value, None) for value in self.values]
+            return judgments, self.direction
+        labelled, rest = self.values[: len(examples)], self.values[len(examples) :]
         folds = np.array([fold_of[e.group_key] for e in examples])
         labels = np.array([bool(e.label) for e in examples])
-        x = np.array(values, dtype=np.float64)  # None is NaN
+        x = np.array(labelled, dtype=np.float64)  # None is NaN
         filled = ~np.isnan(x)
         on_all = _threshold(x[filled], labels[filled])
         thresholds = {}
@@ -71,8 +73,9 @@ class RecordedJudge(NamedTuple):
             thresholds[fold] = _threshold(x[fitted], labels[fitted])
         judgments = [
             self._judgment(value, thresholds[fold])
-            for value, fold in zip(values, folds.tolist(), strict=True)
+            for value, fold in zip(labelled, folds.tolist(), strict=True)
         ]
+        judgments += [self._judgment(value, on_all) for value in rest]
         ends = sorted(map(self._own, thresholds.values()))
         side = "above" if self.column.is_upright else "below"
         return judgments, (
@@ -103,17 +106,22 @@ def judge_columns(
     unlabelled: Sequence[LabelledExample],
     file: str,
 ) -> list[tuple[RecordedJudge, list[Judgment], str]]:
-    """Read columns, and return each with its judgments of the labelled answers, and how it was read.
+    """Read columns, and return each with its judgments, of which the labelled answers' are the first, and how it was
+    read. The first column alone is read in the unlabelled answers.
 
     `InputError` where a column cannot be read (`read_column`), or labels are too few to find the threshold of a number.
     """
-    judges = [read_column(c, [*examples, *unlabelled], file) for c in columns]
-    for judge in judges if unlabelled else ():
-        if not any(value is not None for value in judge.values[len(examples) :]):
+    judges: list[RecordedJudge] = []
+    for column in columns:
+        others = [] if judges else unlabelled
+        judge = read_column(column, [*examples, *others], file)
+        of_others = judge.values[len(examples) :]
+        if others and not any(value is not None for value in of_others):
             raise InputError(
-                f"got {counted(len(unlabelled), 'unlabelled answer')} without a value in {judge.column.name!r}, "
+                f"got {counted(len(others), 'unlabelled answer')} without a value in {judge.column.name!r}, "
                 "expected one of each."
             )
+        judges.append(judge)
     fold_of: Mapping[str, int] = {}
     if not all(judge.is_verdict for judge in judges):
         fold_of = assign_folds(examples, seed=0)

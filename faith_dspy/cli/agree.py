@@ -124,7 +124,7 @@ def agree(
     if not asked and (chosen.lm or not columns):
         asked = [chosen]
     names = [name.removeprefix("!") for name in columns]
-    judges = [one.load() for one in asked]
+    judges = cli.load_judges(asked)
     read = partial(
         read_labels,
         recorded={*names, *(name for judge in judges for name in judge.columns)},
@@ -160,7 +160,8 @@ def agree(
             lm.cache = lm.cache and bool(lm.endpoint.sha256)
     if in_batch.batch and len(judges) != 1:
         raise InputError(f"--batch takes one judge, got {len(judges)}.")
-    recorded = read_judges(columns, examples, traffic, labels.name)
+    of_columns = [] if judges else traffic
+    recorded = read_judges(columns, examples, of_columns, labels.name)
     judged: list[JudgedLabels] = []
     for choice, judge in zip(asked, judges, strict=True):
         others = [] if judged else traffic  # which the first alone is asked about
@@ -173,9 +174,8 @@ def agree(
     share = None
     if first.traffic:
         sources = [e.group_key for e in with_own_sources(traffic)[0]]
-        share = estimate_share(
-            first.result.rows, first.traffic, sources, first.pass_rate
-        )
+        ranking = [judgment.ranking for judgment in first.traffic]
+        share = estimate_share(first.result.rows, ranking, sources, first.pass_rate)
     checks = {
         "the LM answers": next((j.outage for j in judged if j.outage), None),
         **gate_checks(examples, first.judgments, minimum, min_coverage),

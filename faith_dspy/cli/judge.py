@@ -178,6 +178,9 @@ def _judge_file(
     from faith_dspy.report.progress import TerminalView
     from faith_dspy.runner import judged_before, limit_replies_in_memory, run
 
+    for one in judge.cascade:
+        if one.function is not None:
+            one.function.require()  # without it nothing will be judged
     check_records(source, read=[*judge.columns, *(["faithful"] if html else [])])
     limit_replies_in_memory()
     if in_batch.batch and all_turns:

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -208,6 +208,19 @@ class ChosenJudge:
         if source is None:
             return Judge("local" if self.lm is None else self.lm, **options)
         return open_judge(source, lm=self.lm, **options)
+
+
+def load_judges(chosen: Sequence[ChosenJudge]) -> list[Judge]:
+    """Return several judges; --function is for those that were tuned on one, and refused where none was."""
+    judges = [replace(one, function=None).load() for one in chosen]
+    lacking = [
+        any(one.function and not one.function.function for one in judge.cascade)
+        for judge in judges
+    ]
+    for i, one in enumerate(chosen):
+        if one.function and (lacking[i] or not any(lacking)):
+            judges[i] = one.load()
+    return judges
 
 
 _batch_option = partial(option, rich_help_panel="In batch")

@@ -93,7 +93,8 @@ class FunctionLM:
         if self.function is None:
             raise LMUnavailableError(
                 f"the judge was tuned on the function {self.model.removeprefix(PREFIX)}, which loading never imports: "
-                "give your own with function=, on the command line --function package.module:function."
+                "give your own with function=, on the command line --function package.module:function, to a model in "
+                "MLflow FAITH_DSPY_FUNCTION=package.module:function."
             )
         return self
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from faith_dspy import Judge
 from tests.support.files import blue_kettles, write_lines
 
 
@@ -39,6 +40,56 @@ def test_recorded_judges_side_by_side(monkeypatch, tmp_path, cli):
     code, out, _ = cli("agree", "labels.jsonl", *scores, "--json")
     names = [judge["name"] for judge in json.loads(out)["judges"]]
     assert names == ["good", "hallucination_score", "ok"]
+
+
+def test_the_traffic_of_the_first_judge(monkeypatch, tmp_path, cli):
+    """The pass rate is the first judge's, and said of any: the others' columns may be missing in its traffic."""
+    monkeypatch.chdir(tmp_path)
+    write_lines("labels.jsonl", recorded_kettles(20))
+    traffic = [
+        row | {"good": 0.1 + 0.8 * (i < 2)} for i, row in enumerate(blue_kettles(4))
+    ]
+    write_lines("traffic.jsonl", traffic)
+    ask = (
+        "agree",
+        "labels.jsonl",
+        "--unlabelled",
+        "traffic.jsonl",
+        "--json",
+        "--scores",
+    )
+    for judges, passed in ((["good,ok"], 2 / 8), (["ok", "--judge", "none"], 4 / 8)):
+        code, out, err = cli(*ask, *judges)
+        assert code == 0, err
+        assert json.loads(out)["traffic"]["judge_rate"] == passed
+    code, _, err = cli(*ask, "ok,good")
+    assert (code, "without a value in 'ok'" in err) == (2, True)
+
+
+def test_a_function_goes_to_the_judges_that_were_tuned_on_one(
+    monkeypatch, tmp_path, cli
+):
+    """Of several; it is refused where none was. Without it nothing is judged, now or the next time."""
+    monkeypatch.chdir(tmp_path)
+    labels = write_lines("labels.jsonl", blue_kettles(10))
+    name = "tests.support.judges:blue"
+    Judge(f"python:{name}").save("asks")
+    Judge("none").save("words")
+    both = ("--judge", "asks", "--judge", "words", "--function", name)
+    code, out, err = cli("agree", labels, *both, "--json")
+    assert code == 0, err
+    asks, words = json.loads(out)["judges"]
+    assert (asks["name"], asks["usage"]["calls"], words["name"]) == (
+        "asks",
+        20,
+        "words",
+    )
+    for command, judges, said in (
+        ("agree", both[2:], "asks no function, got function='tests"),
+        ("judge", both[:2], "--function package.module:function"),
+    ):
+        code, _, err = cli(command, labels, *judges)
+        assert (code, said in err, "to continue" in err) == (2, True, False)
 
 
 def test_a_judge_beside_a_column(monkeypatch, tmp_path, judge_at, cli):

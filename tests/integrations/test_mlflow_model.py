@@ -119,6 +119,7 @@ def test_a_function_is_the_servers_own(predict, monkeypatch):
     row, _ = predict([BLUE, BLUE | RED], Judge(f"python:{name}"))
     assert row["unscored"] == "lm_failed"
     assert f"the function {name}" in row["detail"]
+    assert "FAITH_DSPY_FUNCTION=" in row["detail"]
     monkeypatch.setenv("FAITH_DSPY_FUNCTION", name)
     rows = predict([BLUE, BLUE | RED])
     assert [row["faithful"] for row in rows] == [True, False]
