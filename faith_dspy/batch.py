@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import (
     ConfigError,
     InputError,
+    LimitReachedError,
     PendingReplyError,
     counted,
+    priced,
 )
 from faith_dspy.io.files import owned, write_file
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.readers import open_records
-from faith_dspy.lm.batch import BatchEngine, Submitted
+from faith_dspy.lm.batch import BatchEngine, Submitted, no_batches
+from faith_dspy.lm.make import is_local
 from faith_dspy.schema import Judgment, digest
 
 if TYPE_CHECKING:
@@ -71,12 +74,15 @@ class Batch:
         self._judged = judged
         self._submitted = self._read(judge)
         self._engines: list[BatchEngine] = []
+        self._is_cancelled = False
         self.judge: Any = None
         """The judge on the replies; `ready` says when they are there."""
         why: ConfigError | None = None
         for one in reversed(judge.cascade):
             self.judge = one.copy(escalate_to=self.judge)
             try:
+                if is_local(one.lm_name):  # its file need not be fetched to say so
+                    raise no_batches(one.lm_name)
                 engine = BatchEngine(one.lm, self._submitted, self._save, limits)
             except ConfigError as exc:  # asked as ever, if the other one has one
                 why = exc
@@ -99,9 +105,10 @@ class Batch:
         tokens = most.prompt_tokens + most.output_tokens
         price = ""
         if self.cost is not None:
-            price = f", ${self.cost:.2f} instead of ${2 * self.cost:.2f}"
+            price = f", {priced(self.cost)} instead of {priced(2 * self.cost)}"
         requests = counted(most.calls, "request")
-        return f"{answered:,} of {requests} answered; at most {tokens:,} tokens{price} · {self.id}"
+        cancelled = "cancelled; " if self._is_cancelled else ""
+        return f"{cancelled}{answered:,} of {requests} answered; at most {tokens:,} tokens{price} · {self.id}"
 
     @property
     def cost(self) -> float | None:
@@ -119,8 +126,12 @@ class Batch:
 
         Raises:
             PendingReplyError: The provider is at work; its message says with what.
-            LimitReachedError: The requests take more than they may; none of them is submitted.
+            LimitReachedError: The requests take more than they may: none of them is submitted. Or it was cancelled.
         """
+        if self._is_cancelled:
+            raise LimitReachedError(
+                "the batch was cancelled, and nothing is asked: submit the records again."
+            )
         with owned(self.path):
             while True:
                 for engine in self._engines:
@@ -151,6 +162,7 @@ class Batch:
         """Ask the provider to begin no further request, and forget what was submitted. What it answered is billed."""
         for engine in self._engines:
             engine.cancel()
+        self._is_cancelled = True
         self.close()
 
     def close(self) -> None:

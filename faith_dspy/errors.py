@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
@@ -98,6 +99,13 @@ def counted(n: int, thing: str) -> str:
     """Return ``1 reply``, ``1,200 replies``."""
     plural = f"{thing[:-1]}ies" if thing.endswith("ly") else f"{thing}s"
     return f"{n:,} {thing if n == 1 else plural}"
+
+
+def priced(dollars: float) -> str:
+    """Return ``$1,200.00``, ``$0.15``, ``$0.00042``: two digits that count."""
+    if 0 < dollars < 0.1:
+        return f"${Decimal(f'{dollars:.2g}'):f}"
+    return f"${dollars:,.2f}"
 
 
 def short_message(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from faith_dspy.errors import (
     LimitReachedError,
     LMUnavailableError,
     PendingReplyError,
+    priced,
 )
 from faith_dspy.lm import batch as parts
 from faith_dspy.lm.make import make_lm
@@ -143,6 +144,16 @@ def test_half_the_price(server, tmp_path):
     assert last.usage.dollars == pytest.approx(last.usage.calls * 13.5e-6 / 2)
 
 
+def test_small_prices_are_shown(server, path):
+    server.models = []
+    amounts = (0, 0.000042, 0.0987, 0.5, 1234)
+    shown = ["$0.00", "$0.000042", "$0.099", "$0.50", "$1,234.00"]
+    assert [priced(dollars) for dollars in amounts] == shown
+    batch = Judge("openai/gpt-4o-mini", api_base=server.base).submit(lamps(2), path)
+    assert f"{priced(batch.cost)} instead of {priced(2 * batch.cost)}" in batch.status
+    assert "$0.00 " not in batch.status
+
+
 @pytest.mark.parametrize("was_made", [True, False])
 def test_parts(server, path, monkeypatch, was_made):
     """Many requests are several batches. One whose id was not written, as after a kill between the provider's reply and
@@ -213,6 +224,29 @@ def test_what_was_refused_is_not_asked_again(server, judge_in_batch, tmp_path):
     assert judge_in_batch(*by_answer)[0] == 0
     assert len(read_lines(out)) == 40
     assert not list(tmp_path.glob("*.batch.json"))
+
+
+def test_what_was_cancelled_is_not_asked(server, path):
+    batch = judge_of(server).submit(LAMPS, path)
+    batch.cancel()
+    asked = len(server.requests), len(server.batches)
+    for look in (batch.collect, batch.ready):
+        with pytest.raises(LimitReachedError, match="the batch was cancelled"):
+            look()
+    assert batch.status.startswith("cancelled; 0 of 78 requests")
+    assert (len(server.requests), len(server.batches)) == asked
+    assert not path.exists()
+
+
+def test_an_embedded_model_is_refused_before_it_is_fetched(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("FAITH_DSPY_CACHE", str(tmp_path / "models"))
+    monkeypatch.setenv("FAITH_DSPY_OFFLINE", "1")
+    source = write_lines(tmp_path / "a.jsonl", lamps(1))
+    command = ("judge", source, "--batch", "--out", tmp_path / "z.jsonl", "--lm")
+    for model in ("local", "local:raw", "local:no.gguf"):
+        code, _, said = cli(*command, model)
+        assert code == 2
+        assert f"{model} has no batch interface" in said
 
 
 def test_what_has_no_batch(server, path):

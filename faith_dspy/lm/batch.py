@@ -116,9 +116,7 @@ class BatchEngine:
             or lm.model_type != "chat"
             or provider not in PROVIDERS
         ):
-            raise ConfigError(
-                f"{lm.model} has no batch interface; those of {', '.join(PROVIDERS)} are known. Leave --batch out."
-            )
+            raise no_batches(lm.model)
         self.is_live = False
         """Whether what no batch has is asked at once, instead of recorded."""
         self.recorded: dict[str, dict[str, Any]] = {}
@@ -300,6 +298,13 @@ class BatchEngine:
                 f"the batch interface of {self._lm.model} failed: {short_message(exc)} What was submitted is kept: run "
                 "the same again."
             ) from None
+
+
+def no_batches(model: str) -> ConfigError:
+    """Return the error of an LM without a batch interface."""
+    return ConfigError(
+        f"{model} has no batch interface; those of {', '.join(PROVIDERS)} are known. Leave --batch out."
+    )
 
 
 def _failed(error: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from faith_dspy.errors import counted
+from faith_dspy.errors import counted, priced
 from faith_dspy.io.labels import whose_labels
 from faith_dspy.judge import Judge
 from faith_dspy.lm.function import PREFIX
@@ -155,7 +155,7 @@ def price_of(cost: Cost) -> str:
     if not cost.lm_share:
         return _FREE
     if cost.price is not None:
-        return f"${1000 * cost.price:,.2f} for 1,000 answers"
+        return f"{priced(1000 * cost.price)} for 1,000 answers"
     if cost.tokens:
         return f"{cost.tokens:,.0f} tokens an answer"
     seconds = cost.usage.seconds / cost.judged  # a function counts no tokens

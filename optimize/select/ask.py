@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from faith_dspy.config import Granularity
-from faith_dspy.errors import InputError, LimitReachedError, counted
+from faith_dspy.errors import InputError, LimitReachedError, counted, priced
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import is_local, make_lm
 from faith_dspy.lm.metered import Meter
@@ -311,7 +311,7 @@ def _forecast(study: Study, lexical: Sequence[JudgedAnswer]) -> str:
     tokens = share * (usage.computed_tokens + usage.output_tokens)
     dollars = price(judge, usage)
     minutes = share * usage.seconds / judge.default_threads / 60
-    cost = "" if dollars is None else f", ${share * dollars:,.2f}"
+    cost = "" if dollars is None else f", {priced(share * dollars)}"
     took = f", {in_minutes(minutes)}" if minutes else ""
     more = "; optimizers come on top" if any(v.optimizer for v in variants) else ""
     asked = f"{calls:,} LM calls, {round(tokens):,} tokens{cost}{took}{more}"
