@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"[-+.–]?(\d|$)|[-+–]?\.\d|–$")
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns, and what is to be said of them. One without columns is a list of sentences."""
+    """Rows under columns, and what is to be said of them. One without rows is a list of sentences."""
 
     title: str
     columns: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def terminal(tables: Iterable[Table]) -> RenderableType:
     parts: list[RenderableType] = []
     for table in tables:
         parts.append(shown(f"\n{table.title}" if parts else table.title, "bold"))
-        if table.columns:
+        if table.rows:
             parts.append(_grid(table))
         if table.caption:
             parts.append(shown(table.caption, "dim"))
@@ -136,7 +136,7 @@ def markdown(tables: Iterable[Table], level: int = 2) -> str:
     sections = []
     for table in tables:
         parts = [f"{'#' * level} {table.title}"]
-        if table.columns:
+        if table.rows:
             rule = "|---" * len(table.columns) + "|"
             lines = [_row(table.columns), rule, *map(_row, table.rows)]
             parts.append("\n".join(lines))
