@@ -214,11 +214,15 @@ class Judge:
             InputError: Input of a wrong type.
             LMUnavailableError: The LM never answered, because its address, its key or its name is wrong.
         """
+        if not isinstance(scores, Mapping | None):
+            raise InputError(
+                f"got scores={scores!r}, expected them by column, as {{'ragas_faithfulness': 0.7}}."
+            )
         columns = self.columns if turns == "last" else []
         unread = [name for name in scores or () if name not in columns]
         if unread:
             raise InputError(
-                f"got scores of {unread}, which this judge does not read; it reads {columns or 'none'} of an answer."
+                f"got scores of {unread}, which this judge does not read; it reads {columns or 'no scores'}."
             )
         input = AnswerInput.make(question, context, answer, conversation)
         if turns == "all" and conversation is not None:

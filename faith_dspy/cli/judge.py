@@ -273,6 +273,6 @@ def demo(
     write_file(answers, text)
     write_html(items, html, title="faith-dspy demo", judge=judge_summary(judge))
     typer.echo(
-        f"\nThe same as a page: {html}\nThe same without the recording (1.1 GB, fetched once):"
+        f"\nThe same as a page: {html}\nJudged anew by the model, perhaps otherwise (1.1 GB, fetched once):"
     )
     typer.echo(f"  faith-dspy judge {answers} --judge {RECORDED}")

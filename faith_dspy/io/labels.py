@@ -344,7 +344,7 @@ def _one_an_answer(answers: Sequence[Sequence[_Row]], name: str) -> list[_Row]:
             whose, odds = "", f", {at_odds:,} with labels at odds"
         number = counted(len(joined), "answer")
         log_once(
-            f"{name}: {count:,} rows{whose} about {number}{odds}; the majority counts"
+            f"{name}: {count:,} rows{whose} about {number}{odds}; the majority counts, and a tie is no label"
         )
     return joined
 

@@ -151,9 +151,16 @@ def _with_function(source: str, function: str | None) -> str:
 
 
 def price_of(cost: Cost) -> str:
-    """Return what an answer costs, in words."""
+    """Return what an answer costs, in words, and how many the LM never sees."""
     if not cost.lm_share:
         return _FREE
+    price = _price_of(cost)
+    if cost.lm_share == 1:
+        return price
+    return f"{price}, {1 - cost.lm_share:.0%} of them decided without the LM"
+
+
+def _price_of(cost: Cost) -> str:
     if cost.price is not None:
         return f"{priced(1000 * cost.price)} for 1,000 answers"
     if cost.tokens:

@@ -156,7 +156,11 @@ READ = Usage(calls=1, prompt_tokens=95, cached_tokens=50, output_tokens=5)
     ("usage", "cost", "price"),
     [
         (READ, {"lm_share": 0.0}, "free"),
-        (READ, {"lm_share": 0.5, "price": 0.0004}, "$0.40 for 1,000 answers"),
+        (
+            READ,
+            {"lm_share": 0.5, "price": 0.0004},
+            "$0.40 for 1,000 answers, 50% of them decided without the LM",
+        ),
         (READ, {"lm_share": 1.0}, "60 tokens an answer"),
         (Usage(calls=1, seconds=0.05), {"lm_share": 1.0}, "0.05 s an answer"),
     ],
@@ -171,7 +175,8 @@ def test_an_exported_cascade_is_not_free():
     """Its first judge asks no LM, the one it escalates to does."""
     cascade = Judge(NO_LM).copy(escalate_to=Judge("openai/tiny", classifier=None))
     half = [Usage(calls=1, prompt_tokens=300), Usage()]
-    assert price_of(cost_of(half, cascade)) == "150 tokens an answer"
+    price = "150 tokens an answer, 50% of them decided without the LM"
+    assert price_of(cost_of(half, cascade)) == price
 
 
 def test_what_a_required_gain_lacks():
