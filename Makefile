@@ -96,7 +96,7 @@ ratchet: $(VENV)/.base ## hold each room's tokens of code to what is there, wher
 
 notebooks: $(VENV)/.peers ## run the notebooks on the embedded model, and store their outputs
 	@rm -rf build/notebooks && mkdir -p build/notebooks && cp notebooks/*.ipynb build/notebooks
-	@cd build/notebooks && PATH="$(CURDIR)/$(BIN):$$PATH" MPLBACKEND=agg TQDM_DISABLE=1 jupyter execute --inplace tune_load_trust.ipynb in_production.ipynb
+	@cd build/notebooks && PATH="$(CURDIR)/$(BIN):$$PATH" MPLBACKEND=agg TQDM_DISABLE=1 PYTHONWARNINGS="ignore:IProgress" jupyter execute --inplace tune_load_trust.ipynb in_production.ipynb
 	@cp build/notebooks/*.ipynb notebooks/
 
 # To be made with the oldest Python that is supported: what installs there installs on newer ones, too.
