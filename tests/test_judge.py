@@ -129,7 +129,7 @@ def test_a_judge_of_a_column_is_called_with_it():
     assert "a call takes scores={'other_score': …}" in detail
     with pytest.raises(InputError, match=r"reads \['other_score'\]"):
         judge(**record(0), scores={"score": 1})
-    with pytest.raises(InputError, match="got scores=0.7, expected them by column"):
+    with pytest.raises(InputError, match=r"got scores=0\.7, expected them by column"):
         judge(**record(0), scores=0.7)
 
 
