@@ -175,12 +175,12 @@ def judged_before(judge: Judge, source: Path, out: Path) -> int:
         head = list(islice(records, FIRST))
         rows = Rows(out, head)
         records = chain(head, records)
-        held = kept = 0
+        count = last_scored = 0
         for _, judgment, _ in finished(out, records, judge.fingerprint, rows):
-            held += 1
+            count += 1
             if judgment.unscored is not Unscored.LM_FAILED:
-                kept = held
-        return held if next(records, None) is None else kept
+                last_scored = count
+        return count if next(records, None) is None else last_scored
 
 
 def finished(

@@ -201,9 +201,9 @@ class ChosenJudge:
             if self.untuned:
                 options["classifier"] = None
         elif settings or self.untuned:
-            given = f"--set {settings[0]}" if settings else "--untuned"
+            flag = f"--set {settings[0]}" if settings else "--untuned"
             raise InputError(
-                f"{given} is for a judge that is not loaded; {source} has its own options. Leave out one of the two."
+                f"{flag} is for a judge that is not loaded; {source} has its own options. Leave out one of the two."
             )
         if source is None:
             return Judge("local" if self.lm is None else self.lm, **options)
@@ -279,12 +279,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for name, kind in kinds.items()
     }
 
-    def run(**given: Any) -> None:
-        made = {
-            name: kind(**{field: given.pop(field) for field in fields[name]})
+    def run(**values: Any) -> None:
+        groups = {
+            name: kind(**{field: values.pop(field) for field in fields[name]})
             for name, kind in kinds.items()
         }
-        command(**made, **given)
+        command(**groups, **values)
 
     parameters = []
     for name, parameter in ours.items():

@@ -163,10 +163,12 @@ def tune(
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # ends the run in MLflow, too
-    given = {name: value for name, value in vars(options).items() if value is not None}
+    settings = {
+        name: value for name, value in vars(options).items() if value is not None
+    }
     if options.scores:
-        given["scores"] = ",".join(options.scores)
-    result = optimize.tune(labels, **given)
+        settings["scores"] = ",".join(options.scores)
+    result = optimize.tune(labels, **settings)
     from faith_dspy.optimize.report import headline  # needs the extra `tune`
 
     print_study(result, details, as_json)

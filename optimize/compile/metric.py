@@ -202,13 +202,13 @@ def _verdict_feedback(judged: Judged) -> str:
     finer = ""
     if gold.person not in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED):
         finer = f" ({gold.person})"
-    said = f"people say {gold.verdict}{finer}."
+    opinion = f"people say {gold.verdict}{finer}."
     if judged.is_right:
         parts = [f"Right: the verdict is {pred.verdict}, as people say{finer}."]
     elif failed(pred):
-        parts = [f"The reply has no verdict; {said}"]
+        parts = [f"The reply has no verdict; {opinion}"]
     else:
-        parts = [f"Wrong: the verdict is {pred.verdict}; {said}"]
+        parts = [f"Wrong: the verdict is {pred.verdict}; {opinion}"]
     if gold.reason:
         parts.append(f"Their reason: {gold.reason}")
     if gold.supporting_chunk_ids:

@@ -210,8 +210,8 @@ def by_lm(judge: JudgeResult | None, field: str) -> str:
 def levels_tables(result: StudyResult) -> list[Table]:
     """Show agreement on statements and evidence, of which length and columns say nothing, as far as labels tell."""
     judges = result.measured.judges
-    told = [judge for judge in judges if judge.name not in (LENGTH, COLUMN)]
-    return level_tables({_judge_name(judge): judge.levels for judge in told})
+    compared = [judge for judge in judges if judge.name not in (LENGTH, COLUMN)]
+    return level_tables({_judge_name(judge): judge.levels for judge in compared})
 
 
 def verdict(result: StudyResult) -> Table:
